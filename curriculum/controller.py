@@ -1,0 +1,116 @@
+"""The contract every method is written against, and the fold that composes them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from curriculum.errors import UserError
+from curriculum.plan import Plan
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Group
+from curriculum.streams import Stream
+
+State = TypeVar("State")
+
+
+class PassRateController(Generic[State]):
+    """Steers training toward rollouts that pass about half of the time.
+
+    A controller is a frozen dataclass whose fields are its configuration. It holds no state: `init` makes one,
+    the caller keeps it and passes it back. It does no input or output, reads no clock, and draws only from the
+    stream it is given. The defaults below change nothing, so a controller writes only what it needs.
+
+    Example:
+        A complete controller, which refuses every second problem it has not refused before:
+
+        >>> class EverySecond(PassRateController[None]):
+        ...     def propose(self, plan, state, stream):
+        ...         verdicts = [Verdict(i % 2 == 0, "every second") for i, _ in enumerate(plan.undecided)]
+        ...         return plan.decide(verdicts), state
+    """
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """What this controller must be alone in doing, of "problems" (choosing them) and "prefixes" (attaching)."""
+        return frozenset()
+
+    def init(self, problems: ProblemSet) -> State:
+        """The state before the first step."""
+        return None  # type: ignore[return-value]
+
+    def propose(self, plan: Plan, state: State, stream: Stream) -> tuple[Plan, State]:
+        """Before the rollouts: add, drop or replace requests. May be called several times a step, see `Plan`."""
+        return plan, state
+
+    def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
+        """After the rollouts: learn. Called exactly once a step, with every group that was rolled out in it,
+        degenerate, surplus and prefixed ones too; `Request.origin` tells whose evidence a group is."""
+        return state
+
+    def metrics(self, state: State) -> Mapping[str, float]:
+        """Numbers worth plotting. The chain adds the member's name in front."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Chain(PassRateController[dict[str, Any]]):
+    """Controllers in sequence, as one controller. Its state is a dictionary keyed by member name."""
+
+    members: Mapping[str, PassRateController[Any]]
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset().union(*(member.claims for member in self.members.values()))
+
+    def init(self, problems: ProblemSet) -> dict[str, Any]:
+        return {name: member.init(problems) for name, member in self.members.items()}
+
+    def propose(self, plan: Plan, state: dict[str, Any], stream: Stream) -> tuple[Plan, dict[str, Any]]:
+        after = dict(state)
+        for name, member in self.members.items():
+            plan, after[name] = member.propose(replace(plan, member=name), state[name], stream.named(name))
+        return plan, after
+
+    def observe(self, state: dict[str, Any], groups: Sequence[Group], step: int) -> dict[str, Any]:
+        return {name: member.observe(state[name], groups, step) for name, member in self.members.items()}
+
+    def metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        return {
+            f"{name}/{quantity}": value
+            for name, member in self.members.items()
+            for quantity, value in member.metrics(state[name]).items()
+        }
+
+
+def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
+    """Compose named controllers in the given order.
+
+    Raises:
+        UserError: if two members share a name, or claim the same thing; both names are in the message.
+    """
+    repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
+    if repeated:
+        raise UserError(f"controllers: two members are called {repeated[0]!r}; give each a name of its own")
+    for claim in sorted(frozenset().union(*(member.claims for _, member in members))):
+        owners = [name for name, member in members if claim in member.claims]
+        if len(owners) > 1:
+            raise UserError(f"controllers: {' and '.join(owners)} both own the {claim}; keep only one of them")
+    return Chain(dict(members))
+
+
+def propose_until_full(
+    controller: PassRateController[State], plan: Plan, state: State, stream: Stream, max_passes: int = 1000
+) -> tuple[Plan, State]:
+    """Send a plan through a controller until nothing is missing, or a pass neither adds nor drops anything.
+
+    Args:
+        max_passes: bound on the number of passes; the plan that comes back may then still miss requests, which the
+            caller counts as starvation.
+    """
+    for i in range(max_passes):
+        before = (len(plan.requests), len(plan.skipped))
+        plan, state = controller.propose(plan, state, stream.at(i))
+        if plan.missing == 0 or before == (len(plan.requests), len(plan.skipped)):
+            break
+    return plan, state

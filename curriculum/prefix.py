@@ -1,0 +1,65 @@
+"""The first units of an earlier rollout, from which new rollouts start."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from curriculum.rollouts import Rollout, Turn, Unit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefix:
+    """Where a rollout starts, when not at the problem's own beginning.
+
+    Attributes:
+        turns: the replayed turns, every token of them marked as replayed. Whole turns with their recorded
+            observations if `unit` is "steps"; one unfinished turn if it is "tokens".
+        length: number of units replayed.
+        unit: what `length` counts.
+        parent_passed, parent_size: k and N of the group it was cut from.
+        parent_success: whether the rollout it was cut from succeeded (a head start) or failed (a handicap).
+        policy_version: the weights that wrote it.
+    """
+
+    turns: tuple[Turn, ...]
+    length: int
+    unit: Unit
+    parent_passed: int
+    parent_size: int
+    parent_success: bool
+    policy_version: int
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(turn.tokens_T) for turn in self.turns)
+
+
+def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
+    """The first `num_tokens` tokens of a turn (all of them by default), marked as replayed.
+
+    A whole turn keeps its observation; a cut one loses it, since the environment has not seen the turn yet.
+    """
+    whole = num_tokens is None
+    tokens_T = turn.tokens_T[:num_tokens]
+    zeros_T = np.zeros(len(tokens_T), np.float32)
+    cut = replace(turn, tokens_T=tokens_T, logprobs_T=zeros_T, entropies_T=zeros_T, num_replayed=len(tokens_T))
+    return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0])
+
+
+def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:
+    """The first `length` units of a rollout as replayed turns.
+
+    Args:
+        length: 1 <= length < rollout.length(unit), so that something is replayed and something is left to generate.
+
+    Raises:
+        ValueError: if `length` is outside that range, or tokens are asked of a rollout of several turns.
+    """
+    total = rollout.length(unit)
+    if not 1 <= length < total:
+        raise ValueError(f"prefix length {length} is outside 1..{total - 1} {unit}")
+    if unit == "steps":
+        return tuple(replayed(turn) for turn in rollout.turns[:length])
+    if len(rollout.turns) != 1:
+        raise ValueError(f"a prefix in tokens needs a rollout of one turn, not {len(rollout.turns)}")
+    return (replayed(rollout.turns[0], length),)

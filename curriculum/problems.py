@@ -1,0 +1,73 @@
+"""Problems and the indexed set of them that a run trains on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from curriculum.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One verifiable task.
+
+    Attributes:
+        id: stable over epochs, runs and machines; never depends on the visit.
+        prompt: the text the policy is given.
+        answer: the reference that the verifier (or the environment) reads; its format is the verifier's business.
+        source: where the problem came from, for logs and per-source statistics.
+        verifier: registered name of the verifier that judges a response.
+        features: optional facts about the problem (number of operands, topic, ...), for analysis and priors.
+    """
+
+    id: str
+    prompt: str
+    answer: str
+    source: str = ""
+    verifier: str = "exact"
+    features: Mapping[str, float | str] = field(default_factory=dict)
+
+
+class ProblemSet(Sequence[Problem]):
+    """An immutable sequence of problems with a constant-time look-up from id to position.
+
+    Raises:
+        UserError: if the set is empty or two problems share an id.
+    """
+
+    __slots__ = ("_position", "_problems")
+
+    def __init__(self, problems: Sequence[Problem]):
+        self._problems = tuple(problems)
+        self._position = {problem.id: i for i, problem in enumerate(self._problems)}
+        if not self._problems:
+            raise UserError("problems: the source gave no problem; check its path, its split and its filters")
+        if len(self._position) != len(self._problems):
+            raise UserError(f"problems: id {self._first_duplicate()!r} occurs twice; ids must be unique")
+
+    def _first_duplicate(self) -> str:
+        seen: set[str] = set()
+        return next(p.id for p in self._problems if p.id in seen or seen.add(p.id))  # type: ignore[func-returns-value]
+
+    def position(self, problem_id: str) -> int:
+        """Position of a problem in the set. Raises KeyError for an id that is not in it."""
+        try:
+            return self._position[problem_id]
+        except KeyError:
+            raise KeyError(f"unknown problem id {problem_id!r}") from None
+
+    def __contains__(self, problem_id: object) -> bool:
+        return problem_id in self._position
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
+        return self._problems[index]
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self._problems)

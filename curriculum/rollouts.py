@@ -1,0 +1,124 @@
+"""What comes back from the policy: turns, rollouts, groups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from curriculum.plan import Request
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+Unit = Literal["tokens", "steps"]
+Stop = Literal["end", "length"]
+
+NO_TOKENS: IntArray = np.zeros(0, np.int32)
+NO_TOKENS.setflags(write=False)
+
+
+class Origin(StrEnum):
+    """Why a request exists. It decides who may learn from the outcome."""
+
+    FRESH = "fresh"
+    PREFIX = "prefix"
+    GENERATED = "generated"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One response of the policy and what the environment answered.
+
+    Attributes:
+        tokens_T: response tokens. The first `num_replayed` were taken from an earlier rollout: they are context,
+            never in the loss, never in an importance ratio, never counted as generated.
+        logprobs_T: natural-log probability of each token under the distribution it was sampled from; 0 where replayed.
+        entropies_T: entropy of that distribution in nats; 0 where replayed.
+        stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.
+        num_replayed: length of the replayed part, in tokens.
+        observation: the environment's answer, empty in the last turn.
+        observation_tokens_O: the same, as the policy reads it.
+    """
+
+    tokens_T: IntArray
+    logprobs_T: FloatArray
+    entropies_T: FloatArray
+    stop: Stop = "end"
+    num_replayed: int = 0
+    observation: str = ""
+    observation_tokens_O: IntArray = field(default_factory=lambda: NO_TOKENS)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens_T) - self.num_replayed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollout:
+    """One attempt at a problem: its turns and a binary success.
+
+    Attributes:
+        success: the raw verdict of the verifier or environment; never a shaped reward.
+        truncated: a token, turn or context limit ended the attempt, not the policy.
+    """
+
+    turns: tuple[Turn, ...]
+    success: bool
+    truncated: bool = False
+
+    @property
+    def num_generated(self) -> int:
+        return sum(turn.num_generated for turn in self.turns)
+
+    @property
+    def num_replayed(self) -> int:
+        return sum(turn.num_replayed for turn in self.turns)
+
+    def length(self, unit: Unit) -> int:
+        """Units that a prefix of this rollout may be counted in: response tokens, or environment steps."""
+        return len(self.turns) if unit == "steps" else sum(len(turn.tokens_T) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """A request with its scored rollouts. All of them start from the same state.
+
+    Attributes:
+        prompt_tokens_P: the prompt as the policy read it, without any prefix.
+        policy_version: number of learner updates behind the weights that generated the group.
+        unit: what a prefix of these rollouts is counted in.
+        dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
+    """
+
+    request: "Request"
+    prompt_tokens_P: IntArray
+    rollouts: tuple[Rollout, ...]
+    policy_version: int
+    unit: Unit = "tokens"
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """N: the number of scored rollouts."""
+        return len(self.rollouts)
+
+    @property
+    def num_passed(self) -> int:
+        """k: the number of successes."""
+        return sum(rollout.success for rollout in self.rollouts)
+
+    @property
+    def pass_rate(self) -> float:
+        return self.num_passed / self.size
+
+    @property
+    def degenerate(self) -> bool:
+        """True if all rollouts passed or none did, so that no advantage is defined. An empty group is degenerate."""
+        return self.num_passed in (0, self.size)
+
+    @property
+    def num_generated(self) -> int:
+        return sum(rollout.num_generated for rollout in self.rollouts)

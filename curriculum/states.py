@@ -1,0 +1,72 @@
+"""Controller states as plain JSON data, and back."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+import numpy as np
+
+from curriculum.errors import UserError
+from curriculum.problems import ProblemSet
+
+State = TypeVar("State")
+
+
+def save_state(state: Any) -> Any:
+    """Plain data (None, numbers, strings, lists, dictionaries) from which `restore_state` makes an equal state.
+
+    A state is None, a dataclass, or a dictionary of states keyed by member name. A field that holds the
+    `ProblemSet` is not saved: it comes from the configuration.
+    """
+    if state is None:
+        return None
+    if isinstance(state, dict):
+        return {name: save_state(value) for name, value in state.items()}
+    assert is_dataclass(state), f"a controller state must be a dataclass, not {type(state).__name__}"
+    values = {f.name: getattr(state, f.name) for f in fields(state)}
+    return {k: msgspec.to_builtins(v, enc_hook=_encode) for k, v in values.items() if not isinstance(v, ProblemSet)}
+
+
+def restore_state(template: State, data: Any) -> State:
+    """The inverse of `save_state`.
+
+    Args:
+        template: a state of the same shape, from `controller.init(problems)`; lends its types and its problem set.
+
+    Raises:
+        UserError: if the saved members or fields are not those of the template; both sets are in the message.
+    """
+    if template is None:
+        return template
+    if isinstance(template, dict):
+        _check_names("controller members", data, template)
+        return {name: restore_state(value, data[name]) for name, value in template.items()}  # type: ignore[return-value]
+    assert is_dataclass(template) and not isinstance(template, type)
+    hints = get_type_hints(type(template))
+    kept = {f.name for f in fields(template) if not isinstance(getattr(template, f.name), ProblemSet)}
+    _check_names(f"fields of {type(template).__name__}", data, kept)
+    values = {name: msgspec.convert(data[name], hints[name], dec_hook=_decode) for name in kept}
+    return replace(template, **values)
+
+
+def _check_names(what: str, saved: Any, expected: Any) -> None:
+    if set(saved) != set(expected):
+        raise UserError(
+            f"checkpoint: its {what} are {sorted(saved)}, the configuration has {sorted(expected)}; "
+            "resume with the configuration that wrote it"
+        )
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"dtype": str(value.dtype), "values": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"a controller state cannot hold a {type(value).__name__}")
+
+
+def _decode(kind: type, value: Any) -> Any:
+    # msgspec asks for the generic alias NDArray[...] as well as for the bare class.
+    if kind is np.ndarray or getattr(kind, "__origin__", None) is np.ndarray:
+        return np.asarray(value["values"], dtype=value["dtype"])
+    raise NotImplementedError(f"cannot restore a {kind}")

@@ -1,0 +1,46 @@
+"""Named random streams: every draw is a function of (seed, where in the run, who draws)."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The address of a random stream. Nothing is consumed: equal addresses give equal draws.
+
+    A chain member's stream is addressed by its own name, not by its place in the chain, so that adding,
+    removing or nesting members never shifts another member's draws.
+
+    Attributes:
+        seed: the run's seed.
+        path: where in the run, for example ("propose", step, round).
+        name: who draws.
+
+    Example:
+        >>> Stream(0, ("propose", 3)).named("greso").generator().random() == \
+            Stream(0, ("propose", 3)).named("other").named("greso").generator().random()
+        True
+    """
+
+    seed: int
+    path: tuple[str | int, ...] = ()
+    name: str = ""
+
+    def at(self, *keys: str | int) -> "Stream":
+        """The stream one level further down."""
+        return replace(self, path=(*self.path, *keys))
+
+    def named(self, name: str) -> "Stream":
+        """The stream of the member called `name`; an earlier name is forgotten."""
+        return replace(self, name=name)
+
+    def integer(self) -> int:
+        """A 64-bit seed that belongs to this address."""
+        digest = hashlib.blake2b(repr((self.seed, self.path, self.name)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
+
+    def generator(self) -> np.random.Generator:
+        """A fresh generator at the beginning of this stream."""
+        return np.random.default_rng(self.integer())

@@ -1,0 +1,40 @@
+"""What a rollout engine must do: continue token contexts, and take the learner's weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from curriculum.rollouts import FloatArray, IntArray, Stop
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """Freshly sampled tokens. Log-probabilities and entropies (nats) are those of the sampling distribution."""
+
+    tokens_T: IntArray
+    logprobs_T: FloatArray
+    entropies_T: FloatArray
+    stop: Stop
+
+
+class Engine(Protocol):
+    """Samples continuations. Equal contexts, limits and seeds give equal completions."""
+
+    def generate(
+        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Continue each context until an end token (kept in the completion) or its limit.
+
+        Args:
+            contexts: token ids, one array a sequence, not padded.
+            max_new_tokens: the limit of each sequence, at least 1.
+            seeds: the 64-bit seed of each sequence; its draws depend on nothing else.
+        """
+        ...
+
+    def sync(self, policy: "nn.Module") -> None:
+        """Take over the weights of the learner's policy."""
+        ...

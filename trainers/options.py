@@ -1,0 +1,220 @@
+"""The settings of learner, rollouts, fill, budget, evaluation and checkpoints: frozen values, no heavy import."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from curriculum.errors import UserError
+
+
+def require(condition: bool, field: str, value: object, remedy: str) -> None:
+    """Raise the one-line error for a field whose value is not acceptable."""
+    if not condition:
+        raise UserError(f"{field}: {value!r} is not acceptable; {remedy}")
+
+
+@dataclass(frozen=True)
+class LearnerOptions:
+    """GRPO and the GRPO++ backbone, every switch a plain field (defaults: clip-high, leave-one-out, no std, no KL).
+
+    Attributes:
+        lr: peak learning rate of AdamW.
+        betas, eps, weight_decay: AdamW.
+        max_grad_norm: global gradient-norm clip; 0 disables it.
+        schedule: learning-rate schedule after `warmup_steps` updates.
+        total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
+        advantage: baseline of a rollout: the mean of the other rollouts, or of the whole group.
+        divide_by_std: divide a group's advantages by the standard deviation of its rewards.
+        clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
+        dual_clip: upper bound on the loss of negative advantages, as a multiple of it (> 1); 0 disables it.
+        normalization: "token" = sum over tokens / number of tokens in the batch; "sequence" = mean over sequences of
+            the mean over their tokens; "constant" = sum over tokens / (number of sequences x normalization_length).
+        normalization_length: tokens, for "constant".
+        kl_coefficient: weight of the KL penalty to the reference (the starting policy); 0 = no reference is kept.
+        entropy_coefficient: weight of the entropy bonus; 0 = none.
+        compact_filtering: rollouts cut by a token or turn limit take no part in the loss (they stay in the baseline).
+        old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
+            "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
+        num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
+        max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
+    """
+
+    lr: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    total_updates: int = 0
+    advantage: Literal["leave_one_out", "mean"] = "leave_one_out"
+    divide_by_std: bool = False
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    dual_clip: float = 0.0
+    normalization: Literal["token", "sequence", "constant"] = "token"
+    normalization_length: int = 0
+    kl_coefficient: float = 0.0
+    entropy_coefficient: float = 0.0
+    compact_filtering: bool = True
+    old_logprobs: Literal["engine", "learner"] = "learner"
+    num_minibatches: int = 1
+    num_epochs: int = 1
+    max_microbatch_tokens: int = 16384
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "learner.lr", self.lr, "give a positive number such as 1e-6")
+        require(0 < self.clip_low < 1, "learner.clip_low", self.clip_low, "give a number between 0 and 1")
+        require(self.clip_high > 0, "learner.clip_high", self.clip_high, "give a positive number such as 0.28")
+        require(self.dual_clip == 0 or self.dual_clip > 1, "learner.dual_clip", self.dual_clip, "give 0 or above 1")
+        require(self.num_minibatches >= 1, "learner.num_minibatches", self.num_minibatches, "give at least 1")
+        require(self.num_epochs >= 1, "learner.num_epochs", self.num_epochs, "give at least 1")
+        require(
+            self.normalization != "constant" or self.normalization_length > 0,
+            "learner.normalization_length",
+            self.normalization_length,
+            "normalization=constant needs a length in tokens, for example rollouts.max_response_tokens",
+        )
+        require(
+            self.schedule == "constant" or self.total_updates > 0,
+            "learner.total_updates",
+            self.total_updates,
+            f"schedule={self.schedule} needs the number of optimizer steps it spans",
+        )
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """How the policy is sampled.
+
+    Attributes:
+        engine: registered name of the engine.
+        num_rollouts: N, rollouts a group.
+        temperature: divides the logits before sampling; log-probabilities are those of the tempered distribution.
+        max_response_tokens: limit on all response tokens of an episode, replayed ones included.
+        max_sequences: sequences decoded at once.
+    """
+
+    engine: str = "transformers"
+    num_rollouts: int = 8
+    temperature: float = 1.0
+    max_response_tokens: int = 128
+    max_sequences: int = 512
+
+    def __post_init__(self) -> None:
+        require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
+        require(self.temperature > 0, "rollouts.temperature", self.temperature, "give a positive number")
+        limit = self.max_response_tokens
+        require(limit >= 2, "rollouts.max_response_tokens", limit, "give at least 2 tokens")
+        require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
+
+
+@dataclass(frozen=True)
+class FillOptions:
+    """How a training batch is filled.
+
+    Attributes:
+        policy: "once" = one round of `groups` requests, train on what is left of it; "refill" = further rounds until
+            `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
+        groups: groups in a training batch.
+        max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
+        request: size of a round under "refill": "fixed" = always `request_groups`; "adaptive" = GRESO's law.
+        request_groups: groups in the first round, and in every round if fixed; 0 = `groups`.
+        min_request: smallest adaptive request, in groups.
+        safety: beta of the adaptive law.
+        surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
+    """
+
+    policy: Literal["once", "refill"] = "once"
+    groups: int = 32
+    max_rounds: int = 10
+    request: Literal["fixed", "adaptive"] = "fixed"
+    request_groups: int = 0
+    min_request: int = 1
+    safety: float = 1.25
+    surplus: Literal["discard", "carry"] = "discard"
+
+    def __post_init__(self) -> None:
+        require(self.groups >= 1, "fill.groups", self.groups, "give at least 1")
+        require(self.max_rounds >= 1, "fill.max_rounds", self.max_rounds, "give at least 1")
+        require(self.request_groups >= 0, "fill.request_groups", self.request_groups, "give 0 (= fill.groups) or more")
+        require(self.min_request >= 1, "fill.min_request", self.min_request, "give at least 1")
+        require(self.safety >= 1, "fill.safety", self.safety, "give at least 1")
+        require(
+            self.policy == "refill" or self.request == "fixed",
+            "fill.request",
+            self.request,
+            "an adaptive request needs fill.policy=refill",
+        )
+        require(
+            self.policy == "refill" or self.surplus == "discard",
+            "fill.surplus",
+            self.surplus,
+            "fill.policy=once leaves no surplus to carry; use fill.policy=refill",
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run trains. Exactly one of the four is given; arms of a comparison share it.
+
+    Attributes:
+        rollouts: rollouts generated for training.
+        tokens: tokens generated for training.
+        steps: learner steps.
+        seconds: wall-clock seconds of the loop, without evaluation and checkpoints.
+    """
+
+    rollouts: int | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {k: v for k, v in vars(self).items() if v is not None}
+        require(len(given) == 1, "budget", given, "give exactly one of rollouts, tokens, steps, seconds")
+        require(next(iter(given.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
+
+    @property
+    def unit(self) -> str:
+        return next(k for k, v in vars(self).items() if v is not None)
+
+    @property
+    def total(self) -> float:
+        return float(getattr(self, self.unit))
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Held-out pass@1, the mean of `samples` sampled attempts a problem.
+
+    Attributes:
+        points: evaluations after the start, evenly spaced over the budget, the last one at its end; 0 = none.
+        samples: attempts a problem.
+        problems: size of the held-out set; these problems never train.
+    """
+
+    points: int = 4
+    samples: int = 8
+    problems: int = 128
+
+    def __post_init__(self) -> None:
+        require(self.points >= 0, "evaluation.points", self.points, "give 0 or more")
+        require(self.samples >= 1, "evaluation.samples", self.samples, "give at least 1")
+        require(self.problems >= 0, "evaluation.problems", self.problems, "give 0 or more")
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """When the run can be resumed from.
+
+    Attributes:
+        every: steps between checkpoints; the last step always writes one.
+        keep: newest checkpoints kept.
+    """
+
+    every: int = 10
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "checkpoint.every", self.every, "give at least 1")
+        require(self.keep >= 1, "checkpoint.keep", self.keep, "give at least 1")
