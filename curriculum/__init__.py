@@ -2,11 +2,12 @@
 
 from curriculum.controller import Chain, PassRateController, chain, propose_until_full
 from curriculum.errors import UserError
+from curriculum.groups import Group
 from curriculum.plan import Decision, Plan, Request, Skip, Verdict
 from curriculum.prefix import Prefix, cut
 from curriculum.problems import Problem, ProblemSet
 from curriculum.registry import Registry
-from curriculum.rollouts import Group, Origin, Rollout, Turn, Unit
+from curriculum.rollouts import Origin, Rollout, Turn, Unit
 from curriculum.states import restore_state, save_state
 from curriculum.streams import Stream
 

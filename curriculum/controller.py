@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from curriculum.errors import UserError
+from curriculum.groups import Group
 from curriculum.plan import Plan
 from curriculum.problems import ProblemSet
-from curriculum.rollouts import Group
 from curriculum.streams import Stream
 
 State = TypeVar("State")

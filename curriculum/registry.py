@@ -49,7 +49,8 @@ class Registry:
             return getattr(import_module(module), attribute)
         installed = self._installed()
         if name in installed:
-            return installed[name].load()
+            self._added[name] = installed[name].load()  # scanning the installed packages takes milliseconds
+            return self._added[name]
         raise unknown(self.what, name, self.names())
 
     def _installed(self) -> dict[str, Any]:

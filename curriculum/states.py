@@ -12,6 +12,16 @@ from curriculum.problems import ProblemSet
 State = TypeVar("State")
 
 
+def to_plain(value: Any) -> Any:
+    """Plain JSON data from a tree of dataclasses, tuples, dictionaries and arrays."""
+    return msgspec.to_builtins(value, enc_hook=_encode)
+
+
+def from_plain(kind: Any, data: Any) -> Any:
+    """The inverse of `to_plain`, checked against the type `kind`. Raises msgspec.ValidationError."""
+    return msgspec.convert(data, kind, dec_hook=_decode)
+
+
 def save_state(state: Any) -> Any:
     """Plain data (None, numbers, strings, lists, dictionaries) from which `restore_state` makes an equal state.
 
@@ -24,7 +34,7 @@ def save_state(state: Any) -> Any:
         return {name: save_state(value) for name, value in state.items()}
     assert is_dataclass(state), f"a controller state must be a dataclass, not {type(state).__name__}"
     values = {f.name: getattr(state, f.name) for f in fields(state)}
-    return {k: msgspec.to_builtins(v, enc_hook=_encode) for k, v in values.items() if not isinstance(v, ProblemSet)}
+    return {k: to_plain(v) for k, v in values.items() if not isinstance(v, ProblemSet)}
 
 
 def restore_state(template: State, data: Any) -> State:
@@ -45,7 +55,7 @@ def restore_state(template: State, data: Any) -> State:
     hints = get_type_hints(type(template))
     kept = {f.name for f in fields(template) if not isinstance(getattr(template, f.name), ProblemSet)}
     _check_names(f"fields of {type(template).__name__}", data, kept)
-    values = {name: msgspec.convert(data[name], hints[name], dec_hook=_decode) for name in kept}
+    values = {name: from_plain(hints[name], data[name]) for name in kept}
     return replace(template, **values)
 
 

@@ -41,6 +41,10 @@ class Stream:
         digest = hashlib.blake2b(repr((self.seed, self.path, self.name)).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little")
 
+    def uniform(self) -> float:
+        """One number in [0, 1) that belongs to this address; much cheaper than a generator for a single draw."""
+        return (self.integer() >> 11) * 2.0**-53
+
     def generator(self) -> np.random.Generator:
         """A fresh generator at the beginning of this stream."""
         return np.random.default_rng(self.integer())

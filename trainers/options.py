@@ -75,11 +75,15 @@ class LearnerOptions:
             "normalization=constant needs a length in tokens, for example rollouts.max_response_tokens",
         )
         require(
-            self.schedule == "constant" or self.total_updates > 0,
+            self.schedule == "constant" or self.total_updates > self.warmup_steps,
             "learner.total_updates",
             self.total_updates,
-            f"schedule={self.schedule} needs the number of optimizer steps it spans",
+            f"schedule={self.schedule} needs the number of optimizer steps it spans, more than warmup_steps",
         )
+        for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
+            require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
+        tokens = self.max_microbatch_tokens
+        require(tokens >= 1, "learner.max_microbatch_tokens", tokens, "give at least 1")
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,18 @@ class Environment(Protocol[Episode]):
     Replaying a prefix is execution: saved responses go through `step` like fresh ones. An environment whose
     answers are not a function of the episode and the response makes replays diverge; they are dropped and counted.
 
-    Attributes:
-        unit: what a prefix is counted in: "tokens" if an episode is one turn, else "steps".
-        max_turns: the most responses an episode can take.
+    Episodes are immutable values: `step` returns new ones, and equal histories make equal episodes.
     """
 
-    unit: Unit
-    max_turns: int
+    @property
+    def unit(self) -> Unit:
+        """What a prefix is counted in: "tokens" if an episode is one turn, else "steps"."""
+        ...
+
+    @property
+    def max_turns(self) -> int:
+        """The most responses an episode can take."""
+        ...
 
     def start(self, problems: Sequence[Problem]) -> list[Episode]:
         """One new episode a problem."""

@@ -1,0 +1,179 @@
+"""GRESO: skip problems that have stopped teaching, before they are rolled out (arXiv 2506.02177)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controllers.beliefs import advance_streak
+from controllers.laws import exploration_step, keep_probability
+from curriculum.controller import PassRateController
+from curriculum.errors import require
+from curriculum.groups import Group
+from curriculum.plan import Plan, Request, Verdict
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+
+LONGEST_STREAK = np.iinfo(np.int16).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GresoState:
+    """What GRESO remembers.
+
+    Attributes:
+        streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).
+            Counts visits that were rolled out; a skipped visit adds nothing.
+        p_easy, p_hard: base exploration probabilities.
+        share_easy, share_hard: all-passed and all-failed groups among the fresh ones of the latest step that had any.
+        considered: fresh candidates judged so far; divided by the number of problems it gives the epoch.
+        skipped_easy, skipped_hard, readmitted: verdicts so far.
+        unjudged: fresh groups so far that came back with fewer than two rollouts, and so say nothing about variance.
+    """
+
+    problems: ProblemSet
+    streaks: NDArray[np.int16]
+    p_easy: float
+    p_hard: float
+    share_easy: float = 0.0
+    share_hard: float = 0.0
+    considered: int = 0
+    skipped_easy: int = 0
+    skipped_hard: int = 0
+    readmitted: int = 0
+    unjudged: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Passes through the problem set, counted from 0."""
+        return self.considered // len(self.problems)
+
+
+@dataclass(frozen=True)
+class Greso(PassRateController[GresoState]):
+    """Skips a problem with probability 1 - max(p^z, floor), z its streak of zero-variance groups.
+
+    The base probability p, one for all-passed (easy) and one for all-failed (hard) streaks, is steered once a training
+    step so that the share of each kind among the groups rolled out meets its target: at or above the target p falls and
+    more is skipped, below it p rises. Only fresh groups count: a prefixed or generated group says nothing about the
+    problem as it stands. GRESO's adaptive request size belongs to the fill policy (`fill.request: adaptive`).
+
+    Mended against the published code:
+
+    - easy and hard are judged on exact k and N; mean rewards of 0.98 and 0.11 mislabel groups of ten and more, and
+      count groups with some format credit, which do have variance, as hard;
+    - an all-failed group counts in the hard share whatever its shaped reward; there, only those with exactly the
+      format credit did, so hard streaks grew that the adaptation never saw;
+    - a set that is skipped as a whole starves nobody: a plan that has offered as many candidates as there are problems
+      takes whatever comes next, as "readmitted";
+    - survivors are not dropped to suit the number of devices, nor is the last part of an epoch;
+    - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint;
+    - its division by zero in a round without any variance, and its under-filled last round, are absent from the fill
+      policy.
+
+    Attributes:
+        p_easy, p_hard: base exploration probabilities at the start.
+        target: T, the zero-variance share aimed at among the groups rolled out.
+        easy_share: part of T that is for easy groups, T/3 as published; the rest, 2T/3, is for hard ones.
+        step: change of a base probability in a training step; 0 = fixed probabilities.
+        bounds: range of the base probabilities.
+        floor: least probability of rolling out any problem.
+        streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
+            paper words it: a streak of zero-variance groups of either kind, its base that of the newest kind.
+        frozen_epochs: the base probabilities stay as they are in this many first epochs.
+    """
+
+    p_easy: float = 0.5
+    p_hard: float = 0.5
+    target: float = 0.25
+    easy_share: float = 1 / 3
+    step: float = 0.01
+    bounds: tuple[float, float] = (0.05, 0.95)
+    floor: float = 0.01
+    streaks: Literal["separate", "joint"] = "separate"
+    frozen_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("p_easy", "p_hard", "target", "easy_share", "step"):
+            value = vars(self)[name]
+            require(0 <= value <= 1, f"greso.{name}", value, "give a number between 0 and 1")
+        require(0 < self.floor <= 1, "greso.floor", self.floor, "give a number above 0 and at most 1")
+        low, high = self.bounds
+        require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give 0 <= low <= high <= 1")
+        require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
+
+    def init(self, problems: ProblemSet) -> GresoState:
+        return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard)
+
+    def propose(self, plan: Plan, state: GresoState, stream: Stream) -> tuple[Plan, GresoState]:
+        candidates = plan.undecided
+        offered = sum(skip.member == plan.member for skip in plan.skipped)
+        offered += sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
+        verdicts = []
+        for request in candidates:
+            verdicts.append(self._judge(request, state, stream, starving=offered >= len(state.problems)))
+            offered += request.origin is Origin.FRESH
+        if not verdicts:
+            return plan, state
+        actions = [verdict.action for verdict in verdicts]
+        return plan.decide(verdicts), replace(
+            state,
+            considered=state.considered + sum(request.origin is Origin.FRESH for request in candidates),
+            skipped_easy=state.skipped_easy + actions.count("easy"),
+            skipped_hard=state.skipped_hard + actions.count("hard"),
+            readmitted=state.readmitted + actions.count("readmitted"),
+        )
+
+    def _judge(self, request: Request, state: GresoState, stream: Stream, starving: bool) -> Verdict:
+        if request.origin is not Origin.FRESH:
+            return Verdict(True, "exempt")
+        streak = int(state.streaks[state.problems.position(request.problem.id)])
+        if streak == 0:
+            return Verdict(True, "kept")
+        kind, base = ("easy", state.p_easy) if streak > 0 else ("hard", state.p_hard)
+        # Drawn by problem, so that what other members add or drop shifts no verdict.
+        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor):
+            return Verdict(True, f"explored {kind}")
+        return Verdict(True, "readmitted") if starving else Verdict(False, kind)
+
+    def observe(self, state: GresoState, groups: Sequence[Group], step: int) -> GresoState:
+        fresh = [group for group in groups if group.request.origin is Origin.FRESH]
+        positions = [state.problems.position(group.request.problem.id) for group in fresh]
+        visits = [(position, g.num_passed, g.size) for position, g in zip(positions, fresh, strict=True) if g.size > 1]
+        state = replace(state, unjudged=state.unjudged + len(fresh) - len(visits))
+        if not visits:
+            return state
+        streaks = state.streaks.copy()
+        for position, passed, size in visits:
+            streak = advance_streak(int(streaks[position]), passed, size, self.streaks)
+            streaks[position] = min(max(streak, -LONGEST_STREAK), LONGEST_STREAK)
+        share_easy = sum(passed == size for _, passed, size in visits) / len(visits)
+        share_hard = sum(passed == 0 for _, passed, _ in visits) / len(visits)
+        state = replace(state, streaks=streaks, share_easy=share_easy, share_hard=share_hard)
+        if state.epoch < self.frozen_epochs:
+            return state
+        target_easy = self.target * self.easy_share
+        return replace(
+            state,
+            p_easy=exploration_step(state.p_easy, share_easy, target_easy, self.step, self.bounds),
+            p_hard=exploration_step(state.p_hard, share_hard, self.target - target_easy, self.step, self.bounds),
+        )
+
+    def metrics(self, state: GresoState) -> Mapping[str, float]:
+        """The fields of `GresoState`, and the share of problems that are in a streak of either kind."""
+        return {
+            "p_easy": state.p_easy,
+            "p_hard": state.p_hard,
+            "share_easy": state.share_easy,
+            "share_hard": state.share_hard,
+            "in_easy_streak": float((state.streaks > 0).mean()),
+            "in_hard_streak": float((state.streaks < 0).mean()),
+            "epoch": float(state.epoch),
+            "skipped_easy": float(state.skipped_easy),
+            "skipped_hard": float(state.skipped_hard),
+            "readmitted": float(state.readmitted),
+            "unjudged": float(state.unjudged),
+        }

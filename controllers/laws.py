@@ -1,0 +1,95 @@
+"""Laws: from a belief about pass rates to an action. Each is a pure function or a frozen value."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Effect = Literal[1, -1]
+
+# Repeated steps of 0.05 do not add up exactly in binary; ratios are kept on this grid so that floor(ratio * length) is
+# what a reader computes by hand.
+DECIMALS = 10
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A ratio under control, and what its cooldown needs to know.
+
+    Attributes:
+        ratio: the value in use.
+        wait: updates that must still pass before the next move.
+        moved_at: training step of the last move; None before the first.
+    """
+
+    ratio: float
+    wait: int = 0
+    moved_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RatioLaw:
+    """Moves a ratio by one step when the believed pass rate leaves a dead zone around the target.
+
+    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, bounds, a cooldown.
+
+    Attributes:
+        deadzone: pass rates (low, high) between which, both included, nothing happens.
+        step: size of a move.
+        bounds: range of the ratio. A move that a bound cuts to nothing starts no cooldown.
+        cooldown: the next `cooldown` updates after a move change nothing.
+        cooldown_steps: two moves lie at least this many training steps apart; 0 = no such floor.
+    """
+
+    deadzone: tuple[float, float] = (0.47, 0.53)
+    step: float = 0.05
+    bounds: tuple[float, float] = (0.05, 0.95)
+    cooldown: int = 5
+    cooldown_steps: int = 0
+
+    def update(self, knob: Knob, pass_rate: float, effect: Effect, training_step: int) -> Knob:
+        """The knob after one more update of the belief.
+
+        Args:
+            pass_rate: believed pass rate of the rollouts that the ratio steers.
+            effect: +1 if a larger ratio raises it (a longer head start), -1 if it lowers it (a longer handicap, or
+                more left to do).
+            training_step: the step in which the update happens.
+        """
+        if knob.wait > 0:
+            return Knob(knob.ratio, knob.wait - 1, knob.moved_at)
+        if knob.moved_at is not None and training_step - knob.moved_at < self.cooldown_steps:
+            return knob
+        easier = (pass_rate < self.deadzone[0]) - (pass_rate > self.deadzone[1])
+        ratio = _bounded(knob.ratio + easier * effect * self.step, self.bounds)
+        return knob if easier == 0 or ratio == knob.ratio else Knob(ratio, self.cooldown, training_step)
+
+
+def floor_product(ratio: float, length: int) -> int:
+    """floor(ratio * length), not one less when floating point just misses an exact integer."""
+    return math.floor(ratio * length + TOLERANCE)
+
+
+def keep_probability(base: float, streak: int, floor: float = 0.01) -> float:
+    """GRESO's chance of rolling out a problem after `streak` zero-variance visits in a row: max(base^streak, floor).
+
+    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped.
+    """
+    return max(base**streak, floor)
+
+
+def exploration_step(
+    base: float, share: float, target: float, step: float = 0.01, bounds: tuple[float, float] = (0.05, 0.95)
+) -> float:
+    """GRESO's update of a base exploration probability, once a training step.
+
+    Args:
+        share: observed share of zero-variance groups of one kind in the training step.
+        target: share aimed at. At or above it the probability falls (filter more), below it rises.
+    """
+    # 2 groups of 12 are at a target of 2/3 x 0.25, which floating point does not say.
+    return _bounded(base - step if share >= target - TOLERANCE else base + step, bounds)
+
+
+def _bounded(value: float, bounds: tuple[float, float]) -> float:
+    return round(min(max(value, bounds[0]), bounds[1]), DECIMALS)

@@ -1,0 +1,276 @@
+"""Prefix Sampling: start new rollouts inside earlier ones, so that skewed groups pass about half of the time."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+from controllers.laws import Effect, Knob, RatioLaw, floor_product
+from controllers.prefix_buckets import Loop, Side, bucket_of, side_of
+from controllers.prefix_pool import Saved, save_one
+from curriculum.controller import PassRateController
+from curriculum.errors import require
+from curriculum.groups import Group
+from curriculum.plan import Plan, Request
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+
+Variant = Literal["buckets", "categories"]
+
+# Options that only one variant has; the other refuses any value but the default.
+VARIANT_OF: Mapping[str, Variant] = {
+    "initial_ratio": "buckets",
+    "bucket_by": "buckets",
+    "update_unit": "buckets",
+    "cooldown_steps": "buckets",
+    "remaining_ratio": "categories",
+    "prefix_ratio": "categories",
+    "remaining_cap": "categories",
+    "prefix_cap": "categories",
+}
+
+COUNTS = (
+    "saved",
+    "used",
+    "dropped_truncated",
+    "dropped_too_short",
+    "dropped_empty_prefix",
+    "dropped_expired",
+    "unscored_children",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixSamplingState:
+    """What Prefix Sampling remembers.
+
+    Attributes:
+        pool: saved rollouts that wait for a slot, oldest first.
+        loops: control loop of each bucket or category that had children, by name.
+        counts: how often each of `COUNTS` happened.
+        size: N of the latest plan; 0 before the first.
+    """
+
+    problems: ProblemSet
+    pool: tuple[Saved, ...] = ()
+    loops: Mapping[str, Loop] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class PrefixSampling(PassRateController[PrefixSamplingState]):
+    """Replays part of a success of a mostly failing problem, part of a failure of a mostly passing one.
+
+    A fresh group with pass rate below `thresholds[0]` (hard) or above `thresholds[1]` (easy) saves one rollout of its
+    rarer outcome. In the next step N new rollouts start from its first units, in a slot that a fresh problem would have
+    had. How much is replayed is a ratio, which feedback moves until those children pass half of the time.
+
+    There are two published variants, which are never mixed:
+
+    - "buckets", the paper (Rollout Pass-Rate Control, arXiv 2605.05112, section 2.2): one ratio for each bucket of
+      parent pass counts; floor(ratio x length) units are replayed, at least 1 and at most length - 1. A larger ratio is
+      easier for hard buckets and harder for easy ones. At N = 8 the buckets are 1, 2, 6 and 7.
+    - "categories", the blog (Prefix Sampling, 17 March 2026): one ratio for all hard parents, one for all easy ones.
+      Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, and at least one is left to
+      do. Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it would be
+      a fresh task. A larger ratio is harder in both. The belief has one update a step, by the mean of the step's
+      children.
+
+    At N <= 3 no pass rate is skewed, and this controller does nothing ("steerable_counts" is 0).
+
+    Attributes:
+        variant: "buckets" or "categories".
+        control: "adaptive" = feedback moves the ratios; "fixed" = they stay (the paper's PS-fix, the blog's 14B run).
+        sides: "both", or only one of them (the paper's ablation is "hard").
+        thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
+        alpha, initial_belief: moving average of the children's pass rate, and its start.
+        deadzone, step: the ratio moves by `step` when the belief is outside the dead zone.
+        bounds: range of every ratio. No source gives it.
+        cooldown: after a move the next 5 updates of that bucket ("buckets"), or the next 5 steps ("categories"), change
+            nothing.
+        max_share: most of a plan that may start from a prefix; the newest saved rollouts go first. No source gives it.
+        max_age: steps after which an unused saved rollout is dropped; 1 = it is for the next step only, as published.
+        chain_prefixes: prefixed groups may save rollouts too. The sources audit one level only, hence off.
+        initial_ratio: buckets: where every ratio starts. The paper's value is lost; 0.25 is the blog's.
+        bucket_by: buckets: "rate" = four buckets at any N; "count" = one for each skewed k.
+        update_unit: buckets: a belief is updated by each child "group" (the paper), or once a "step" by their mean.
+        cooldown_steps: buckets: two moves of a ratio lie at least this many training steps apart; 0 = no such floor.
+        remaining_ratio, remaining_cap: categories, hard: share of the rollout left to do, and the most units of it.
+        prefix_ratio, prefix_cap: categories, easy: share of the rollout replayed, and the most units of it. The blog
+            gives no caps; None = no cap.
+    """
+
+    variant: Variant = "buckets"
+    control: Literal["adaptive", "fixed"] = "adaptive"
+    sides: Literal["both", "hard", "easy"] = "both"
+    thresholds: tuple[float, float] = (0.3, 0.7)
+    alpha: float = 0.05
+    initial_belief: float = 0.5
+    deadzone: tuple[float, float] = (0.47, 0.53)
+    step: float = 0.05
+    bounds: tuple[float, float] = (0.05, 0.95)
+    cooldown: int = 5
+    max_share: float = 0.5
+    max_age: int = 1
+    chain_prefixes: bool = False
+    initial_ratio: float = 0.25
+    bucket_by: Literal["rate", "count"] = "rate"
+    update_unit: Literal["group", "step"] = "group"
+    cooldown_steps: int = 0
+    remaining_ratio: float = 0.25
+    prefix_ratio: float = 0.25
+    remaining_cap: int | None = None
+    prefix_cap: int | None = None
+
+    def __post_init__(self) -> None:
+        default = {option.name: option.default for option in fields(self)}
+        for name, owner in VARIANT_OF.items():
+            remedy = f"it belongs to variant={owner}; set that variant, or remove the option"
+            require(self.variant == owner or vars(self)[name] == default[name], _path(name), vars(self)[name], remedy)
+        for name in ("thresholds", "deadzone", "bounds"):
+            low, high = vars(self)[name]
+            require(0 < low <= high < 1, _path(name), (low, high), "give 0 < low <= high < 1")
+        low, high = self.bounds
+        for name in ("initial_ratio", "remaining_ratio", "prefix_ratio"):
+            inside = low <= vars(self)[name] <= high
+            require(inside or self.variant != VARIANT_OF[name], _path(name), vars(self)[name], f"give {low} to {high}")
+        for name in ("alpha", "step", "max_share"):
+            require(0 < vars(self)[name] <= 1, _path(name), vars(self)[name], "give a number above 0, at most 1")
+        require(0 <= self.initial_belief <= 1, _path("initial_belief"), self.initial_belief, "give 0 to 1")
+        for name in ("cooldown", "cooldown_steps"):
+            require(vars(self)[name] >= 0, _path(name), vars(self)[name], "give 0 or more")
+        require(self.max_age >= 1, _path("max_age"), self.max_age, "give at least 1 step")
+        for name in ("remaining_cap", "prefix_cap"):
+            cap = vars(self)[name]
+            require(cap is None or cap >= 1, _path(name), cap, "give at least 1, or null for no cap")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"prefixes"})
+
+    def init(self, problems: ProblemSet) -> PrefixSamplingState:
+        return PrefixSamplingState(problems)
+
+    def propose(self, plan: Plan, state: PrefixSamplingState, stream: Stream) -> tuple[Plan, PrefixSamplingState]:
+        attached = sum(request.decided_by(plan.member) for request in plan.requests)
+        slots = min(plan.missing, floor_product(self.max_share, plan.wanted) - attached)
+        counts, taken = Counter(state.counts), set()
+        held = {request.problem.id for request in plan.requests}
+        for saved in reversed(state.pool):  # newest first
+            if slots <= 0:
+                break
+            if saved.step >= plan.step or saved.problem_id in held:
+                continue
+            taken.add(id(saved))
+            action, length = self._cut_point(state, saved)
+            if length == 0:
+                counts["dropped_empty_prefix"] += 1
+                continue
+            problem = state.problems[state.problems.position(saved.problem_id)]
+            plan = plan.add([Request(problem, plan.num_rollouts, Origin.PREFIX, saved.prefix(length))], action)
+            counts["used"] += 1
+            held.add(saved.problem_id)
+            slots -= 1
+        pool = tuple(saved for saved in state.pool if id(saved) not in taken)
+        return plan, replace(state, pool=pool, counts=dict(counts), size=plan.num_rollouts)
+
+    def observe(self, state: PrefixSamplingState, groups: Sequence[Group], step: int) -> PrefixSamplingState:
+        counts = Counter(state.counts)
+        children: dict[str, list[Group]] = {}
+        pool = [saved for saved in state.pool if step + 1 - saved.step <= self.max_age]
+        counts["dropped_expired"] += len(state.pool) - len(pool)
+        for group in groups:
+            prefix = group.request.prefix
+            if group.request.origin is Origin.PREFIX and prefix is not None:
+                name = self._name(prefix.parent_passed, prefix.parent_size)
+                if group.size == 0:
+                    counts["unscored_children"] += 1
+                elif name is not None:
+                    children.setdefault(name, []).append(group)
+            if group.request.origin is Origin.FRESH:
+                state.problems.position(group.request.problem.id)  # raises for a problem of another set
+            elif not (self.chain_prefixes and group.request.origin is Origin.PREFIX):
+                continue
+            side = self._side(group.num_passed, group.size)
+            if side is None:
+                continue
+            saved = save_one(group, side == "hard", step)
+            if isinstance(saved, Saved):
+                pool.append(saved)
+            counts["saved" if isinstance(saved, Saved) else f"dropped_{saved}"] += 1
+        loops = dict(state.loops)
+        for name, grown in children.items():
+            loops[name] = self._learn(state, name, grown, step)
+        return replace(state, pool=tuple(pool), loops=loops, counts=dict(counts))
+
+    def metrics(self, state: PrefixSamplingState) -> Mapping[str, float]:
+        """Pool size, `COUNTS`, and for each loop what its children did.
+
+        ratio_k_of_N: share of a parent with k of N that is replayed now, in both variants. belief_, children_,
+        child_pass_rate_, degenerate_share_ (since the start) and latest_children_, latest_pass_rate_ (latest step that
+        had any) are per bucket or category.
+        """
+        steerable = {k: side for k in range(1, state.size) if (side := self._side(k, state.size))}
+        values: dict[str, float] = {"pool": len(state.pool), "steerable_counts": len(steerable), **state.counts}
+        for k, side in steerable.items():
+            name = self._name(k, state.size)
+            assert name is not None
+            ratio = self._loop(state, name, side == "hard").knob.ratio
+            left_over = self.variant == "categories" and side == "hard"
+            values[f"ratio_{k}_of_{state.size}"] = 1 - ratio if left_over else ratio
+        for name, loop in state.loops.items():
+            values[f"belief_{name}"] = loop.belief
+            values[f"children_{name}"] = loop.children
+            values[f"child_pass_rate_{name}"] = loop.total_rate / loop.children
+            values[f"degenerate_share_{name}"] = loop.degenerate / loop.children
+            values[f"latest_children_{name}"] = loop.latest_children
+            values[f"latest_pass_rate_{name}"] = loop.latest_rate
+        return {name: float(value) for name, value in values.items()}
+
+    def _side(self, passed: int, size: int) -> Side | None:
+        side = side_of(passed, size, self.thresholds)
+        return side if self.sides in ("both", side) else None
+
+    def _name(self, passed: int, size: int) -> str | None:
+        """The loop that children of a parent with k of N belong to."""
+        side = self._side(passed, size)
+        if side is None or self.variant == "categories":
+            return side
+        return bucket_of(passed, size, side, self.bucket_by)
+
+    def _loop(self, state: PrefixSamplingState, name: str, head_start: bool) -> Loop:
+        if name in state.loops:
+            return state.loops[name]
+        start = self.remaining_ratio if head_start else self.prefix_ratio
+        return Loop(Knob(self.initial_ratio if self.variant == "buckets" else start), self.initial_belief)
+
+    def _learn(self, state: PrefixSamplingState, name: str, children: Sequence[Group], step: int) -> Loop:
+        prefix = children[0].request.prefix
+        assert prefix is not None
+        categories = self.variant == "categories"
+        effect: Effect = 1 if prefix.parent_success and not categories else -1
+        cooldown, floor = (0, self.cooldown + 1) if categories else (self.cooldown, self.cooldown_steps)
+        law = RatioLaw(self.deadzone, self.step, self.bounds, cooldown, floor) if self.control == "adaptive" else None
+        pooled = categories or self.update_unit == "step"
+        return self._loop(state, name, prefix.parent_success).after(children, self.alpha, law, effect, step, pooled)
+
+    def _cut_point(self, state: PrefixSamplingState, saved: Saved) -> tuple[str, int]:
+        """What the decision log says, and the units to replay: 0 (only for a short easy parent) to length - 1."""
+        name = self._name(saved.passed, saved.size)
+        assert name is not None, "a saved rollout comes from a skewed group"
+        ratio = self._loop(state, name, saved.success).knob.ratio
+        units = floor_product(ratio, saved.length)
+        if self.variant == "buckets":
+            length = min(max(units, 1), saved.length - 1)
+        elif saved.success:
+            remaining = min(units, saved.length if self.remaining_cap is None else self.remaining_cap)
+            length = saved.length - min(max(remaining, 1), saved.length - 1)
+        else:
+            length = min(units, saved.length if self.prefix_cap is None else self.prefix_cap)
+        return f"{'head start' if saved.success else 'handicap'} {name} {ratio:.2f}", length
+
+
+def _path(name: str) -> str:
+    return f"prefix_sampling.{name}"

@@ -1,0 +1,98 @@
+"""Problems in random order, each once an epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curriculum.controller import PassRateController
+from curriculum.plan import Plan, Request
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class UniformState:
+    """A place in an endless sequence of shuffled epochs.
+
+    Attributes:
+        epoch: index of the epoch; -1 before the first draw.
+        cursor: how many problems of the epoch's order had their turn.
+        key: seed of the epoch's order. The order itself is recomputed from it, never saved.
+        deferred: positions whose turn came while the same plan held them already; they come first in a later plan.
+    """
+
+    problems: ProblemSet
+    epoch: int
+    cursor: int
+    key: int = 0
+    deferred: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Uniform(PassRateController[UniformState]):
+    """Fills a plan with fresh problems, without replacement: a new random order every epoch.
+
+    The order of an epoch depends on the run's seed, the member's name and the epoch, and on nothing else, so the arms
+    of a comparison meet the problems in the same order. A plan crosses the end of an epoch without a gap, and holds a
+    problem twice only if it wants more groups than there are problems.
+    """
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    def init(self, problems: ProblemSet) -> UniformState:
+        return UniformState(problems, epoch=-1, cursor=len(problems))
+
+    def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
+        # Generated problems are not of this set.
+        held = {request.problem.id for request in plan.requests if request.origin is not Origin.GENERATED}
+        drawn: list[Request] = []
+        while len(drawn) < plan.missing:
+            if len(held) == len(state.problems):
+                held = set()  # more groups than problems: go round once more
+            position, state = _draw(state, held, stream)
+            problem = state.problems[position]
+            held.add(problem.id)
+            drawn.append(Request(problem, plan.num_rollouts))
+        return plan.add(drawn, "drawn"), state
+
+    def metrics(self, state: UniformState) -> Mapping[str, float]:
+        """epoch: finished epochs and the part of the current one; deferred: problems that wait for a later plan."""
+        return {
+            "epoch": state.epoch + state.cursor / len(state.problems),
+            "deferred": float(len(state.deferred)),
+        }
+
+
+def _draw(state: UniformState, held: set[str], stream: Stream) -> tuple[int, UniformState]:
+    """The next position whose problem is not held; there must be one."""
+    for i, position in enumerate(state.deferred):
+        if state.problems[position].id not in held:
+            return position, replace(state, deferred=state.deferred[:i] + state.deferred[i + 1 :])
+    while True:
+        if state.cursor == len(state.problems):
+            state = _next_epoch(state, stream)
+        position = int(_order(state.key, len(state.problems))[state.cursor])
+        state = replace(state, cursor=state.cursor + 1)
+        if state.problems[position].id not in held:
+            return position, state
+        if position not in state.deferred:
+            state = replace(state, deferred=(*state.deferred, position))
+
+
+def _next_epoch(state: UniformState, stream: Stream) -> UniformState:
+    # Not addressed by the training step: other members may shift the step in which an epoch begins, but not its order.
+    epoch = state.epoch + 1
+    return replace(state, epoch=epoch, cursor=0, key=replace(stream, path=("epoch", epoch)).integer())
+
+
+@lru_cache(maxsize=4)
+def _order(key: int, size: int) -> NDArray[np.int64]:
+    order = np.random.default_rng(key).permutation(size)
+    order.setflags(write=False)
+    return order

@@ -1,0 +1,51 @@
+"""The one-turn case: the policy answers once and a verifier judges."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from curriculum.environments.base import StepResult
+from curriculum.problems import Problem
+from curriculum.rollouts import Unit
+from curriculum.verifiers import VERIFIERS, verify
+
+
+@dataclass(frozen=True, slots=True)
+class SingleTurnEpisode:
+    """A problem, and the response to it once there is one."""
+
+    problem: Problem
+    response: str | None = None
+
+
+@dataclass(frozen=True)
+class SingleTurn:
+    """Every episode is one response, judged by the verifier that its problem names.
+
+    Responses are text without end or other special tokens. A response that the token limit cut is the collector's
+    business: it has failed and is not passed here.
+    """
+
+    @property
+    def unit(self) -> Unit:
+        return "tokens"
+
+    @property
+    def max_turns(self) -> int:
+        return 1
+
+    def start(self, problems: Sequence[Problem]) -> list[SingleTurnEpisode]:
+        """One new episode a problem. Raises UserError for a verifier that does not exist, before any rollout."""
+        for name in sorted({problem.verifier for problem in problems}):
+            VERIFIERS.get(name)
+        return [SingleTurnEpisode(problem) for problem in problems]
+
+    def step(
+        self, episodes: Sequence[SingleTurnEpisode], responses: Sequence[str]
+    ) -> list[StepResult[SingleTurnEpisode]]:
+        """Judge one response an episode. Raises UserError if a verifier raises."""
+        results = []
+        for episode, response in zip(episodes, responses, strict=True):
+            assert episode.response is None, f"the episode of problem {episode.problem.id!r} is over"
+            success = verify(episode.problem, response)
+            results.append(StepResult(replace(episode, response=response), success=success))
+        return results

@@ -1,0 +1,132 @@
+"""Ledger: a stateful task of many turns, with an account that lives in the environment.
+
+The prompt states the balance, the target and the number of turns allowed:
+
+    @37>52:4=           balance 37, reach 52 within 4 turns
+
+Each turn the policy gives one command and sees what it did:
+
+    +9 -> 46|    -3 -> 43|    +0 or nonsense -> ?|    ! ends the episode
+
+The episode succeeds if the balance equals the target when the policy says "!". The turn of the "!" counts too, and
+balances outside 0..99 are refused, so a wasted turn hurts without being fatal: a bad start can be made good.
+"""
+
+import random
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PROMPT = re.compile(r"@(\d\d)>(\d\d):(\d)=")
+COMMAND = re.compile(r"([+-])([1-9])")
+REFUSED = "?|"
+DONE = "!"
+
+
+class Account(NamedTuple):
+    """The state of an episode: what the account holds, what it should hold, and the turns left."""
+
+    balance: int
+    target: int
+    turns_left: int
+
+
+class Outcome(NamedTuple):
+    """What a command did. `success` is None while the episode goes on."""
+
+    account: Account
+    observation: str
+    success: bool | None
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """Which problems are drawn.
+
+    Attributes:
+        min_distance, max_distance: absolute difference of target and start, uniform.
+        min_slack, max_slack: turns beyond the least that suffice, uniform.
+    """
+
+    min_distance: int = 4
+    max_distance: int = 36
+    min_slack: int = 0
+    max_slack: int = 1
+
+
+@dataclass(frozen=True)
+class LedgerTeacher:
+    """The flawed teacher of the warm start.
+
+    Attributes:
+        misjudge: chance of an amount that is off by one or two, larger at the last command before the target.
+        wrong_way: chance of the wrong sign.
+        give_up: chance of ending at a wrong balance when it is within two of the target.
+    """
+
+    misjudge: float = 0.45
+    wrong_way: float = 0.06
+    give_up: float = 0.4
+
+
+def least_turns(start: int, target: int) -> int:
+    """Commands of at most nine that lead from start to target, and the final "!"."""
+    return -(-abs(target - start) // 9) + 1
+
+
+def make_account(options: LedgerOptions, rng: random.Random) -> Account:
+    """Draw one problem."""
+    distance = rng.randint(options.min_distance, options.max_distance)
+    low = rng.randrange(100 - distance)
+    start, target = (low, low + distance) if rng.random() < 0.5 else (low + distance, low)
+    return Account(start, target, least_turns(start, target) + rng.randint(options.min_slack, options.max_slack))
+
+
+def render(account: Account) -> str:
+    """The prompt of an episode."""
+    return f"@{account.balance:02d}>{account.target:02d}:{account.turns_left}="
+
+
+def parse(prompt: str) -> Account:
+    """The inverse of `render`. Raises ValueError for text that is not a prompt of this task."""
+    match = PROMPT.fullmatch(prompt)
+    if match is None:
+        raise ValueError(f"not a ledger prompt: {prompt!r}")
+    return Account(*(int(number) for number in match.groups()))
+
+
+def execute(account: Account, command: str) -> Outcome:
+    """Execute one command. A pure function: equal accounts and commands give equal outcomes."""
+    turns_left = account.turns_left - 1
+    if command == DONE:
+        return Outcome(account._replace(turns_left=turns_left), "", account.balance == account.target)
+    match = COMMAND.fullmatch(command)
+    balance = account.balance + int(command) if match else -1
+    accepted = 0 <= balance <= 99
+    after = Account(balance if accepted else account.balance, account.target, turns_left)
+    if turns_left == 0:
+        return Outcome(after, "", False)
+    return Outcome(after, f"{balance:02d}|" if accepted else REFUSED, None)
+
+
+def demonstrate(account: Account, teacher: LedgerTeacher, rng: random.Random) -> list[tuple[str, str]]:
+    """An episode as the teacher plays it: (command, observation) a turn."""
+    turns: list[tuple[str, str]] = []
+    success: bool | None = None
+    while success is None:
+        command = _command(account, teacher, rng)
+        account, observation, success = execute(account, command)
+        turns.append((command, observation))
+    return turns
+
+
+def _command(account: Account, teacher: LedgerTeacher, rng: random.Random) -> str:
+    difference = account.target - account.balance
+    near = abs(difference) <= 2
+    if difference == 0 or (near and rng.random() < teacher.give_up):
+        return DONE
+    amount = min(9, abs(difference))
+    if rng.random() < teacher.misjudge:
+        amount += rng.choice((-2, -1, 1))
+    sign = "+" if (difference > 0) != (rng.random() < teacher.wrong_way) else "-"
+    return f"{sign}{max(1, min(9, amount))}"

@@ -1,0 +1,79 @@
+"""How much a group of binary rewards can teach, as a function of its pass rate or pass count.
+
+N is the number of rollouts of a group, k its number of successes, p the probability that one rollout succeeds. All five
+quantities are largest at one half. Equations are those of appendix E of the Prefix Sampling paper (arXiv 2605.05112).
+Arguments are numbers or arrays that broadcast against each other; results have the broadcast shape.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def entropy(p: ArrayLike) -> Floats:
+    """Information in the outcome of one rollout: -p log2 p - (1 - p) log2 (1 - p), in bits (E.1, eq. 4).
+
+    0 at p = 0 and p = 1.
+    """
+    p = _probability(p)
+    q = 1 - p
+    # 0 log 0 is 0; the inner `where` keeps the logarithm away from it.
+    return np.asarray(-p * np.log2(np.where(p > 0, p, 1)) - q * np.log2(np.where(q > 0, q, 1)) + 0.0)
+
+
+def survival(p: ArrayLike, size: ArrayLike) -> Floats:
+    """Probability that a group of `size` rollouts has both outcomes: 1 - p^N - (1 - p)^N (E.2, eq. 8)."""
+    p, size = _probability(p), _counts(size, 1)
+    return np.asarray(1 - p**size - (1 - p) ** size)
+
+
+def mean_centred_variance(passed: ArrayLike, size: ArrayLike) -> Floats:
+    """Mean square of the advantages reward - group mean: k (N - k) / N^2 (E.3, eq. 12)."""
+    passed, size = _group(passed, size, 1)
+    return np.asarray(passed * (size - passed) / size**2)
+
+
+def leave_one_out_energy(passed: ArrayLike, size: ArrayLike) -> Floats:
+    """Mean square of the leave-one-out advantages: k (N - k) / (N - 1)^2 (E.3, eqs. 13-16).
+
+    A success has advantage (N - k) / (N - 1), a failure -k / (N - 1).
+
+    Raises:
+        ValueError: if N is below 2, since nothing is left when one rollout is left out.
+    """
+    passed, size = _group(passed, size, 2)
+    return np.asarray(passed * (size - passed) / (size - 1) ** 2)
+
+
+def num_pairs(passed: ArrayLike, size: ArrayLike) -> Floats:
+    """Pairs of a success and a failure in a group: k (N - k) (E.4, eq. 17)."""
+    passed, size = _group(passed, size, 1)
+    return np.asarray(passed * (size - passed))
+
+
+def expected_pairs(p: ArrayLike, size: ArrayLike) -> Floats:
+    """Expected number of such pairs before the group is sampled: N (N - 1) p (1 - p) (E.4, eqs. 19-21)."""
+    p, size = _probability(p), _counts(size, 1)
+    return np.asarray(size * (size - 1) * p * (1 - p))
+
+
+def _probability(p: ArrayLike) -> Floats:
+    values = np.asarray(p, np.float64)
+    if not np.all((values >= 0) & (values <= 1)):
+        raise ValueError(f"a probability must lie in 0..1, not {p!r}")
+    return values
+
+
+def _counts(size: ArrayLike, least: int) -> Floats:
+    values = np.asarray(size, np.float64)
+    if not np.all(values >= least):
+        raise ValueError(f"a group needs at least {least} rollouts here, not {size!r}")
+    return values
+
+
+def _group(passed: ArrayLike, size: ArrayLike, least: int) -> tuple[Floats, Floats]:
+    successes, sizes = np.asarray(passed, np.float64), _counts(size, least)
+    if not np.all((successes >= 0) & (successes <= sizes)):
+        raise ValueError(f"the number of successes must lie in 0..N, not {passed!r} of {size!r}")
+    return successes, sizes

@@ -1,0 +1,178 @@
+"""Verifiers by name: each judges one response against the answer that the problem carries."""
+
+import ast
+import re
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from curriculum.errors import UserError
+from curriculum.extras import load_extra, one_line
+from curriculum.lab import sums
+from curriculum.problems import Problem
+from curriculum.registry import Registry
+
+Verifier = Callable[[Problem, str], bool]
+
+NUMERIC_TOLERANCE = Fraction(1, 10**6)
+"""Two numbers are equal if they differ by at most this share of the larger of 1 and the reference."""
+
+REASONING_GYM_SUCCESS = 1.0
+"""Smallest score of a reasoning-gym family that is a success; partial credit is a failure."""
+
+SYMBOLIC_TIMEOUT = 5
+"""Seconds that math-verify may take for one parse or comparison; only on the main thread, see `symbolic`."""
+
+VERIFIERS = Registry(
+    what="verifier",
+    group="halfway.verifiers",
+    builtin={
+        "exact": "curriculum.verifiers:exact",
+        "numeric": "curriculum.verifiers:numeric",
+        "symbolic": "curriculum.verifiers:symbolic",
+        "reasoning_gym": "curriculum.verifiers:reasoning_gym",
+        "running_sums": "curriculum.verifiers:running_sums",
+    },
+)
+
+
+def verify(problem: Problem, response: str) -> bool:
+    """Whether the response solves the problem, by the verifier that the problem names.
+
+    Args:
+        response: the policy's text, without end or other special tokens.
+
+    Raises:
+        UserError: if there is no such verifier, if it raises, or if its verdict is not a boolean.
+    """
+    verifier: Verifier = VERIFIERS.get(problem.verifier)
+    try:
+        verdict = verifier(problem, response)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"verifier {problem.verifier}: raised {one_line(error)} on problem {problem.id!r}; "
+            "correct that problem's answer, or give it another verifier"
+        ) from error
+    if not isinstance(verdict, bool | np.bool_):
+        raise UserError(
+            f"verifier {problem.verifier}: returned {one_line(verdict)} for problem {problem.id!r}; "
+            "a verdict must be True or False, so compare a score with a threshold"
+        )
+    return bool(verdict)
+
+
+def exact(problem: Problem, response: str) -> bool:
+    """Equal texts, white space at both ends aside."""
+    return response.strip() == problem.answer.strip()
+
+
+# A sign belongs to the number unless it stands between two operands, as in 5-3.
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+"
+_NUMBER = re.compile(
+    rf"(?:(?<![\w).])[+-](?:\\?\$)?)?(?<![\w.])(?:\\[dt]?frac\{{(?P<n>-?\d+)\}}\{{(?P<d>\d+)\}}"
+    rf"|(?P<p>{_UNSIGNED})(?:\s?/\s?(?P<q>{_UNSIGNED}))?)"
+)
+_LONG_EXPONENT = re.compile(r"[eE][+-]?\d{4}")
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number in a text, exactly, or None.
+
+    Reads signs, thousands commas, decimals, exponents of up to three digits, and fractions (3/4 or a LaTeX frac), but
+    no mixed numbers. A number that directly follows a letter, as in x2, is part of a name.
+    """
+    matches = list(_NUMBER.finditer(text.replace("\N{MINUS SIGN}", "-")))
+    if not matches:
+        return None
+    found = matches[-1]
+    sign = -1 if found[0].startswith("-") else 1
+    over, under = (found["n"], found["d"]) if found["n"] else (found["p"], found["q"] or "1")
+    if _LONG_EXPONENT.search(found[0]):  # a short text for an integer of any size
+        return None
+    try:
+        return sign * Fraction(over.replace(",", "")) / Fraction(under.replace(",", ""))
+    except (ValueError, ZeroDivisionError):  # more digits than Python converts, or a division by zero
+        return None
+
+
+def numeric(problem: Problem, response: str) -> bool:
+    """The last number of the response is the last number of the answer, up to `NUMERIC_TOLERANCE`.
+
+    Raises:
+        ValueError: if the answer holds no number.
+    """
+    reference = last_number(problem.answer)
+    if reference is None:
+        raise ValueError(f"the answer {problem.answer!r} holds no number")
+    number = last_number(response)
+    return number is not None and abs(number - reference) <= NUMERIC_TOLERANCE * max(Fraction(1), abs(reference))
+
+
+def symbolic(problem: Problem, response: str) -> bool:
+    """Mathematically equal expressions, by math-verify.
+
+    math-verify interrupts a long computation by a signal, which Python allows on the main thread only. On another
+    thread there is no time limit, so a pathological expression can hold that thread up.
+
+    Raises:
+        ValueError: if math-verify finds no expression in the answer.
+    """
+    math_verify = load_extra("math_verify", "the symbolic verifier")
+    seconds = SYMBOLIC_TIMEOUT if threading.current_thread() is threading.main_thread() else None
+    reference = _symbolic_reference(problem.answer, seconds)
+    if not reference:
+        raise ValueError(f"math-verify finds no expression in the answer {problem.answer!r}")
+    found = math_verify.parse(response, parsing_timeout=seconds)
+    return bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
+
+
+@lru_cache(maxsize=4096)
+def _symbolic_reference(answer: str, seconds: int | None) -> tuple[Any, ...]:
+    # math-verify looks for LaTeX only between delimiters, and a bare x+1 is an expression to the reader of a data set.
+    delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
+    text = answer if delimited else f"\\boxed{{{answer}}}"
+    return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
+
+
+def reasoning_gym(problem: Problem, response: str) -> bool:
+    """The score that the family's own `score_answer` gives is at least `REASONING_GYM_SUCCESS`.
+
+    Judged is what stands between the last <answer> tags; without tags, the whole response, stripped.
+    Some families raise on text that they cannot read. Such a response fails, as long as the family can still score
+    the entry's own answer; if it cannot, the entry is broken and the exception is passed on.
+    """
+    tags = re.findall(r"<answer>(.*?)</answer>", response, flags=re.DOTALL)
+    entry, score_answer = _reasoning_gym_entry(problem.answer)
+    try:
+        score = score_answer((tags[-1] if tags else response).strip(), entry)
+    except Exception:
+        score_answer(entry["answer"], entry)
+        return False
+    return bool(score >= REASONING_GYM_SUCCESS)
+
+
+@lru_cache(maxsize=4096)
+def _reasoning_gym_entry(answer: str) -> tuple[dict[str, Any], Callable[[str, dict[str, Any]], float]]:
+    carried = ast.literal_eval(answer)
+    return carried["entry"], _reasoning_gym_family(carried["family"], repr(carried["config"])).score_answer
+
+
+@lru_cache(maxsize=64)
+def _reasoning_gym_family(family: str, config: str) -> Any:
+    module = load_extra("reasoning_gym", "the reasoning_gym verifier")
+    return module.create_dataset(family, **ast.literal_eval(config), seed=0)
+
+
+def running_sums(problem: Problem, response: str) -> bool:
+    """The sheet passes the marking of the lab's running sums.
+
+    Raises:
+        ValueError: if the prompt is not one of that task.
+    """
+    return sums.mark(problem.prompt, response)

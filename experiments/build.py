@@ -1,0 +1,151 @@
+"""From a configuration to a run that can train: the one place where every part meets every other."""
+
+import os
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curriculum.controller import chain
+from curriculum.errors import UserError
+from curriculum.extras import one_line
+from curriculum.sources import Split, split
+from curriculum.streams import Stream
+from experiments.config import ModelOptions, RunConfig
+from experiments.layers import find
+
+if TYPE_CHECKING:
+    from trainers.loop import Training
+
+
+def build_run(config: RunConfig, folder: Path) -> "Training":
+    """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
+
+    Args:
+        folder: the run directory.
+
+    Raises:
+        UserError: if a problem source, the model or its tokenizer cannot be loaded.
+    """
+    model_path = find_model(config.model.path)
+    problems = build_problems(config)
+    prepare_torch(config)
+    tokenizer, policy = load_model(config.model, model_path)
+    return _assemble(config, folder, problems, tokenizer, policy)
+
+
+def build_problems(config: RunConfig) -> Split:
+    """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
+
+    Raises:
+        UserError: if the source has too few, or the environment cannot judge them.
+    """
+    stream = Stream(config.problems.seed).at("problems")
+    problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
+    try:
+        config.build_environment().start([*problems.train, *problems.heldout])
+    except UserError as error:
+        [name] = config.environment
+        raise UserError(f"environment: {name!r} does not suit the problems of problems.source: {error}") from None
+    return problems
+
+
+def find_model(path: str) -> str:
+    """Where the model is: a folder, or the name on a hub as it was given.
+
+    Raises:
+        UserError: if it can only be a folder, and there is none or it holds no model.
+    """
+    folder = find(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
+        return str(folder)
+    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
+        raise UserError(f"model.path: {path!r} is no folder; give one saved by transformers, or owner/name on a hub")
+    return path
+
+
+def prepare_torch(config: RunConfig) -> None:
+    """Make torch deterministic: the same seed, threads and machine give the same bits."""
+    import torch
+
+    # cuBLAS reads this once, at its first call; without it, its results may differ between equal calls.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.manual_seed(config.seed)
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+
+def load_model(options: ModelOptions, path: str) -> tuple[Any, Any]:
+    """Tokenizer and causal language model.
+
+    Raises:
+        UserError: if there is nothing that can be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # Its progress bars, for loading and for every checkpoint, would break the run's own.
+    logging: Any = import_module("transformers.utils.logging")
+    logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        policy = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
+    return tokenizer, policy
+
+
+def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
+    """Every token that ends a response, by the tokenizer and by the model's own settings for generation.
+
+    Raises:
+        UserError: if there is none, since then no response would ever end.
+    """
+    declared = policy.generation_config.eos_token_id if policy.generation_config else None
+    several = declared if isinstance(declared, list) else [declared]
+    tokens = sorted({token for token in (tokenizer.eos_token_id, *several) if token is not None})
+    if not tokens:
+        raise UserError("model.path: neither tokenizer nor model names an end token; set eos_token in the tokenizer")
+    return tokens
+
+
+def _assemble(config: RunConfig, folder: Path, problems: Split, tokenizer: Any, policy: Any) -> "Training":
+    from trainers.checkpoint import Checkpoints
+    from trainers.collector import Collector
+    from trainers.engines import ENGINES
+    from trainers.evaluation import evaluate
+    from trainers.learner import Learner
+    from trainers.loop import Training
+
+    ends, options = end_tokens(tokenizer, policy), config.rollouts
+    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    learner = Learner(policy, config.learner, padding, options.temperature)
+    engine = ENGINES.get(options.engine)(learner.policy, ends, padding, options.temperature, options.max_sequences)
+    collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
+    held_out, samples = problems.heldout, config.evaluation.samples
+    # One stream for all evaluations: sampling noise that they share cancels in their differences.
+    stream = Stream(config.seed).at("evaluate")
+    return Training(
+        folder=folder,
+        problems=problems.train,
+        controller=chain(*config.members()),
+        rollouts=collector,
+        learner=learner,
+        sync=partial(_sync, engine, learner),
+        fill=config.fill,
+        num_rollouts=options.num_rollouts,
+        budget=config.budget,
+        seed=config.seed,
+        checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
+        evaluate=partial(evaluate, collector, held_out, samples, stream) if held_out else None,
+        evaluation_points=config.evaluation.points,
+    )
+
+
+def _sync(engine: Any, learner: Any) -> None:
+    engine.sync(learner.policy)

@@ -1,0 +1,276 @@
+"""The command line. Only what a command needs is imported, so help and checks answer at once."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from experiments.config import ComparisonConfig, RunConfig, TrackingOptions
+
+USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
+
+app = typer.Typer(
+    help="Train with pass-rate controllers, compare them on an equal budget, and report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[Path, typer.Argument(help="YAML file.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Changes, such as learner.lr=3e-4 seed=1.", show_default=False)
+]
+
+
+def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose mistakes by the user end in one line on stderr and exit code 2."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            with one_line_errors():
+                function(*args, **kwargs)
+
+        app.command(**options)(guarded)
+        return guarded
+
+    return register
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Show a UserError as one red line, and exit."""
+    from curriculum.errors import UserError
+
+    try:
+        yield
+    except UserError as error:
+        complain(str(error))
+        raise typer.Exit(USER_ERROR) from None
+
+
+def complain(message: str) -> None:
+    """One line on stderr, red in a terminal."""
+    typer.secho(f"error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Answer Ctrl-C with the command that continues."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho(f"\nstopped; continue with: halfway resume {folder}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@command()
+def run(file: File, overrides: Overrides = None) -> None:
+    """Train one run, and report on it."""
+    from experiments.config import load_run
+    from experiments.runs import prepare
+
+    config = load_run(file, overrides or [])
+    prepare(config, config.folder)
+    _train_run(config, config.folder)
+
+
+@command()
+def compare(
+    file: File,
+    overrides: Overrides = None,
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
+) -> None:
+    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds."""
+    from experiments.compare import prepare_comparison
+    from experiments.config import load_comparison, with_seeds
+
+    changes, chosen = split_seeds(overrides or [], seeds)
+    config = load_comparison(file, changes)
+    if chosen:
+        config = with_seeds(config, chosen)
+    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs)
+
+
+@command()
+def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
+    """Continue an unfinished run or comparison."""
+    from experiments.config import load_comparison, load_run
+
+    path = _config_in(folder)
+    if path.name == "comparison.yaml":
+        _train_comparison(load_comparison(path), folder, jobs)
+    else:
+        _train_run(load_run(path), folder)
+
+
+@command()
+def report(folder: Folder) -> None:
+    """Print the table of a run or comparison, finished or not, and write its report again."""
+    _config_in(folder)
+    _show_report(_console(), folder)
+
+
+@command()
+def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", show_default=False)]) -> None:
+    """Check files completely, without loading anything heavy."""
+    from curriculum.errors import UserError
+    from experiments.config import ComparisonConfig, load
+
+    failed = 0
+    for file in files:
+        try:
+            config = load(file)
+        except UserError as error:
+            failed += 1
+            complain(f"{file}: {error}")
+            continue
+        if isinstance(config, ComparisonConfig):
+            what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
+        else:
+            what = "a run of " + " -> ".join(label for label, _ in config.members())
+        typer.echo(f"ok: {file}: {what}, {config.budget.total:g} {config.budget.unit}")
+    if failed:
+        raise typer.Exit(USER_ERROR)
+
+
+@command(name="list")
+def list_parts(
+    kind: Annotated[str, typer.Argument(help="controllers, sources, verifiers, environments or engines.")] = "",
+) -> None:
+    """List what a YAML file can name, with options and defaults."""
+    from experiments.catalogue import catalogue
+
+    for heading, parts in catalogue(kind).items():
+        typer.secho(heading, bold=True)
+        for name, about, options in parts:
+            typer.echo(f"  {name}: {about}")
+            if options:
+                typer.secho(f"    {', '.join(options)}", dim=True)
+
+
+@command(name="run-arm", hidden=True)
+def run_arm(folder: Folder) -> None:
+    """Train the run in a directory, in the way `compare` does it: one line a record, no report."""
+    from experiments.config import load_run
+    from experiments.progress_bars import Lines
+    from experiments.runs import CONFIG, train
+
+    with resumable(folder):
+        train(folder, [Lines(load_run(folder / CONFIG).budget)])
+
+
+def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
+    """Overrides, and the seeds of `--seeds 0 1 2`: the option's own word (or "0,1,2") and the bare numbers.
+
+    Raises:
+        UserError: if a seed is no number from 0 on.
+    """
+    from curriculum.errors import UserError
+
+    bare = [word for word in words if option and "=" not in word]
+    given = [*option.replace(",", " ").split(), *bare]
+    for word in given:
+        if not word.isdecimal():
+            raise UserError(f"--seeds: {word!r} is not acceptable; give numbers, such as --seeds 0 1 2")
+    return [word for word in words if word not in bare], list(dict.fromkeys(map(int, given)))
+
+
+def _train_run(config: "RunConfig", folder: Path) -> None:
+    from experiments.progress_bars import single_run
+    from experiments.provenance import write_provenance
+    from experiments.runs import last_spent, read_state, train
+    from experiments.tracking import Tracker
+
+    console, output = _console(), _output_of(folder, config.name)
+    if read_state(folder) == "finished":
+        console.print(f"{folder} is finished already; train it differently under another name=...")
+    else:
+        write_provenance(folder, ["halfway", *sys.argv[1:]])
+        tracker = Tracker.open(config.tracking, output)
+        recorders = [tracker.run(config, folder)] if tracker else []
+        shown = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
+        with resumable(folder), shown as recorder:
+            train(folder, [recorder, *recorders])
+    _show_report(console, folder)
+    _show_tracking(console, config.tracking, output)
+
+
+def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> None:
+    from experiments.compare import run_comparison
+    from experiments.provenance import write_provenance
+    from experiments.tracking import Tracker
+
+    console, output = _console(), _output_of(folder, config.name)
+    first = config.run(next(iter(config.arms)), config.seeds[0])
+    write_provenance(folder, ["halfway", *sys.argv[1:]])
+    tracker = Tracker.open(first.tracking, output)
+    with resumable(folder):
+        failures = run_comparison(config, folder, jobs, console, tracker)
+    if failures:
+        complain(f"{len(failures)} runs failed, see above; once mended, continue with: halfway resume {folder}")
+    _show_report(console, folder)
+    if tracker:
+        tracker.attach(tracker.comparison_id(folder), [folder / "report.html", folder / "summary.md"])
+    _show_tracking(console, first.tracking, output)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def _show_report(console: "Console", folder: Path) -> None:
+    """Write the report and print its short table."""
+    from experiments.report import write_report
+    from experiments.results import load_comparison
+    from experiments.summary import summarize
+    from experiments.tables import quick_table
+
+    path = write_report(folder)
+    console.print(quick_table(summarize(load_comparison(folder))).rich())
+    console.print(f"report: {path}", soft_wrap=True)
+
+
+def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:
+    from experiments.tracking import ui_command
+
+    if tracking.mlflow:
+        console.print(f"MLflow: {ui_command(tracking, output)}", soft_wrap=True)
+
+
+def _config_in(folder: Path) -> Path:
+    """The file that says what a directory holds."""
+    from curriculum.errors import UserError
+
+    for name in ("comparison.yaml", "config.yaml"):
+        if (folder / name).exists():
+            return folder / name
+    raise UserError(f"{folder}: no run or comparison here; give a directory that `halfway run` or `compare` made")
+
+
+def _output_of(folder: Path, name: str) -> Path:
+    """The folder above a run called `name`, where the MLflow store is; the run's own if it was renamed."""
+    parts, folder = Path(name).parts, folder.resolve()
+    return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console()
+
+
+def main() -> None:
+    """The entry point of the command `halfway`."""
+    app(prog_name="halfway")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""95 % intervals of the few kinds that a comparison needs."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+LEVEL = 0.95
+NORMAL_QUANTILE = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval; the bounds are None where the data do not allow one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def above(self, threshold: float) -> bool:
+        """Whether the whole interval lies above a threshold; False without an interval."""
+        return self.low is not None and self.low > threshold
+
+    def below(self, threshold: float) -> bool:
+        """Whether the whole interval lies below a threshold; False without an interval."""
+        return self.high is not None and self.high < threshold
+
+    def map(self, function: Callable[[float], float]) -> "Estimate":
+        """The estimate under an increasing function, for example back from a logarithm."""
+        if self.low is None or self.high is None:
+            return Estimate(function(self.value))
+        return Estimate(function(self.value), function(self.low), function(self.high))
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """Mean and Student-t interval of one value a seed; no interval with fewer than two seeds."""
+    assert values, "an estimate needs at least one value"
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Estimate(mean)
+    stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    margin = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * stderr
+    return Estimate(mean, mean - margin, mean + margin)
+
+
+def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """Geometric mean of the ratios, one a seed, with the Student-t interval of their logarithms."""
+    logarithms = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
+    return over_seeds(logarithms).map(math.exp)
+
+
+def normal(value: float, stderr: float) -> Estimate:
+    """Normal interval from a known standard error."""
+    return Estimate(value, value - NORMAL_QUANTILE * stderr, value + NORMAL_QUANTILE * stderr)
+
+
+def group_mean(values: Sequence[float]) -> Estimate | None:
+    """Mean of one value a group with its normal interval over groups, which are the independent units: the rollouts
+    of a group are not. None without groups; no interval with a single one."""
+    if not values:
+        return None
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Estimate(mean)
+    return normal(mean, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
+
+
+def proportion(hits: int, total: int) -> Estimate | None:
+    """Wilson interval of a share of independent cases. None without cases."""
+    if total == 0:
+        return None
+    z2 = NORMAL_QUANTILE**2
+    share = hits / total
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    margin = math.sqrt(z2 * (share * (1 - share) / total + z2 / (4 * total**2))) / (1 + z2 / total)
+    return Estimate(share, max(0.0, centre - margin), min(1.0, centre + margin))

@@ -1,0 +1,43 @@
+"""How a result came about: the command, the versions and the machine, beside the result."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("halfway", "torch", "transformers", "accelerate", "vllm", "numpy")
+FILE = "provenance.json"
+
+
+def write_provenance(directory: Path, command: Sequence[str]) -> None:
+    """Write provenance.json atomically: the command as typed, installed versions, and the kind of machine."""
+    record = {"command": " ".join(command), "versions": versions(), "machine": machine()}
+    temporary = directory / f".{FILE}.tmp"
+    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    os.replace(temporary, directory / FILE)
+
+
+def read_provenance(directory: Path) -> Mapping[str, Any]:
+    """What `write_provenance` wrote, or nothing."""
+    path = directory / FILE
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return content
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that shape a result, and of Python."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> str:
+    """Operating system, processor kind and number of cores; no host name."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

@@ -1,0 +1,42 @@
+"""Fixtures that several test files share: a tiny random language model and its character tokenizer."""
+
+import pytest
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+torch.set_num_threads(1)
+
+CHARACTERS = "0123456789abcdefghijklmnop+-=;.# \n@>:!|?"
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character; 0 is <pad>, 1 is <end>."""
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<end>", "<unk>", *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unk>")
+
+
+@pytest.fixture
+def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Random weights, large enough that the next token depends on all of the context."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tiny_tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    return Qwen3ForCausalLM(config).eval()

@@ -1,0 +1,105 @@
+"""What the controller tests share: problems, groups with a given outcome, and a loop without a model."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from curriculum import (
+    Group,
+    Origin,
+    PassRateController,
+    Plan,
+    Problem,
+    ProblemSet,
+    Request,
+    Rollout,
+    Stream,
+    Turn,
+    propose_until_full,
+    restore_state,
+    save_state,
+)
+from curriculum.prefix import Prefix, cut
+from curriculum.rollouts import Unit
+from curriculum.simulator import SimulatedRollouts
+
+SIMULATED = SimulatedRollouts()
+
+
+def problem_set(count: int) -> ProblemSet:
+    return ProblemSet([Problem(f"p{i}", f"prompt {i}", "0") for i in range(count)])
+
+
+def rollout(success: bool, length: int = 8, unit: Unit = "tokens", truncated: bool = False, first: int = 0) -> Rollout:
+    """One turn of `length` tokens, or `length` turns of one token; tokens count up from `first`."""
+    tokens = np.arange(first, first + length, dtype=np.int32)
+    values = np.full(length, -0.25, np.float32)
+    if unit == "tokens":
+        return Rollout((Turn(tokens, values, -values),), success, truncated)
+    turns = (Turn(tokens[i : i + 1], values[i : i + 1], -values[i : i + 1], observation=f"o{i}") for i in range(length))
+    return Rollout(tuple(turns), success, truncated)
+
+
+def group(
+    problem: Problem,
+    passed: int,
+    size: int = 8,
+    origin: Origin = Origin.FRESH,
+    prefix: Prefix | None = None,
+    rollouts: Sequence[Rollout] | None = None,
+    unit: Unit = "tokens",
+) -> Group:
+    """A group whose last `passed` rollouts succeeded. Rollout i begins with the token 100 i."""
+    made = rollouts or [rollout(i >= size - passed, unit=unit, first=100 * i) for i in range(size)]
+    return Group(
+        Request(problem, size, origin, prefix), np.zeros(2, np.int32), tuple(made), policy_version=3, unit=unit
+    )
+
+
+def child(problem: Problem, parent: tuple[int, int], passed: int, size: int = 8) -> Group:
+    """A group that started from a prefix of a parent with k of N."""
+    success = parent[0] < parent[1] / 2
+    turns = cut(rollout(success), 2, "tokens")
+    prefix = Prefix(turns, 2, "tokens", *parent, parent_success=success, policy_version=0)
+    return group(problem, passed, size, Origin.PREFIX, prefix)
+
+
+def describe(plan: Plan) -> list[Any]:
+    """All that a plan says, as values that compare."""
+    return [
+        [
+            r.problem.id,
+            r.num_rollouts,
+            r.origin.value,
+            r.decisions,
+            r.prefix and [r.prefix.length, r.prefix.parent_passed, [t.tokens_T.tolist() for t in r.prefix.turns]],
+        ]
+        for r in plan.requests
+    ] + list(plan.skipped)
+
+
+def propose(
+    controller: PassRateController[Any], state: Any, step: int, wanted: int = 16, size: int = 8, seed: int = 0
+) -> tuple[Plan, Any]:
+    stream = Stream(seed).at(step, "propose")
+    return propose_until_full(controller, Plan(step, wanted, size), state, stream)
+
+
+def play(
+    controller: PassRateController[Any], state: Any, steps: range, seed: int = 0, wanted: int = 16
+) -> tuple[list[Any], Any]:
+    """The plans of some steps with the simulated learner, and the state after them."""
+    plans = []
+    for step in steps:
+        plan, state = propose(controller, state, step, wanted, seed=seed)
+        plans.append(describe(plan))
+        groups = SIMULATED.run(plan.requests, Stream(seed).at(step, "rollout"), policy_version=step)
+        state = controller.observe(state, groups, step)
+    return plans, state
+
+
+def through_json(controller: PassRateController[Any], problems: ProblemSet, state: Any) -> Any:
+    """The state as a resumed run sees it."""
+    return restore_state(controller.init(problems), json.loads(json.dumps(save_state(state))))

@@ -1,0 +1,220 @@
+"""Sampling in this process, with the policy as a `transformers` module: batched, with a key-value cache."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from curriculum.rollouts import IntArray
+from trainers.engines.base import Completion
+
+# Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
+ENDED_SHARE = 0.25
+
+
+class TransformersEngine:
+    """Samples from a causal language model of `transformers` by inverse transform, one uniform number a token.
+
+    The uniforms of a sequence come from its seed alone, so its tokens do not depend on what else is in the batch
+    (except where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give
+    bit-equal completions as long as weights, device and number of threads are the same.
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        eos_token_ids: Sequence[int],
+        pad_token_id: int,
+        temperature: float = 1.0,
+        max_sequences: int = 512,
+    ):
+        """
+        Args:
+            policy: the model, unwrapped, on its device. It is used in place: give the learner's own module to share
+                the weights, or a module of its own to sample from a copy (see `sync`).
+            eos_token_ids: the tokens that end a response.
+            pad_token_id: any valid token; it fills the left of shorter contexts and is never attended to.
+            temperature: divides the logits; positive.
+            max_sequences: sequences decoded at once; bounds the memory of the cache.
+        """
+        self.policy = policy
+        self.eos_token_ids = np.asarray(eos_token_ids, np.int64)
+        self.pad_token_id = pad_token_id
+        self.temperature = temperature
+        self.max_sequences = max_sequences
+
+    def generate(
+        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Continue each context, see `trainers.engines.base.Engine.generate`.
+
+        Contexts of similar length are decoded together. The mode (train or eval) of the policy is left as it was.
+
+        Raises:
+            ValueError: if the three sequences differ in length, a context is empty or a limit is below 1.
+            FloatingPointError: if the policy gives no distribution (NaN or infinite logits).
+        """
+        calls = [(np.asarray(c, np.int32), n, seed) for c, n, seed in zip(contexts, max_new_tokens, seeds, strict=True)]
+        if any(len(context) == 0 or limit < 1 for context, limit, _ in calls):
+            raise ValueError("generate: every context needs a token and every limit must be at least 1")
+        order = sorted(range(len(calls)), key=lambda i: len(contexts[i]))
+        completions: dict[int, Completion] = {}
+        training = self.policy.training
+        self.policy.eval()
+        try:
+            for start in range(0, len(order), self.max_sequences):
+                chunk = order[start : start + self.max_sequences]
+                completions |= zip(chunk, self._generate_chunk([calls[i] for i in chunk]), strict=True)
+        finally:
+            self.policy.train(training)
+        return [completions[i] for i in range(len(calls))]
+
+    def sync(self, policy: nn.Module) -> None:
+        """Take over the weights of `policy`: nothing to do if it is the engine's own module, else copied."""
+        if policy is not self.policy:
+            self.policy.load_state_dict(policy.state_dict())
+
+    def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> list[Completion]:
+        contexts = [context for context, _, _ in calls]
+        limits_B = np.asarray([limit for _, limit, _ in calls])
+        uniforms_BT = np.zeros((len(calls), limits_B.max()))
+        for uniforms_T, (_, limit, seed) in zip(uniforms_BT, calls, strict=True):
+            uniforms_T[:limit] = np.random.default_rng(seed).random(limit)
+        tokens_BT, logprobs_BT, entropies_BT = self._decode(contexts, limits_B, uniforms_BT)
+        if np.isnan(logprobs_BT).any():
+            raise FloatingPointError("generate: the policy's logits are not finite; its weights have diverged")
+
+        completions = []
+        ends_BT = np.isin(tokens_BT, self.eos_token_ids)
+        for row, limit in enumerate(limits_B):
+            ends_T = ends_BT[row, :limit]
+            length = int(ends_T.argmax()) + 1 if ends_T.any() else limit
+            completions.append(
+                Completion(
+                    tokens_T=tokens_BT[row, :length].astype(np.int32),
+                    logprobs_T=logprobs_BT[row, :length].copy(),
+                    entropies_T=entropies_BT[row, :length].copy(),
+                    stop="end" if ends_T.any() else "length",
+                )
+            )
+        return completions
+
+    @torch.inference_mode()
+    def _decode(
+        self, contexts: Sequence[IntArray], limits_B: NDArray[np.int64], uniforms_BT: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Tokens, log-probabilities and entropies. What follows a row's end or limit is arbitrary."""
+        num_rows, num_tokens = uniforms_BT.shape
+        batch = _Batch(self.policy, contexts, num_tokens, self.pad_token_id)
+        device = batch.logits_BV.device
+        ends_E = torch.as_tensor(self.eos_token_ids, device=device)
+        limits = torch.as_tensor(limits_B, device=device)
+        uniforms = torch.as_tensor(uniforms_BT, device=device)
+        tokens = torch.zeros(num_rows, num_tokens, dtype=torch.int64, device=device)
+        logprobs = torch.zeros(num_rows, num_tokens, device=device)
+        entropies = torch.zeros(num_rows, num_tokens, device=device)
+
+        rows = torch.arange(num_rows, device=device)  # the rows still in the batch
+        running = torch.ones_like(rows, dtype=torch.bool)
+        for t in range(num_tokens):
+            token, logprobs[rows, t], entropies[rows, t] = sample(batch.logits_BV, uniforms[rows, t], self.temperature)
+            tokens[rows, t] = token
+            running &= ~torch.isin(token, ends_E) & (limits[rows] > t + 1)
+            share = float(running.float().mean())
+            if share == 0:
+                break
+            if share <= 1 - ENDED_SHARE:
+                kept = running.nonzero()[:, 0]
+                rows, running, token = rows[kept], running[kept], token[kept]
+                batch.keep(kept)
+            batch.advance(token)
+        return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropies.cpu().numpy()
+
+
+class _Batch:
+    """The sequences decoded together: the policy's cache of what was read, and where each row stands."""
+
+    def __init__(self, policy: nn.Module, contexts: Sequence[IntArray], num_tokens: int, pad_token_id: int):
+        """Read the contexts, each different one once: the rollouts of a group begin with the same one.
+
+        Args:
+            num_tokens: the most tokens a row will be extended by.
+        """
+        self.policy = policy
+        device = next(policy.parameters()).device
+        keys = [context.tobytes() for context in contexts]
+        distinct = dict(zip(keys, contexts, strict=True))
+        column = max(len(context) for context in contexts)
+        tokens_UP = torch.full((len(distinct), column), pad_token_id, dtype=torch.int64)
+        mask_UT = torch.ones(len(distinct), column + num_tokens, dtype=torch.int64)
+        for row, context in enumerate(distinct.values()):
+            padding = column - len(context)
+            tokens_UP[row, padding:] = torch.as_tensor(context, dtype=torch.int64)
+            mask_UT[row, :padding] = 0
+
+        config: Any = policy.config
+        self._cache = DynamicCache(config=config)
+        self._column = column  # columns read so far, padding included
+        self._mask_BT = mask_UT.to(device)
+        # Explicit positions: by default they would count the padding.
+        positions_UP = (mask_UT[:, :column].cumsum(1) - 1).clamp(min=0).to(device)
+        logits_UV = self._forward(tokens_UP.to(device), positions_UP)
+
+        row_of = {key: row for row, key in enumerate(distinct)}
+        copies_B = torch.tensor([row_of[key] for key in keys], device=device)
+        self._positions_B = positions_UP[:, -1]
+        self.keep(copies_B)
+        self.logits_BV = logits_UV[copies_B]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only. `logits_BV` stay those of the old rows until the next `advance`."""
+        self._cache.batch_select_indices(rows)
+        self._mask_BT = self._mask_BT[rows]
+        self._positions_B = self._positions_B[rows]
+
+    def advance(self, token_B: Tensor) -> None:
+        """Read one more token a row."""
+        self._column += 1
+        self._positions_B = self._positions_B + 1
+        self.logits_BV = self._forward(token_B[:, None], self._positions_B[:, None])
+
+    def _forward(self, tokens_BT: Tensor, positions_BT: Tensor) -> Tensor:
+        output = self.policy(
+            input_ids=tokens_BT,
+            attention_mask=self._mask_BT[:, : self._column],
+            position_ids=positions_BT,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits_BV: Tensor = output.logits[:, -1]
+        return logits_BV
+
+
+def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """One token a row, by inverse transform of the tempered softmax.
+
+    A token that has probability 0 in float32 is never sampled.
+
+    Args:
+        logits_BV: of any floating type; the distribution is computed in float32, its cumulation in float64.
+        uniforms_B: float64, in [0, 1).
+
+    Returns:
+        tokens_B; the natural-log probability of each, and the entropy in nats of the distribution it came from.
+    """
+    logprobs_BV = torch.log_softmax(logits_BV.float() / temperature, dim=-1)
+    probabilities_BV = logprobs_BV.exp()
+    # Where the probability is 0, -1 keeps the cumulation below any threshold: a plain running sum would rely on
+    # neighbouring sums being equal there, which a parallel sum on an accelerator does not promise.
+    cumulated_BV = probabilities_BV.double().cumsum(-1).masked_fill(probabilities_BV == 0, -1.0)
+    total_B = cumulated_BV.amax(-1)
+    below_total_B = torch.nextafter(total_B, torch.zeros_like(total_B))
+    threshold_B = torch.minimum(uniforms_B * total_B, below_total_B)
+    tokens_B = (cumulated_BV > threshold_B[:, None]).to(torch.uint8).argmax(-1)
+    chosen_B = logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
+    return tokens_B, chosen_B, torch.special.entr(probabilities_BV).sum(-1)

@@ -1,0 +1,327 @@
+"""The learner: from groups to new weights, with one process or many."""
+
+import copy
+import errno
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from curriculum.errors import UserError
+from curriculum.groups import Group
+from curriculum.streams import Stream
+from trainers.batch import (
+    Batch,
+    Floats,
+    Padded,
+    TrainingSequence,
+    make_batch,
+    pad,
+    split_microbatches,
+    split_minibatches,
+)
+from trainers.loss import loss_denominator, policy_loss
+from trainers.options import LearnerOptions
+from trainers.scoring import token_logprobs
+
+POLICY_FOLDER = "policy"
+OPTIMIZER_FILE = "optimizer.pt"
+COUNTERS_FILE = "learner.json"
+
+
+class Learner:
+    """Owns the policy and improves it from groups of rollouts, by the loss in `trainers.loss`.
+
+    The policy stays in eval mode, so that dropout is off and its log-probabilities are those of the distribution that
+    was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
+    for bit on one device with the same number of threads).
+
+    On several processes each calls `update` with the same groups; micro-batches are dealt out among them.
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        options: LearnerOptions,
+        pad_token_id: int,
+        temperature: float = 1.0,
+        accelerator: Accelerator | None = None,
+    ):
+        """
+        Args:
+            policy: a causal language model of `transformers`, with the weights the run starts from, also when it is
+                resumed: the reference of the KL penalty is a frozen copy of what is given here, and `load` leaves it.
+                It is trained in place.
+            pad_token_id: any valid token; it is never attended to.
+            temperature: the one rollouts are sampled at.
+            accelerator: where and how to compute; by default accelerate's own choice for this process.
+        """
+        self.options = options
+        self.pad_token_id = pad_token_id
+        self.temperature = temperature
+        self._accelerator = accelerator or Accelerator()
+        self._reference = _frozen_copy(policy).to(self._accelerator.device) if options.kl_coefficient > 0 else None
+        self._reference_digest = "" if self._reference is None else _digest(self._reference)
+        optimizer = torch.optim.AdamW(
+            policy.parameters(), options.lr, options.betas, options.eps, weight_decay=options.weight_decay
+        )
+        # Not prepared: a prepared schedule advances once for every process.
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(step, options))
+        self._model, self._optimizer = self._accelerator.prepare(policy, optimizer)
+        self._model.eval()
+        self._version = 0
+
+    @property
+    def policy(self) -> Any:
+        """The policy itself, unwrapped; the same module for the life of the learner."""
+        return self._accelerator.unwrap_model(self._model)
+
+    @property
+    def policy_version(self) -> int:
+        """How many calls of `update` have changed the weights. A call with nothing to train on does not count."""
+        return self._version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+        """Train on the groups: num_epochs passes of num_minibatches optimizer steps each.
+
+        Nothing to train on is legal: the weights, the schedule and `policy_version` stay, and `empty` is 1.
+
+        Args:
+            stream: shuffles the sequences into mini-batches.
+
+        Returns:
+            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch) and
+            `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and `grad_norm`
+            (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
+            `policy_loss`, and `engine_gap`: |old log-probability - the engine's|, in nats.
+
+        Raises:
+            UserError: if a loss or a gradient norm is not finite. The optimizer step is not taken.
+        """
+        batch = make_batch(groups, self.options)
+        if not batch.sequences:
+            return _counts(batch, 0)
+        sequences = self._with_logprobs(batch.sequences)
+        steps: list[dict[str, float]] = []
+        lr = self._schedule.get_last_lr()[0]
+        for epoch in range(self.options.num_epochs):
+            for minibatch in split_minibatches(sequences, self.options.num_minibatches, stream.at(epoch)):
+                lr = self._schedule.get_last_lr()[0]
+                steps.append(self._step(minibatch))
+        self._version += 1
+        return {**_counts(batch, len(steps)), **_means(steps), "lr": float(lr)}
+
+    def save(self, folder: Path) -> None:
+        """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
+
+        Raises:
+            OSError: if a file cannot be written, for example on a full disk.
+        """
+        if not self._accelerator.is_main_process:
+            return
+        try:
+            self.policy.save_pretrained(folder / POLICY_FOLDER)
+        except SafetensorError as error:
+            raise _as_os_error(error) from error
+        # Through memory, since torch reports a full disk as an internal error without saying so.
+        buffer = io.BytesIO()
+        torch.save({"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}, buffer)
+        (folder / OPTIMIZER_FILE).write_bytes(buffer.getbuffer())
+        counters = {"policy_version": self._version, "reference": self._reference_digest}
+        (folder / COUNTERS_FILE).write_text(json.dumps(counters))
+
+    def load(self, folder: Path) -> None:
+        """Continue from what `save` wrote; later updates are those of the learner that was saved, bit for bit.
+
+        The reference is not in the checkpoint: it is the policy that this learner was made with.
+
+        Raises:
+            UserError: if the checkpoint is of another model, or its run started from other weights while a KL penalty
+                is on.
+        """
+        counters = json.loads((folder / COUNTERS_FILE).read_text())
+        if counters["reference"] != self._reference_digest:
+            raise UserError(
+                f"learner: the KL reference of {folder} is not this run's; "
+                "resume with the starting model and the learner.kl_coefficient that wrote the checkpoint"
+            )
+        policy = self.policy
+        try:
+            saved = type(policy).from_pretrained(folder / POLICY_FOLDER, dtype=policy.dtype)
+            policy.load_state_dict(saved.state_dict())
+        except RuntimeError as error:
+            raise UserError(
+                f"learner: the model of {folder} is not this run's; resume with the model that wrote the checkpoint"
+            ) from error
+        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._schedule.load_state_dict(state["schedule"])
+        self._version = counters["policy_version"]
+
+    def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
+        """Add what is computed once, before the first step: old log-probabilities if needed, and the reference's."""
+        options = self.options
+        if options.old_logprobs == "learner" and options.num_minibatches * options.num_epochs > 1:
+            scored = self._score(self._model, sequences)
+            sequences = [replace(s, old_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+        if self._reference is not None:
+            scored = self._score(self._reference, sequences)
+            sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+        return sequences
+
+    @torch.no_grad()
+    def _score(self, model: nn.Module, sequences: Sequence[TrainingSequence]) -> list[Floats]:
+        """Log-probabilities of the tokens in the loss, an array a sequence. Every process gets all of them."""
+        own: dict[int, Floats] = {}
+        for positions, _ in self._share(sequences):
+            padded = pad([sequences[i] for i in positions], self.pad_token_id)
+            logprobs_BT, _ = self._logprobs(model, padded)
+            for i, row_T in zip(positions, logprobs_BT.cpu().numpy(), strict=True):
+                own[i] = row_T[: sequences[i].length]
+        scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
+        return [scored[i] for i in range(len(sequences))]
+
+    def _step(self, minibatch: Sequence[TrainingSequence]) -> dict[str, float]:
+        """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
+        num_trained = [sequence.num_trained for sequence in minibatch]
+        denominator = loss_denominator(num_trained, self.options)
+        share = self._share(minibatch)
+        parts: list[dict[str, Tensor]] = []
+        for number, (positions, weight) in enumerate(share, start=1):
+            last = number == len(share)
+            with nullcontext() if last else self._accelerator.no_sync(self._model):
+                loss, part = self._loss([minibatch[i] for i in positions], denominator)
+                # Processes average their gradients; what is wanted is the sum.
+                self._accelerator.backward(loss * (weight * self._accelerator.num_processes))
+            parts.append({name: weight * value for name, value in {**part, "loss": loss.detach()}.items()})
+        sums = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
+        totals = dict(zip(parts[0], self._accelerator.reduce(sums, "sum").tolist(), strict=True))
+        max_norm = self.options.max_grad_norm or math.inf
+        norm = float(self._accelerator.clip_grad_norm_(self._model.parameters(), max_norm))
+        self._require_finite("loss", totals["loss"])
+        self._require_finite("gradient norm", norm)
+        self._optimizer.step()
+        self._schedule.step()
+        self._optimizer.zero_grad()
+        return {**totals, "grad_norm": norm, "tokens": sum(num_trained)}
+
+    def _loss(self, sequences: Sequence[TrainingSequence], denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss and sums over tokens of one micro-batch."""
+        padded = pad(sequences, self.pad_token_id)
+        mask_BT = self._tensor(padded.mask_BT)
+        logprobs_BT, entropies_BT = self._logprobs(self._model, padded)
+        old, reference = padded.old_logprobs_BT, padded.reference_logprobs_BT
+        old_BT = logprobs_BT.detach() if old is None else self._tensor(old)
+        loss, sums = policy_loss(
+            logprobs_BT,
+            old_BT,
+            self._tensor(padded.advantages_B).to(logprobs_BT.dtype),
+            mask_BT,
+            self.options,
+            denominator,
+            None if reference is None else self._tensor(reference),
+            entropies_BT,
+        )
+        gaps_BT = torch.where(mask_BT, old_BT - self._tensor(padded.engine_logprobs_BT), 0)
+        return loss, {**sums, "engine_gap": gaps_BT.abs().sum()}
+
+    def _logprobs(self, model: nn.Module, padded: Padded) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies of the tokens in the loss, see `token_logprobs`."""
+        return token_logprobs(
+            model,
+            self._tensor(padded.tokens_BT),
+            self._tensor(padded.attention_BT),
+            self._tensor(padded.mask_BT),
+            self.temperature,
+            entropy_gradient=self.options.entropy_coefficient > 0,
+        )
+
+    def _share(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], float]]:
+        """This process's micro-batches as positions, each with its weight.
+
+        All processes get equally many, as collective operations need: where one is missing, one that another process
+        has takes its place, with weight 0.
+        """
+        parts = split_microbatches(sequences, self.options.max_microbatch_tokens)
+        first, stride = self._accelerator.process_index, self._accelerator.num_processes
+        rounds = math.ceil(len(parts) / stride)
+        dealt = [first + i * stride for i in range(rounds)]
+        return [(parts[i], 1.0) if i < len(parts) else (parts[-1], 0.0) for i in dealt]
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.as_tensor(values, device=self._accelerator.device)
+
+    def _require_finite(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        self._optimizer.zero_grad()
+        raise UserError(
+            f"learner: the {what} is {value} at update {self._version + 1}; lower learner.lr or "
+            "learner.max_grad_norm and resume; the step was not taken and the last checkpoint is intact"
+        )
+
+
+def lr_factor(step: int, options: LearnerOptions) -> float:
+    """The learning rate of optimizer step `step` (from 0), as a share of its peak.
+
+    It rises linearly from 1 / warmup_steps to 1 over the first `warmup_steps` steps, then stays, or falls linearly or
+    by a half cosine, such that step `total_updates` would be the first with 0.
+    """
+    if step < options.warmup_steps:
+        return (step + 1) / options.warmup_steps
+    if options.schedule == "constant":
+        return 1.0
+    span = max(1, options.total_updates - options.warmup_steps)
+    done = min(1.0, (step - options.warmup_steps) / span)
+    return 1 - done if options.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _counts(batch: Batch, optimizer_steps: int) -> dict[str, float]:
+    return {
+        "empty": float(not batch.sequences),
+        "optimizer_steps": float(optimizer_steps),
+        "sequences": float(len(batch.sequences)),
+        "tokens": float(sum(sequence.num_trained for sequence in batch.sequences)),
+        **{f"left_out/{reason}": float(count) for reason, count in batch.left_out.items()},
+    }
+
+
+def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Means over optimizer steps for what belongs to a step, over tokens for what belongs to a token."""
+    by_step = ("loss", "grad_norm")
+    tokens = sum(step["tokens"] for step in steps)
+    return {
+        name: sum(step[name] for step in steps) / (len(steps) if name in by_step else tokens)
+        for name in steps[0]
+        if name != "tokens"
+    }
+
+
+def _frozen_copy(policy: nn.Module) -> nn.Module:
+    return copy.deepcopy(policy).requires_grad_(False).eval()
+
+
+def _digest(module: nn.Module) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, values in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _as_os_error(error: SafetensorError) -> OSError:
+    """The operating system's error behind a failed write; it is only in the text of the library's own."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]) if number else errno.EIO, str(error))
