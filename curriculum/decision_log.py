@@ -9,7 +9,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | problem | str | stable problem id |
 | parent | str | id of the problem the prefix was cut from; null without a prefix |
 | origin | str | "fresh", "prefix" or "generated" |
-| prefix_length, prefix_unit | int, str | length of the replayed prefix in "tokens" or environment "steps"; 0, null without |
+| prefix_length, prefix_unit | int, str | length of the replayed prefix in "tokens" or "steps"; 0, null without |
 | prefix_tokens | int | tokens replayed a rollout |
 | parent_passed, parent_size | int | k and N of the group the prefix was cut from |
 | parent_success | bool | the prefix is from a success (a head start) or from a failure (a handicap) |

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 from curriculum.errors import UserError
 from curriculum.extras import one_line
@@ -58,6 +58,9 @@ def parse(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give a YAML file") from None
+    except MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
     if not OmegaConf.is_dict(content):

@@ -68,6 +68,6 @@ def test_groups_do_not_depend_on_the_other_requests():
 def test_stream_uniform_is_uniform_and_repeats():
     draws = [Stream(3).at(i).uniform() for i in range(4000)]
     assert draws == [Stream(3).at(i).uniform() for i in range(4000)]
-    assert 0 <= min(draws) and max(draws) < 1
+    assert min(draws) >= 0 and max(draws) < 1
     assert np.mean(draws) == pytest.approx(0.5, abs=0.02)
     assert np.var(draws) == pytest.approx(1 / 12, abs=0.005)

@@ -107,7 +107,7 @@ def test_options_that_no_prompt_can_express_are_refused(source: Source) -> None:
 
 def test_a_generator_that_runs_out_says_so() -> None:
     narrow = RunningSums(min_lines=1, max_lines=1, min_allowed=1, max_allowed=1)
-    exist = sums.MODULUS * 9  # starts x operands
+    exist = sums.MODULUS * sums.LARGEST  # starts x operands
     loaded = narrow.load(exist, STREAM)
     assert len(loaded.problems) == exist and loaded.report.dropped["drawn before"] > 0
     with pytest.raises(UserError, match=f"{exist + 1} problems wanted, it has only {exist}; widen it"):
@@ -115,7 +115,7 @@ def test_a_generator_that_runs_out_says_so() -> None:
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 2**32))
+@given(st.integers(1, 25), st.integers(0, 25), st.integers(0, 2**32))
 def test_held_out_and_training_share_nothing(train: int, heldout: int, seed: int) -> None:
     narrow = RunningSums(min_lines=1, max_lines=1, min_allowed=1, max_allowed=1)  # few, so that draws repeat
     parts = split(narrow, train, heldout, Stream(seed))

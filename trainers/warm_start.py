@@ -58,21 +58,23 @@ Part = tuple[str, bool]
 
 def build_tokenizer() -> Any:
     """A character-level tokenizer; "$" ends a turn."""
+    import transformers
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.WordLevel({character: i for i, character in enumerate(VOCABULARY)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
+    fast: Any = transformers.PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
 
 
 def build_model(recipe: WarmStart) -> Any:
     """A randomly initialised model; torch's global generator decides the weights."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
-    return Qwen3ForCausalLM(
-        Qwen3Config(
+    model: Any = transformers.Qwen3ForCausalLM
+    return model(
+        transformers.Qwen3Config(
             vocab_size=len(VOCABULARY),
             hidden_size=recipe.hidden,
             intermediate_size=3 * recipe.hidden,

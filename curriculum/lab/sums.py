@@ -47,7 +47,7 @@ class SumsOptions:
     min_lines: int = 6
     max_lines: int = 12
     min_allowed: int = 0
-    max_allowed: int = 2
+    max_allowed: int = 3
 
 
 @dataclass(frozen=True)

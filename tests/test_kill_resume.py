@@ -1,0 +1,74 @@
+"""A run that is killed and resumed ends bit for bit as the run that was never killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kill_driver import MOMENTS
+
+CHAINS = {
+    "greso": """
+controllers: [uniform, greso]
+fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_rounds: 4}
+""",
+    "prefix_sampling": """
+controllers: [prefix_sampling, uniform]
+fill: {policy: once, groups: 6}
+""",
+    "both, with surplus carried over": """
+controllers:
+  - prefix_sampling: {max_age: 3}
+  - uniform
+  - greso: {first_adaptive_epoch: 0}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
+}
+
+SHARED = """
+name: killed
+problems: {source: {running_sums: {max_lines: 8}}, train: 12}
+model: {path: experiments/lab/base}
+rollouts: {num_rollouts: 4, max_response_tokens: 40}
+learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 40}
+budget: {steps: 6}
+evaluation: {points: 2, samples: 2, problems: 4}
+checkpoint: {every: 2}
+tracking: {mlflow: false}
+threads: 1
+"""
+
+
+def final_state(folder: Path) -> dict[str, object]:
+    """Everything that must be equal: all but the seconds, which no two runs share."""
+    last = max((folder / "checkpoints").glob("step-*"))
+    loop = json.loads((last / "loop.json").read_text())
+    loop["progress"].pop("seconds")
+    loop.pop("log_sizes")  # the sizes of files that hold seconds
+    files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
+    files.pop(Path("loop.json"))
+    evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    return {
+        "decisions": (folder / "decisions.jsonl").read_bytes(),
+        "evaluations": [{k: v for k, v in record.items() if k != "seconds"} for record in evaluations],
+        "loop": loop,
+        "files": files,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(SHARED + chain)
+    subprocess.run(
+        [sys.executable, Path(__file__).with_name("kill_driver.py"), tmp_path, config],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    expected = final_state(tmp_path / "peace")
+    assert expected["decisions"].count(b"trained") >= 6  # type: ignore[attr-defined]
+    for moment in MOMENTS:
+        assert final_state(tmp_path / moment) == expected, f"killed during {moment}"
