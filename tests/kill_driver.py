@@ -50,7 +50,7 @@ class Silent:
     def close(self, state: str) -> None: ...
 
 
-def train(config_path: str, folder: Path, moment: str | None) -> None:
+def train(config_path: Path, folder: Path, moment: str | None) -> None:
     training = build_run(load_run(config_path), folder)
     if moment == "propose":
         training.controller = Fatal(training.controller, "propose", 5)
@@ -65,7 +65,7 @@ def train(config_path: str, folder: Path, moment: str | None) -> None:
     training.train()
 
 
-def forked(config_path: str, folder: Path, moment: str | None) -> int:
+def forked(config_path: Path, folder: Path, moment: str | None) -> int:
     """Exit status of a run in a child of its own; negative if a signal ended it."""
     child = os.fork()
     if child == 0:
@@ -79,7 +79,7 @@ def forked(config_path: str, folder: Path, moment: str | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, config_path: str) -> None:
+def main(folder: Path, config_path: Path) -> None:
     assert forked(config_path, folder / "peace", None) == 0
     for moment in MOMENTS:
         assert forked(config_path, folder / moment, moment) == -signal.SIGKILL, moment
@@ -87,4 +87,4 @@ def main(folder: Path, config_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -22,7 +22,7 @@ fill: {policy: once, groups: 6}
 controllers:
   - prefix_sampling: {max_age: 3}
   - uniform
-  - greso: {first_adaptive_epoch: 0}
+  - greso: {frozen_epochs: 0}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
 }
