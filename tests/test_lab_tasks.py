@@ -155,7 +155,7 @@ def test_a_perfect_teacher_needs_the_least_turns(seed: int, slack: int) -> None:
     rng = random.Random(seed)
     account = ledger.make_account(ledger.LedgerOptions(max_slack=0), rng)
     account = account._replace(turns_left=account.turns_left + slack)
-    turns = ledger.demonstrate(account, LedgerTeacher(misjudge=0.0, wrong_way=0.0, give_up=0.0), rng)
+    turns = ledger.demonstrate(account, LedgerTeacher(stride=9, misjudge=0.0, wrong_way=0.0, give_up=0.0), rng)
     assert len(turns) == ledger.least_turns(account.balance, account.target)
     assert turns[-1] == ("!", "")
 

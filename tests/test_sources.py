@@ -98,11 +98,21 @@ def test_ledger_problems_state_distance_and_slack() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [RunningSums(min_lines=21, max_lines=21), LedgerAccounts(min_distance=95, max_distance=95)]
+    ("kind", "options", "complaint"),
+    [
+        (RunningSums, {"max_lines": 21}, "max_lines 21"),
+        (RunningSums, {"min_lines": 5, "max_lines": 4}, "min_lines 5"),
+        (RunningSums, {"min_allowed": -1}, "min_allowed -1"),
+        (LedgerAccounts, {"max_distance": 95}, "highest 29"),
+        (LedgerAccounts, {"max_distance": 95, "highest": 99}, "a prompt can express 9"),
+        (LedgerAccounts, {"min_slack": 3}, "min_slack 3"),
+    ],
 )
-def test_options_that_no_prompt_can_express_are_refused(source: Source) -> None:
-    with pytest.raises(UserError, match="narrow its options"):
-        source.load(1, STREAM)
+def test_options_that_no_prompt_can_express_are_refused(
+    kind: type[Source], options: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        kind(**options)
 
 
 def test_a_generator_that_runs_out_says_so() -> None:

@@ -1,8 +1,9 @@
-"""Supervised warm start of the lab's policy: a tiny transformer learns from flawed teachers.
+"""Supervised warm start of the lab's policies: a tiny transformer learns a task from its flawed teacher.
 
-    python -m trainers.warm_start experiments/lab/base
+    python -m trainers.warm_start running_sums experiments/lab/base
+    python -m trainers.warm_start ledger experiments/lab/ledger_base
 
-makes the committed starting checkpoint again, a plain Hugging Face folder of model and tokenizer.
+make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
 """
 
 import math
@@ -11,10 +12,10 @@ import random
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from curriculum.lab import ledger, sums
 
@@ -25,17 +26,17 @@ IGNORED = -100  # the label that torch's cross-entropy leaves out
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A recipe: model size, teachers, optimization.
+    """A recipe: task, model size, optimization.
 
     Attributes:
         steps, lr: AdamW with a linear warm-up of 30 steps and a cosine to 5 % of the peak.
         batch_tokens: about how many tokens a batch has.
         first_steps: the first steps train on sheets of four lines only, from which copying is learned soonest.
         min_lines, max_lines: lines of the later sheets, uniform over batches.
-        ledger_share: share of the later batches that are ledger episodes; the others are running sums.
         hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
     """
 
+    task: Literal["running_sums", "ledger"] = "running_sums"
     steps: int = 800
     batch_tokens: int = 3000
     lr: float = 3e-3
@@ -43,14 +44,12 @@ class WarmStart:
     first_steps: int = 100
     min_lines: int = 4
     max_lines: int = 12
-    ledger_share: float = 0.2
     hidden: int = 96
     layers: int = 3
     heads: int = 4
-    sums_teacher: sums.SumsTeacher = field(default_factory=sums.SumsTeacher)
-    ledger_options: ledger.LedgerOptions = field(default_factory=ledger.LedgerOptions)
-    ledger_teacher: ledger.LedgerTeacher = field(default_factory=ledger.LedgerTeacher)
 
+
+RECIPES = {"running_sums": WarmStart("running_sums"), "ledger": WarmStart("ledger", steps=500)}
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
 Part = tuple[str, bool]
@@ -91,25 +90,25 @@ def build_model(recipe: WarmStart) -> Any:
     )
 
 
-def sums_demonstration(lines: int, recipe: WarmStart, rng: random.Random) -> list[Part]:
+def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
     sheet = sums.make_sheet(sums.SumsOptions(lines, lines), rng)
-    return [(sums.render(sheet), False), (sums.demonstrate(sheet, recipe.sums_teacher, rng) + END, True)]
+    return [(sums.render(sheet), False), (sums.demonstrate(sheet, sums.SumsTeacher(), rng) + END, True)]
 
 
-def ledger_demonstration(recipe: WarmStart, rng: random.Random) -> list[Part]:
-    account = ledger.make_account(recipe.ledger_options, rng)
+def ledger_demonstration(rng: random.Random) -> list[Part]:
+    account = ledger.make_account(ledger.LedgerOptions(), rng)
     parts: list[Part] = [(ledger.render(account), False)]
-    for command, observation in ledger.demonstrate(account, recipe.ledger_teacher, rng):
+    for command, observation in ledger.demonstrate(account, ledger.LedgerTeacher(), rng):
         parts += [(command + END, True), (observation, False)]
     return parts
 
 
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
-    """The demonstrations of one step: one task, and for sheets one length, so that little is padding."""
-    if step >= recipe.first_steps and rng.random() < recipe.ledger_share:
-        return [ledger_demonstration(recipe, rng) for _ in range(recipe.batch_tokens // 30)]
+    """The demonstrations of one step; sheets of one length, so that little is padding."""
+    if recipe.task == "ledger":
+        return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     lines = 4 if step < recipe.first_steps else rng.randint(recipe.min_lines, recipe.max_lines)
-    return [sums_demonstration(lines, recipe, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
+    return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
 
 
 def collate(demonstrations: Sequence[list[Part]]) -> tuple[Any, Any]:
@@ -155,9 +154,9 @@ def _lr_factor(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / 30) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def warm_start(output: Path, recipe: WarmStart | None = None) -> None:
+def warm_start(output: Path, recipe: WarmStart) -> None:
     """Train and write the checkpoint folder, replacing an earlier one only when the new one is complete."""
-    model = train(recipe or WarmStart())
+    model = train(recipe)
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
@@ -167,4 +166,4 @@ def warm_start(output: Path, recipe: WarmStart | None = None) -> None:
 
 
 if __name__ == "__main__":
-    warm_start(Path(sys.argv[1]))
+    warm_start(Path(sys.argv[2]), RECIPES[sys.argv[1]])

@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from curriculum.errors import UserError
+
 PROMPT = re.compile(r"@(\d\d)>(\d\d):(\d)=")
 COMMAND = re.compile(r"([+-])([1-9])")
 REFUSED = "?|"
@@ -46,12 +48,25 @@ class LedgerOptions:
     Attributes:
         min_distance, max_distance: absolute difference of target and start, uniform.
         min_slack, max_slack: turns beyond the least that suffice, uniform.
+        highest: largest balance that is start or target; few balances are soon known by heart.
     """
 
-    min_distance: int = 4
-    max_distance: int = 36
+    min_distance: int = 2
+    max_distance: int = 14
     min_slack: int = 0
-    max_slack: int = 1
+    max_slack: int = 2
+    highest: int = 29
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_distance <= self.max_distance <= self.highest <= 99:
+            raise UserError(
+                f"ledger: min_distance {self.min_distance}, max_distance {self.max_distance}, highest {self.highest}; "
+                "they must rise, from 1 to at most 99"
+            )
+        if not 0 <= self.min_slack <= self.max_slack:
+            raise UserError(f"ledger: min_slack {self.min_slack}, max_slack {self.max_slack}; they must rise from 0")
+        if (turns := least_turns(0, self.max_distance) + self.max_slack) > 9:
+            raise UserError(f"ledger: up to {turns} turns, a prompt can express 9; lower max_distance or max_slack")
 
 
 @dataclass(frozen=True)
@@ -59,13 +74,15 @@ class LedgerTeacher:
     """The flawed teacher of the warm start.
 
     Attributes:
-        misjudge: chance of an amount that is off by one or two, larger at the last command before the target.
+        stride: largest amount it dares, below the nine that are allowed: the tightest problems it cannot pass.
+        misjudge: chance of an amount that is off by one or two.
         wrong_way: chance of the wrong sign.
         give_up: chance of ending at a wrong balance when it is within two of the target.
     """
 
-    misjudge: float = 0.45
-    wrong_way: float = 0.06
+    stride: int = 5
+    misjudge: float = 0.4
+    wrong_way: float = 0.07
     give_up: float = 0.4
 
 
@@ -77,7 +94,7 @@ def least_turns(start: int, target: int) -> int:
 def make_account(options: LedgerOptions, rng: random.Random) -> Account:
     """Draw one problem."""
     distance = rng.randint(options.min_distance, options.max_distance)
-    low = rng.randrange(100 - distance)
+    low = rng.randrange(options.highest + 1 - distance)
     start, target = (low, low + distance) if rng.random() < 0.5 else (low + distance, low)
     return Account(start, target, least_turns(start, target) + rng.randint(options.min_slack, options.max_slack))
 
@@ -125,7 +142,7 @@ def _command(account: Account, teacher: LedgerTeacher, rng: random.Random) -> st
     near = abs(difference) <= 2
     if difference == 0 or (near and rng.random() < teacher.give_up):
         return DONE
-    amount = min(9, abs(difference))
+    amount = min(teacher.stride, abs(difference))
     if rng.random() < teacher.misjudge:
         amount += rng.choice((-2, -1, 1))
     sign = "+" if (difference > 0) != (rng.random() < teacher.wrong_way) else "-"

@@ -19,6 +19,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from curriculum.errors import UserError
+
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")
 LINE = re.compile(r"([a-t])(\d)(\d)")
@@ -48,6 +50,18 @@ class SumsOptions:
     max_lines: int = 12
     min_allowed: int = 0
     max_allowed: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_lines <= self.max_lines <= len(LABELS):
+            raise UserError(
+                f"running_sums: min_lines {self.min_lines}, max_lines {self.max_lines}; "
+                f"they must rise, from 1 to at most {len(LABELS)}"
+            )
+        if not 0 <= self.min_allowed <= self.max_allowed <= 9:
+            raise UserError(
+                f"running_sums: min_allowed {self.min_allowed}, max_allowed {self.max_allowed}; "
+                "they must rise, from 0 to at most 9"
+            )
 
 
 @dataclass(frozen=True)
