@@ -115,7 +115,7 @@ class Greso(PassRateController[GresoState]):
         verdicts = []
         for request in candidates:
             verdicts.append(self._judge(request, state, stream, starving=offered >= len(state.problems)))
-            offered += 0
+            offered += request.origin is Origin.FRESH
         if not verdicts:
             return plan, state
         actions = [verdict.action for verdict in verdicts]

@@ -22,12 +22,26 @@ class PassRateController(Generic[State]):
     stream it is given. The defaults below change nothing, so a controller writes only what it needs.
 
     Example:
-        A complete controller, which refuses every second problem it has not refused before:
+        A complete controller, which refuses problems with long prompts:
 
-        >>> class EverySecond(PassRateController[None]):
+        >>> from curriculum import Problem, Request, Verdict
+        >>> @dataclass(frozen=True)
+        ... class ShortPrompts(PassRateController[None]):
+        ...     longest: int = 1000
+        ...
         ...     def propose(self, plan, state, stream):
-        ...         verdicts = [Verdict(i % 2 == 0, "every second") for i, _ in enumerate(plan.undecided)]
-        ...         return plan.decide(verdicts), state
+        ...         fits = [len(request.problem.prompt) <= self.longest for request in plan.undecided]
+        ...         return plan.decide([Verdict(fit, "length") for fit in fits]), state
+
+        What it does to a plan that another member of a chain has filled:
+
+        >>> problems = [Problem("a", "2+2=", "4"), Problem("b", "the sum of two and two is ", "4")]
+        >>> full = Plan(0, wanted=2, num_rollouts=8, requests=tuple(Request(p, 8) for p in problems), member="short")
+        >>> plan, _ = ShortPrompts(longest=10).propose(full, None, Stream(0))
+        >>> [(request.problem.id, request.decisions) for request in plan.requests]
+        [('a', (Decision(member='short', action='length'),))]
+        >>> plan.skipped, plan.missing
+        ((Skip(problem_id='b', member='short', reason='length'),), 1)
     """
 
     @property

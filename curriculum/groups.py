@@ -37,6 +37,9 @@ class Group:
 
     @property
     def pass_rate(self) -> float:
+        """k / N. Raises ValueError for a group that lost all its rollouts: it says nothing, so look at `size` first."""
+        if not self.rollouts:
+            raise ValueError(f"the group of problem {self.request.problem.id!r} has no rollouts, so no pass rate")
         return self.num_passed / self.size
 
     @property

@@ -62,7 +62,7 @@ class SimulatedRollouts:
         logit = self.skill + self.growth * policy_version - self.difficulty(problem)
         if prefix is not None:
             logit += self.pull * prefix.length / self.length * (1 if prefix.parent_success else -1)
-        return 1 / (1 + math.exp(-logit))
+        return (1 + math.tanh(logit / 2)) / 2  # the logistic function, which does not overflow so
 
     def difficulty(self, problem: Problem) -> float:
         """In logits: the problem's own, or a draw that belongs to its id."""

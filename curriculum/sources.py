@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curriculum.errors import UserError
+from curriculum.errors import UserError, require
 from curriculum.extras import load_extra, one_line
 from curriculum.lab import ledger, sums
 from curriculum.problems import Problem, ProblemSet
@@ -183,6 +183,11 @@ class RunningSums(sums.SumsOptions, Source):
     The answer is a sheet without a wrong line; the marker accepts others too.
     """
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "stay below min_lines, or an empty sheet would pass"
+        require(self.max_allowed < self.min_lines, "running_sums.max_allowed", self.max_allowed, remedy)
+
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         return _distinct("running_sums", wanted, self._draws(random.Random(stream.integer())))
 
@@ -191,7 +196,7 @@ class RunningSums(sums.SumsOptions, Source):
         while True:
             sheet = sums.make_sheet(self, rng)
             prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
-            facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "carries": sums.carries(sheet)}
+            facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
             yield Problem(
                 content_id("running_sums", prompt, answer), prompt, answer, "running_sums", "running_sums", facts
             )

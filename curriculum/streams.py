@@ -19,9 +19,11 @@ class Stream:
         name: who draws.
 
     Example:
-        >>> Stream(0, ("propose", 3)).named("greso").generator().random() == \
-            Stream(0, ("propose", 3)).named("other").named("greso").generator().random()
+        >>> stream = Stream(0, ("propose", 3))
+        >>> stream.named("greso").uniform() == stream.named("other").named("greso").uniform()
         True
+        >>> stream.named("greso").uniform() == stream.named("other").uniform()
+        False
     """
 
     seed: int

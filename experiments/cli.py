@@ -47,13 +47,18 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Show a UserError as one red line, and exit."""
+    """Show a UserError, or what the operating system refused, as one red line, and exit."""
     from curriculum.errors import UserError
 
     try:
         yield
     except UserError as error:
         complain(str(error))
+        raise typer.Exit(USER_ERROR) from None
+    except BrokenPipeError:  # the reader of our output has gone, as in `halfway list | head -1`
+        raise
+    except OSError as error:
+        complain(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
         raise typer.Exit(USER_ERROR) from None
 
 

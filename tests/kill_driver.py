@@ -1,7 +1,7 @@
 """Trains one small run many times over: once in peace, and once for each moment at which it is killed and resumed.
 
-Run as a program, with the folder to work in and the YAML file of the run. Every run is a forked child, so that torch
-is loaded once; a killed child dies of SIGKILL in the middle of its work.
+Run as a program, with the folder to work in and the YAML file of the run. Every run is a forked child of a process
+that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
 """
 
 import os
@@ -9,12 +9,23 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from plays import coin
+
+from curriculum.verifiers import VERIFIERS
 from experiments.build import build_run
 from experiments.config import load_run
 
+HEAVY = (
+    "transformers.models.qwen3.modeling_qwen3",
+    "trainers.collector",
+    "trainers.engines.transformers",
+    "trainers.evaluation",
+    "trainers.learner",
+)
 MOMENTS = ("propose", "rollout", "update", "record", "checkpoint")
 
 
@@ -23,10 +34,10 @@ def die(*_: Any, **__: Any) -> None:
 
 
 class Fatal:
-    """Behaves like `part`, except that the `when`-th call of one method kills the process, before or after its work."""
+    """Behaves like `part`, except that one method kills the process once it is `due`, before or after its work."""
 
-    def __init__(self, part: Any, method: str, when: int, after: bool = False):
-        self._part, self._method, self._left, self._after = part, method, when, after
+    def __init__(self, part: Any, method: str, due: Callable[[], bool], after: bool = False):
+        self._part, self._method, self._due, self._after = part, method, due, after
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._part, name)
@@ -34,10 +45,10 @@ class Fatal:
 
     def _fatal(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._left -= 1
-            if self._left == 0 and self._after:
+            due = self._due()
+            if due and self._after:
                 function(*args, **kwargs)
-            return die() if self._left == 0 else function(*args, **kwargs)
+            return die() if due else function(*args, **kwargs)
 
         return call
 
@@ -52,16 +63,20 @@ class Silent:
 
 def train(config_path: Path, folder: Path, moment: str | None) -> None:
     training = build_run(load_run(config_path), folder)
+
+    def steps_done(steps: int) -> Callable[[], bool]:
+        return lambda: training.progress.step == steps
+
     if moment == "propose":
-        training.controller = Fatal(training.controller, "propose", 5)
+        training.controller = Fatal(training.controller, "propose", steps_done(3))
     elif moment == "rollout":
-        training.rollouts = Fatal(training.rollouts, "run", 4, after=True)
+        training.rollouts = Fatal(training.rollouts, "run", steps_done(3), after=True)
     elif moment == "update":
-        training.learner = Fatal(training.learner, "update", 4, after=True)
+        training.learner = Fatal(training.learner, "update", steps_done(3), after=True)
     elif moment == "record":
-        training.recorders = [Fatal(Silent(), "step", 4)]
+        training.recorders = [Fatal(Silent(), "step", steps_done(4))]
     elif moment == "checkpoint":
-        training.learner = Fatal(training.learner, "save", 2, after=True)
+        training.learner = Fatal(training.learner, "save", steps_done(4), after=True)
     training.train()
 
 
@@ -80,9 +95,14 @@ def forked(config_path: Path, folder: Path, moment: str | None) -> int:
 
 
 def main(folder: Path, config_path: Path) -> None:
+    for module in HEAVY:  # once for all children, which is most of what makes this quick
+        import_module(module)
+    VERIFIERS.add("coin", coin)
     assert forked(config_path, folder / "peace", None) == 0
     for moment in MOMENTS:
         assert forked(config_path, folder / moment, moment) == -signal.SIGKILL, moment
+        checkpoints = (folder / moment / "checkpoints").glob("step-*")
+        assert [path.name for path in checkpoints] == ["step-00000002"], moment
         assert forked(config_path, folder / moment, None) == 0, moment
 
 

@@ -1,6 +1,7 @@
 """What the controller tests share: problems, groups with a given outcome, and a loop without a model."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,11 @@ def child(problem: Problem, parent: tuple[int, int], passed: int, size: int = 8)
     turns = cut(rollout(success), 2, "tokens")
     prefix = Prefix(turns, 2, "tokens", *parent, parent_success=success, policy_version=0)
     return group(problem, passed, size, Origin.PREFIX, prefix)
+
+
+def coin(problem: Problem, response: str) -> bool:
+    """A verifier that passes one response in `problem.answer` ("2", "4", or "never"), whatever the policy is."""
+    return problem.answer != "never" and zlib.crc32(response.encode()) % int(problem.answer) == 0
 
 
 def describe(plan: Plan) -> list[Any]:

@@ -192,6 +192,16 @@ def test_readmission_counts_kept_candidates_too():
     assert sum(request.decisions[-1].action == "readmitted" for request in plan.requests) == 14
 
 
+def test_readmission_begins_within_one_pass():
+    # Forty candidates in one pass over a set of 32: the last eight come after every problem was judged once.
+    members = chain(("uniform", Uniform()), ("greso", Greso(floor=1e-9)))
+    state = members.init(problem_set(32))
+    state["greso"] = replace(state["greso"], streaks=np.full(32, -30, np.int16))
+    plan, _ = members.propose(Plan(0, 40, 8), state, Stream(0))
+    assert len(plan.skipped) == 32
+    assert [request.decisions[-1].action for request in plan.requests] == ["readmitted"] * 8
+
+
 def test_unknown_problem_raises():
     stranger = problem_set(9)[8]
     with pytest.raises(KeyError, match="p8"):

@@ -11,7 +11,7 @@ from kill_driver import MOMENTS
 
 CHAINS = {
     "greso": """
-controllers: [uniform, greso]
+controllers: [uniform, greso: {p_hard: 0.1}]
 fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_rounds: 4}
 """,
     "prefix_sampling": """
@@ -22,19 +22,26 @@ fill: {policy: once, groups: 6}
 controllers:
   - prefix_sampling: {max_age: 3}
   - uniform
-  - greso: {frozen_epochs: 0}
+  - greso: {frozen_epochs: 0, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
 }
 
+# What must occur in a chain's decision log, or the state that is to survive was never used.
+MARKS = {
+    "greso": [b'"outcome":"skipped"', b'"round":1'],
+    "prefix_sampling": [b'"origin":"prefix"'],
+    "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
+}
+
 SHARED = """
 name: killed
-problems: {source: {running_sums: {max_lines: 8}}, train: 12}
+problems: {source: {file: {path: problems.jsonl, verifier: coin, check_answers: false}}, train: 9}
 model: {path: experiments/lab/base}
-rollouts: {num_rollouts: 4, max_response_tokens: 40}
-learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 40}
-budget: {steps: 6}
-evaluation: {points: 2, samples: 2, problems: 4}
+rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
+learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}
+budget: {steps: 5}
+evaluation: {points: 2, samples: 2, problems: 2}
 checkpoint: {every: 2}
 tracking: {mlflow: false}
 threads: 1
@@ -59,16 +66,22 @@ def final_state(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("chain", CHAINS)
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
     config = tmp_path / "run.yaml"
-    config.write_text(SHARED + chain)
+    config.write_text(SHARED + CHAINS[chain])
+    # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
+    answers = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
+    rows = [json.dumps({"prompt": f"^{start}/1a2b{i % 6}c1d4=", "answer": a}) for i, (start, a) in enumerate(answers)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(rows))
     subprocess.run(
         [sys.executable, Path(__file__).with_name("kill_driver.py"), tmp_path, config],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     expected = final_state(tmp_path / "peace")
-    assert expected["decisions"].count(b"trained") >= 6  # type: ignore[attr-defined]
+    decisions = (tmp_path / "peace" / "decisions.jsonl").read_bytes()
+    assert decisions.count(b'"outcome":"trained"') >= 6
+    assert [mark for mark in MARKS[chain] if mark not in decisions] == []
     for moment in MOMENTS:
         assert final_state(tmp_path / moment) == expected, f"killed during {moment}"

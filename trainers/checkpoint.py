@@ -1,6 +1,5 @@
 """Checkpoints: a folder a step, complete or absent."""
 
-import errno
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from typing import Any
 
 from curriculum.errors import UserError
 from trainers.options import CheckpointOptions
+from trainers.records import cause
 
 STATE_FILE = "loop.json"
 PARTIAL = ".partial-"
@@ -46,7 +46,7 @@ class Checkpoints:
         checkpoint before.
 
         Raises:
-            UserError: if the disk is full; earlier checkpoints stay as they are.
+            UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
         """
         partial = self.folder / f"{PARTIAL}{step:08d}"
         try:
@@ -58,11 +58,9 @@ class Checkpoints:
             os.replace(partial, self.path(step))
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
             raise UserError(
-                f"checkpoint: the disk is full while writing {self.path(step)}; "
-                f"{self._intact()}; free some space and resume"
+                f"checkpoint: {self.path(step)} cannot be written ({cause(error)}); "
+                f"{self._intact()}; make room for it and resume"
             ) from error
         self._prune()
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from curriculum.environments.replay import replay
 
 from curriculum.environments.base import Environment, StepResult
+from curriculum.environments.replay import replay
+from curriculum.errors import UserError
+from curriculum.extras import one_line
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.prefix import Prefix
@@ -97,6 +99,9 @@ class Collector:
     def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
         """One group a request, in the order of the requests.
 
+        Raises:
+            UserError: if a verifier raises, or the policy's weights have diverged.
+
         A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
         number of the rollout, turn. So its tokens do not depend on the other requests.
         """
@@ -153,11 +158,7 @@ class Collector:
 
     def _turn(self, attempts: Sequence[_Attempt]) -> None:
         """One response of every attempt, and the environment's answers."""
-        completions = self.engine.generate(
-            [np.concatenate([attempt.context_P, attempt.start_T]) for attempt in attempts],
-            [self.max_response_tokens - attempt.num_tokens for attempt in attempts],
-            [attempt.stream.at(len(attempt.turns)).integer() for attempt in attempts],
-        )
+        completions = self._generate(attempts)
         answered = []
         for attempt, completion in zip(attempts, completions, strict=True):
             turn = _response(attempt.start_T, completion)
@@ -172,6 +173,19 @@ class Collector:
         )
         for (attempt, turn), result in zip(answered, results, strict=True):
             self._answer(attempt, turn, result)
+
+    def _generate(self, attempts: Sequence[_Attempt]) -> list[Completion]:
+        try:
+            return self.engine.generate(
+                [np.concatenate([attempt.context_P, attempt.start_T]) for attempt in attempts],
+                [self.max_response_tokens - attempt.num_tokens for attempt in attempts],
+                [attempt.stream.at(len(attempt.turns)).integer() for attempt in attempts],
+            )
+        except FloatingPointError as error:
+            raise UserError(
+                f"rollouts: {one_line(error)}; lower learner.lr or learner.max_grad_norm in the run's config.yaml "
+                "and resume, without the newest checkpoint if that has diverged too"
+            ) from error
 
     def _answer(self, attempt: _Attempt, turn: Turn, result: StepResult[Any]) -> None:
         """End the attempt, or let it read what the environment answered."""

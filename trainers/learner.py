@@ -78,7 +78,7 @@ class Learner:
             policy.parameters(), options.lr, options.betas, options.eps, weight_decay=options.weight_decay
         )
         # Not prepared: a prepared schedule advances once for every process.
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(step, options))
+        self._schedule = _schedule(optimizer, options)
         self._model, self._optimizer = self._accelerator.prepare(policy, optimizer)
         self._model.eval()
         self._version = 0
@@ -137,7 +137,7 @@ class Learner:
             raise _as_os_error(error) from error
         # Through memory, since torch reports a full disk as an internal error without saying so.
         buffer = io.BytesIO()
-        torch.save({"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}, buffer)
+        torch.save({"optimizer": self._optimizer.state_dict(), "steps": self._schedule.last_epoch}, buffer)
         (folder / OPTIMIZER_FILE).write_bytes(buffer.getbuffer())
         counters = {"policy_version": self._version, "reference": self._reference_digest}
         (folder / COUNTERS_FILE).write_text(json.dumps(counters))
@@ -145,7 +145,9 @@ class Learner:
     def load(self, folder: Path) -> None:
         """Continue from what `save` wrote; later updates are those of the learner that was saved, bit for bit.
 
-        The reference is not in the checkpoint: it is the policy that this learner was made with.
+        The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
+        rate, schedule and the settings of AdamW, which are those of this learner's options: a run that diverged can go
+        on with a lower learning rate.
 
         Raises:
             UserError: if the checkpoint is of another model, or its run started from other weights while a KL penalty
@@ -167,7 +169,11 @@ class Learner:
             ) from error
         state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
         self._optimizer.load_state_dict(state["optimizer"])
-        self._schedule.load_state_dict(state["schedule"])
+        optimizer = self._optimizer.optimizer
+        for group in optimizer.param_groups:
+            options = self.options
+            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        self._schedule = _schedule(optimizer, self.options, steps=state["steps"])
         self._version = counters["policy_version"]
 
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
@@ -268,9 +274,18 @@ class Learner:
             return
         self._optimizer.zero_grad()
         raise UserError(
-            f"learner: the {what} is {value} at update {self._version + 1}; lower learner.lr or "
-            "learner.max_grad_norm and resume; the step was not taken and the last checkpoint is intact"
+            f"learner: the {what} is {value} at update {self._version + 1}; lower learner.lr or learner.max_grad_norm "
+            "in the run's config.yaml and resume; the step was not taken and the last checkpoint is intact"
         )
+
+
+def _schedule(
+    optimizer: torch.optim.Optimizer, options: LearnerOptions, steps: int = 0
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """The schedule of the options after `steps` optimizer steps; it sets the optimizer's learning rate."""
+    for group in optimizer.param_groups:
+        group["initial_lr"] = options.lr
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(step, options), last_epoch=steps - 1)
 
 
 def lr_factor(step: int, options: LearnerOptions) -> float:

@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from curriculum.controller import PassRateController, propose_until_full
+from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.plan import Plan, Request, Skip
 from curriculum.problems import ProblemSet
+from curriculum.sources import fingerprint
 from curriculum.states import from_plain, restore_state, save_state, to_plain
 from curriculum.streams import Stream
 from trainers.checkpoint import Checkpoints
@@ -71,6 +75,7 @@ class Training:
     def __post_init__(self) -> None:
         self.log = RunLog(self.folder)
         self.stream = Stream(self.seed)
+        self.fingerprint = fingerprint(self.problems)
         self.state = self.controller.init(self.problems)
 
     def train(self) -> Progress:
@@ -81,16 +86,14 @@ class Training:
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
             self.evaluate_if_due(clock)
-            while self.progress.share(self.budget) < 1:
+            while self.progress.unspent(self.budget):
                 self.step(clock)
                 clock = Stopwatch()
                 self.evaluate_if_due(clock)
                 self.save_if_due(clock)
             state = "finished"
         finally:
-            write_json(self.folder / "status.json", {"state": state, **vars(self.progress)})
-            for recorder in self.recorders:
-                recorder.close(state)
+            self.close(state)
         return self.progress
 
     def step(self, clock: Stopwatch) -> None:
@@ -141,6 +144,7 @@ class Training:
         with clock.time("checkpoint"):
             state = {
                 "progress": to_plain(self.progress),
+                "problems": self.fingerprint,
                 "controller": save_state(self.state),
                 "carried": to_plain(self.carried),
                 "log_sizes": self.log.sizes(),
@@ -148,15 +152,34 @@ class Training:
             self.checkpoints.write(self.progress.step, state, self.learner.save)
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint: records written after it are cut off, since they will come again."""
+        """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
+
+        Raises:
+            UserError: if the checkpoint is of another problem set, other controllers or another model.
+        """
         found = self.checkpoints.read_latest()
         if found is None:
             self.log.truncate()
             return
         folder, state = found
+        if state["problems"] != self.fingerprint:
+            raise UserError(
+                f"problems: {len(self.problems)} training problems that are not those of {folder}; "
+                "resume with the data and problem options that wrote it, or train under another name=..."
+            )
         self.state = restore_state(self.state, state["controller"])
         self.progress = from_plain(Progress, state["progress"])
         self.carried = from_plain(tuple[Group, ...], state["carried"])
-        self.log.truncate(state["log_sizes"])
         self.learner.load(folder)
         self.sync()
+        self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
+
+    def close(self, state: str) -> None:
+        """Say how the run ended."""
+        status = {"state": state, **vars(self.progress)}
+        endings = [partial(write_json, self.folder / "status.json", status)]
+        endings += [partial(recorder.close, state) for recorder in self.recorders]
+        for ending in endings:
+            # What stopped the run is the news; that a full disk, say, has no room for its status either is not.
+            with nullcontext() if state == "finished" else suppress(UserError):
+                ending()

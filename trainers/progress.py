@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from curriculum.decision_log import group_record, skip_record
+from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.plan import Skip
 from curriculum.rollouts import Origin
@@ -16,6 +17,9 @@ from trainers.options import Budget
 
 if TYPE_CHECKING:
     from trainers.evaluation import Evaluation
+
+IDLE_STEPS = 10
+"""A run stops after this many steps in a row without a rollout, if its budget counts what is generated."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Progress:
         seconds: wall-clock of the loop, without evaluation and checkpoints.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
+        idle: latest steps in a row that neither rolled out nor trained anything.
     """
 
     step: int = 0
@@ -36,6 +41,7 @@ class Progress:
     seconds: float = 0.0
     evaluations: int = 0
     starved: int = 0
+    idle: int = 0
 
     def share(self, budget: Budget) -> float:
         """Share of the budget that is spent."""
@@ -51,7 +57,21 @@ class Progress:
             tokens=self.tokens + sum(group.num_generated for group in filling.groups),
             seconds=self.seconds + clock.counted,
             starved=self.starved + filling.starved,
+            idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
         )
+
+    def unspent(self, budget: Budget) -> bool:
+        """Whether the run goes on.
+
+        Raises:
+            UserError: if it would go on for ever, because nothing is rolled out any more.
+        """
+        if self.idle >= IDLE_STEPS and budget.unit in ("rollouts", "tokens"):
+            raise UserError(
+                f"controllers: nothing was rolled out in {self.idle} steps in a row, so budget.{budget.unit} would "
+                "never be spent; see in decisions.jsonl what was skipped, and why"
+            )
+        return self.share(budget) < 1
 
 
 @dataclass

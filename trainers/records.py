@@ -2,9 +2,13 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+
+from curriculum.errors import UserError
+from curriculum.extras import one_line
 
 
 class Recorder(Protocol):
@@ -37,8 +41,8 @@ class JsonLines:
         return self.path.stat().st_size
 
     def append(self, *records: Mapping[str, Any]) -> None:
-        """Write records at the end, one write call for all of them."""
-        with self.path.open("a") as file:
+        """Write records at the end, one write call for all of them. Raises UserError if that fails."""
+        with writing(self.path), self.path.open("a") as file:
             file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
 
     def truncate(self, size: int) -> None:
@@ -64,7 +68,26 @@ class RunLog:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically: readers see the old content or the new one, never a part."""
+    """Write a JSON file atomically: readers see the old content or the new one, never a part.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(value))
-    os.replace(temporary, path)
+    with writing(path):
+        temporary.write_text(json.dumps(value))
+        os.replace(temporary, path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system has against writing a file, such as a full disk, into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({cause(error)}); make room for it and resume") from error
+
+
+def cause(error: OSError) -> str:
+    """Why the operating system refused, in its own words."""
+    return os.strerror(error.errno) if error.errno else one_line(error)

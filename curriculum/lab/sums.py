@@ -1,17 +1,18 @@
 """Running sums: a long, single-turn task with many independent chances to fail.
 
-The prompt gives a start digit, how many wrong lines still pass, and labelled additions; only last digits are kept:
+The prompt gives a start, how many wrong lines still pass, and labelled additions; totals are kept modulo 6:
 
-    ^7/2a5b8c3=         start at 7; a: +5, b: +8, c: +3 (modulo 10); at most 2 wrong lines pass
+    ^4/2a3b1c4=         start at 4; a: +3, b: +1, c: +4; at most 2 wrong lines pass
 
 The response writes one line an addition, in order: its label, the addition, the new total:
 
-    a52b80c33           2, 0, 3
+    a31b12c40           4 + 3 = 1, 1 + 1 = 2, 2 + 4 = 0 (modulo 6)
 
 Marking carries errors forward, as an examiner does: a line is right if it copies the addition and its total follows
-from the total *written* on the line before. So a wrong line costs one mark and spoils no other. Writing a label again
-replaces the line: the policy can correct itself. The sheet passes if it is complete, in order, and has no more wrong
-lines than the prompt allows. No single token decides, and a prefix moves the chance of passing by degrees.
+from the total written on the line above. So a wrong line costs one mark and spoils no other. Writing a label again
+replaces the line: the policy can correct itself. A missing line is a wrong one, and other text is ignored. The sheet
+passes if it has no more wrong lines than the prompt allows. No single token decides, and a prefix moves the chance of
+passing by degrees.
 """
 
 import random
@@ -24,9 +25,8 @@ from curriculum.errors import UserError
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")
 LINE = re.compile(r"([a-t])(\d)(\d)")
-MODULUS = 10
-# Small operands: the new total is then near the old one, which a policy trained from scratch learns much faster.
-LARGEST = 5
+MODULUS = 6  # small, so that two lines of five wrap around, which is where the teacher errs
+LARGEST = 4
 
 
 class Sheet(NamedTuple):
@@ -46,10 +46,10 @@ class SumsOptions:
         min_allowed, max_allowed: wrong lines that still pass, uniform; at most 9.
     """
 
-    min_lines: int = 6
+    min_lines: int = 8
     max_lines: int = 12
-    min_allowed: int = 0
-    max_allowed: int = 3
+    min_allowed: int = 1
+    max_allowed: int = 4
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_lines <= self.max_lines <= len(LABELS):
@@ -69,14 +69,14 @@ class SumsTeacher:
     """The flawed teacher of the warm start: its habits become the policy's.
 
     Attributes:
-        forget: chance of being one short where the sum passes ten; above one half, so greedy decoding fails too.
+        forget: chance of being one short where the sum wraps around; above one half, so greedy decoding fails too.
         slip: chance of another wrong total, on any line.
         notice: chance of noticing a wrong line at once and writing it again, rightly.
     """
 
-    forget: float = 0.6
-    slip: float = 0.03
-    notice: float = 0.25
+    forget: float = 0.75
+    slip: float = 0.04
+    notice: float = 0.15
 
 
 def make_sheet(options: SumsOptions, rng: random.Random) -> Sheet:
@@ -101,16 +101,16 @@ def parse(prompt: str) -> Sheet:
     return Sheet(int(start), tuple(int(digit) for digit in lines[1::2]), int(allowed))
 
 
-def carries(sheet: Sheet) -> int:
-    """Number of lines whose sum passes ten, if every total is right."""
+def wraps(sheet: Sheet) -> int:
+    """Number of lines whose sum wraps around, if every total is right."""
     total, count = sheet.start, 0
     for operand in sheet.operands:
-        count += has_carry(total, operand)
+        count += wraps_around(total, operand)
         total = (total + operand) % MODULUS
     return count
 
 
-def has_carry(total: int, operand: int) -> bool:
+def wraps_around(total: int, operand: int) -> bool:
     return total + operand >= MODULUS
 
 
@@ -130,39 +130,32 @@ def demonstrate(sheet: Sheet, teacher: SumsTeacher, rng: random.Random) -> str:
 
 def _attempt(total: int, operand: int, teacher: SumsTeacher, rng: random.Random) -> int:
     right = (total + operand) % MODULUS
-    if has_carry(total, operand) and rng.random() < teacher.forget:
+    if wraps_around(total, operand) and rng.random() < teacher.forget:
         return (right - 1) % MODULUS
     if rng.random() < teacher.slip:
-        return (right + rng.randint(1, 9)) % MODULUS
+        return (right + rng.randrange(1, MODULUS)) % MODULUS
     return right
 
 
-def wrong_lines(sheet: Sheet, response: str) -> int | None:
-    """Number of lines whose last version does not follow from the line before; None if the sheet is malformed.
+def wrong_lines(sheet: Sheet, response: str) -> int:
+    """Number of lines of the sheet that are missing, or whose last version was wrong when it was written.
 
-    Malformed: anything but lines of a label and two digits, labels out of order, or a label missing.
+    A version is right if it copies the addition and its total follows from the nearest line above that is there. Text
+    that is no line of this sheet is ignored.
     """
-    lines = LINE.findall(response)
-    if 3 * len(lines) != len(response):
-        return None
-    versions: dict[str, tuple[int, int]] = {}
-    last = ""
-    for label, operand, digit in lines:
-        if label != last and label != LABELS[len(versions) : len(versions) + 1]:
-            return None
-        versions[label] = int(operand), int(digit)
-        last = label
-    if len(versions) != len(sheet.operands):
-        return None
-    wrong, total = 0, sheet.start
-    for operand, (copied, value) in zip(sheet.operands, versions.values(), strict=True):
-        wrong += copied != operand or value != (total + operand) % MODULUS
-        total = value
-    return wrong
+    totals: list[int | None] = [sheet.start] + [None] * len(sheet.operands)
+    right = [False] * len(sheet.operands)
+    for label, operand, total in LINE.findall(response):
+        place = LABELS.index(label)
+        if place < len(right):
+            above = next(value for value in reversed(totals[: place + 1]) if value is not None)
+            follows = int(total) == (above + sheet.operands[place]) % MODULUS
+            right[place] = follows and int(operand) == sheet.operands[place]
+            totals[place + 1] = int(total)
+    return right.count(False)
 
 
 def mark(prompt: str, response: str) -> bool:
     """Whether a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
-    wrong = wrong_lines(sheet, response)
-    return wrong is not None and wrong <= sheet.allowed
+    return wrong_lines(sheet, response) <= sheet.allowed

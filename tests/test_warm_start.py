@@ -1,0 +1,46 @@
+"""The committed starting policies: made again by their command, and fit for the lab."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from experiments.build import build_run
+from experiments.config import load_run
+from trainers.evaluation import Evaluation
+from trainers.warm_start import RECIPES, warm_start
+
+LAB = Path(__file__).parents[1] / "experiments" / "lab"
+TASKS = {"running_sums": ("base", "base.yaml"), "ledger": ("ledger_base", "ledger.yaml")}
+SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", "threads=1", "tracking.mlflow=false"]
+
+
+def measured(recipe: str, model: Path, folder: Path) -> Evaluation:
+    training = build_run(load_run(LAB / recipe, [*SMALL, f"model.path={model}"]), folder)
+    assert training.evaluate is not None
+    return training.evaluate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_makes_a_policy_of_the_same_pass_rates(task: str, tmp_path: Path) -> None:
+    folder, recipe = TASKS[task]
+    warm_start(tmp_path / "again", RECIPES[task])
+    committed, again = measured(recipe, LAB / folder, tmp_path), measured(recipe, tmp_path / "again", tmp_path)
+    # On the machine that made them the weights are equal; on another, training takes another path to the same place.
+    assert abs(committed.pass_at_1 - again.pass_at_1) < 4 * (committed.stderr**2 + again.stderr**2) ** 0.5
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_groups_of_the_starting_policy_are_spread(task: str, tmp_path: Path) -> None:
+    folder, recipe = TASKS[task]
+    at_start = measured(recipe, LAB / folder, tmp_path)
+    assert 0.2 < at_start.pass_at_1 < 0.5
+    assert min(at_start.pass_counts_K[: 8 if task == "running_sums" else 6]) > 0
+    assert at_start.pass_counts_K[0] + at_start.pass_counts_K[8] < 0.5 * at_start.num_problems
+
+
+def test_the_starting_policies_are_small() -> None:
+    size = sum(path.stat().st_size for folder, _ in TASKS.values() for path in (LAB / folder).iterdir())
+    assert size < 4e6
+    assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/lab/base"
