@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from curriculum.environments.replay import replay
 
 from curriculum.environments.base import Environment, StepResult
+from curriculum.environments.replay import replay
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.prefix import Prefix

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from curriculum.errors import UserError
 from curriculum.groups import Group
+from curriculum.rollouts import FloatArray, IntArray
 from curriculum.streams import Stream
 from trainers.batch import (
     Batch,
@@ -122,6 +124,14 @@ class Learner:
                 steps.append(self._step(minibatch))
         self._version += 1
         return {**_counts(batch, len(steps)), **_means(steps), "lr": float(lr)}
+
+    def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
+        """Natural-log probability of each token after the context, under the present weights."""
+        length = len(context_P) + len(tokens_T)
+        mask_T = np.arange(length) >= len(context_P)
+        sequence = TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
+        [scored_T] = self._score(self._model, [sequence])
+        return scored_T[mask_T].astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
