@@ -34,6 +34,10 @@ class LearnerOptions:
         compact_filtering: rollouts cut by a token or turn limit take no part in the loss (they stay in the baseline).
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
+        mismatch: correction where engine and learner give the sampled tokens other probabilities (see
+            `trainers.mismatch`); needs old_logprobs=learner. "none" suits an engine that shares the learner's
+            weights and precision.
+        mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
     """
@@ -57,6 +61,9 @@ class LearnerOptions:
     entropy_coefficient: float = 0.0
     compact_filtering: bool = True
     old_logprobs: Literal["engine", "learner"] = "learner"
+    mismatch: Literal["none", "token_truncated", "token_masked", "sequence_truncated", "sequence_masked"] = "none"
+    mismatch_cap: float = 2.0
+    mismatch_floor: float = 0.5
     num_minibatches: int = 1
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
@@ -82,6 +89,15 @@ class LearnerOptions:
         )
         for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
+        require(
+            self.mismatch == "none" or self.old_logprobs == "learner",
+            "learner.mismatch",
+            self.mismatch,
+            "old_logprobs=engine corrects through the clipped ratio itself; use old_logprobs=learner, or none",
+        )
+        require(self.mismatch_cap >= 1, "learner.mismatch_cap", self.mismatch_cap, "give at least 1")
+        floor = self.mismatch_floor
+        require(0 <= floor <= 1, "learner.mismatch_floor", floor, "give a number from 0 to 1")
         tokens = self.max_microbatch_tokens
         require(tokens >= 1, "learner.max_microbatch_tokens", tokens, "give at least 1")
 
