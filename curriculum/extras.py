@@ -5,15 +5,13 @@ from typing import Any
 
 from curriculum.errors import UserError
 
-TASKS_INSTALL = "pip install 'halfway[tasks]'"
 
-
-def load_extra(module: str, needed_by: str) -> Any:
-    """Import a module of the `tasks` extra. Raises UserError, naming the extra, if it is not installed."""
+def load_extra(module: str, needed_by: str, extra: str = "tasks") -> Any:
+    """Import a module of an optional extra. Raises UserError, naming the extra, if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"{needed_by}: needs the package {error.name}; {TASKS_INSTALL}") from error
+        raise UserError(f"{needed_by}: needs the package {error.name}; pip install 'halfway[{extra}]'") from error
 
 
 def one_line(value: object, limit: int = 160) -> str:

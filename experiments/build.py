@@ -13,9 +13,11 @@ from curriculum.sources import Split, split
 from curriculum.streams import Stream
 from experiments.config import ModelOptions, RunConfig
 from experiments.layers import find
+from trainers.options import RolloutOptions
 
 if TYPE_CHECKING:
     from trainers.loop import Training
+    from trainers.sync_check import SyncCheck
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
@@ -31,7 +33,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     problems = build_problems(config)
     prepare_torch(config)
     tokenizer, policy = load_model(config.model, model_path)
-    return _assemble(config, folder, problems, tokenizer, policy)
+    return _assemble(config, folder, problems, model_path, tokenizer, policy)
 
 
 def build_problems(config: RunConfig) -> Split:
@@ -114,10 +116,13 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
     return tokens
 
 
-def _assemble(config: RunConfig, folder: Path, problems: Split, tokenizer: Any, policy: Any) -> "Training":
+def _assemble(
+    config: RunConfig, folder: Path, problems: Split, model_path: str, tokenizer: Any, policy: Any
+) -> "Training":
     from trainers.checkpoint import Checkpoints
     from trainers.collector import Collector
     from trainers.engines import ENGINES
+    from trainers.engines.base import EngineSetup
     from trainers.evaluation import evaluate
     from trainers.learner import Learner
     from trainers.loop import Training
@@ -125,7 +130,7 @@ def _assemble(config: RunConfig, folder: Path, problems: Split, tokenizer: Any, 
     ends, options = end_tokens(tokenizer, policy), config.rollouts
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     learner = Learner(policy, config.learner, padding, options.temperature)
-    engine = ENGINES.get(options.engine)(learner.policy, ends, padding, options.temperature, options.max_sequences)
+    engine = ENGINES.get(options.engine)(EngineSetup(learner.policy, model_path, ends, padding, options))
     collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.
@@ -136,7 +141,7 @@ def _assemble(config: RunConfig, folder: Path, problems: Split, tokenizer: Any, 
         controller=chain(*config.members()),
         rollouts=collector,
         learner=learner,
-        sync=partial(_sync, engine, learner),
+        sync=partial(_sync, engine, learner, _sync_check(engine, learner, options)),
         fill=config.fill,
         num_rollouts=options.num_rollouts,
         budget=config.budget,
@@ -147,5 +152,17 @@ def _assemble(config: RunConfig, folder: Path, problems: Split, tokenizer: Any, 
     )
 
 
-def _sync(engine: Any, learner: Any) -> None:
+def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
     engine.sync(learner.policy)
+    if check is not None:
+        check()
+
+
+def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncCheck | None":
+    from trainers.sync_check import SyncCheck
+
+    if options.sync_tolerance == 0:
+        return None
+    model = learner.policy.config
+    room = options.vllm.max_length or model.max_position_embeddings
+    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance)

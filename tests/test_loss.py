@@ -25,7 +25,7 @@ def one_token(ratio: float, advantage: float, **changes: Any) -> tuple[float, fl
     logprob = torch.tensor([[-1.5 + np.log(ratio)]], dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[-1.5]], dtype=torch.float64)
     mask = torch.ones(1, 1, dtype=torch.bool)
-    loss, sums = policy_loss(logprob, old, torch.tensor([advantage]).double(), mask, options(**changes), 1.0)
+    loss, sums = policy_loss(logprob, old, torch.tensor([[advantage]]).double(), mask, options(**changes), 1.0)
     loss.backward()
     assert logprob.grad is not None
     return loss.item(), logprob.grad.item(), {name: value.item() for name, value in sums.items()}
@@ -40,7 +40,7 @@ def random_batch(seed: int = 0) -> dict[str, Tensor]:
     arrays = {
         "logprobs_BT": old + rng.normal(0, 0.6, old.shape),
         "old_logprobs_BT": old,
-        "advantages_B": np.asarray([0.7, -0.9, 1.1, -0.2, -1.3]),
+        "advantages_BT": np.asarray([[0.7], [-0.9], [1.1], [-0.2], [-1.3]]),
         "mask_BT": mask,
         "reference_logprobs_BT": old + rng.normal(0, 0.3, old.shape),
         "entropies_BT": rng.random(old.shape),
@@ -57,7 +57,7 @@ def test_at_ratio_one_the_gradient_is_minus_advantage_over_tokens() -> None:
     batch = random_batch()
     logprobs_BT = batch["old_logprobs_BT"].clone().requires_grad_()
     whole_loss(batch | {"logprobs_BT": logprobs_BT}, options()).backward()
-    expected_BT = torch.where(batch["mask_BT"], -batch["advantages_B"][:, None] / batch["mask_BT"].sum(), 0)
+    expected_BT = torch.where(batch["mask_BT"], -batch["advantages_BT"] / batch["mask_BT"].sum(), 0)
     assert logprobs_BT.grad is not None
     torch.testing.assert_close(logprobs_BT.grad, expected_BT, rtol=1e-12, atol=0)
 
@@ -112,7 +112,7 @@ def test_a_ratio_beyond_all_bounds_keeps_the_gradient_finite() -> None:
         loss, _ = policy_loss(
             value,
             torch.zeros(1, 1),
-            torch.ones(1),
+            torch.ones(1, 1),
             torch.ones(1, 1, dtype=torch.bool),
             options(),
             1.0,
@@ -128,7 +128,7 @@ def test_k3_penalty_has_the_closed_form_and_its_gradient() -> None:
     reference = torch.tensor([[-1.7, -1.1]], dtype=torch.float64)
     mask = torch.ones(1, 2, dtype=torch.bool)
     settings = options(kl_coefficient=0.1)
-    loss, sums = policy_loss(logprob, logprob.detach(), torch.zeros(1).double(), mask, settings, 2.0, reference)
+    loss, sums = policy_loss(logprob, logprob.detach(), torch.zeros(1, 1).double(), mask, settings, 2.0, reference)
     loss.backward()
     k3 = np.exp([-0.7, 0.9]) - 1 - np.asarray([-0.7, 0.9])
     assert loss.item() == pytest.approx(0.1 * k3.sum() / 2, rel=1e-12)
@@ -156,7 +156,7 @@ def by_hand(batch: dict[str, Tensor], settings: LearnerOptions) -> float:
     for b, mask_T in enumerate(arrays["mask_BT"]):
         losses = []
         for t in np.flatnonzero(mask_T):
-            advantage = arrays["advantages_B"][b]
+            advantage = arrays["advantages_BT"][b, 0]
             ratio = np.exp(arrays["logprobs_BT"][b, t] - arrays["old_logprobs_BT"][b, t])
             objective = min(ratio * advantage, min(max(ratio, 1 - LOW), 1 + HIGH) * advantage)
             if settings.dual_clip and advantage < 0:
@@ -266,7 +266,7 @@ def trl_loss(batch: dict[str, Tensor], settings: LearnerOptions, loss_type: str)
         "prompt_mask": no_prompt,
         "completion_ids": torch.zeros(mask_BT.shape, dtype=torch.int64),
         "completion_mask": mask_BT.to(torch.int64),
-        "advantages": batch["advantages_B"],
+        "advantages": batch["advantages_BT"][:, 0],
         "old_per_token_logps": batch["old_logprobs_BT"],
         "ref_per_token_logps": batch["reference_logprobs_BT"],
         "num_items_in_batch": mask_BT.sum(),

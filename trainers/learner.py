@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from curriculum.errors import UserError
 from curriculum.groups import Group
+from curriculum.rollouts import FloatArray, IntArray
 from curriculum.streams import Stream
 from trainers.batch import (
     Batch,
@@ -32,7 +34,8 @@ from trainers.batch import (
     split_microbatches,
     split_minibatches,
 )
-from trainers.loss import loss_denominator, policy_loss
+from trainers.loss import TokenSums, loss_denominator, policy_loss
+from trainers.mismatch import mismatch_weights
 from trainers.options import LearnerOptions
 from trainers.scoring import token_logprobs
 
@@ -105,7 +108,7 @@ class Learner:
             `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch) and
             `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and `grad_norm`
             (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
-            `policy_loss`, and `engine_gap`: |old log-probability - the engine's|, in nats.
+            `policy_loss` and `mismatch_weights`, and `engine_gap`: |old log-probability - the engine's|, in nats.
 
         Raises:
             UserError: if a loss or a gradient norm is not finite. The optimizer step is not taken.
@@ -122,6 +125,14 @@ class Learner:
                 steps.append(self._step(minibatch))
         self._version += 1
         return {**_counts(batch, len(steps)), **_means(steps), "lr": float(lr)}
+
+    def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
+        """Natural-log probability of each token after the context, under the present weights."""
+        length = len(context_P) + len(tokens_T)
+        mask_T = np.arange(length) >= len(context_P)
+        sequence = TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
+        [scored_T] = self._score(self._model, [sequence])
+        return scored_T[mask_T].astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
@@ -230,18 +241,24 @@ class Learner:
         logprobs_BT, entropies_BT = self._logprobs(self._model, padded)
         old, reference = padded.old_logprobs_BT, padded.reference_logprobs_BT
         old_BT = logprobs_BT.detach() if old is None else self._tensor(old)
+        engine_BT = self._tensor(padded.engine_logprobs_BT)
+        advantages_BT = self._tensor(padded.advantages_B).to(logprobs_BT.dtype)[:, None]
+        mismatch: TokenSums = {}
+        if self.options.mismatch != "none":
+            weights_BT, mismatch = mismatch_weights(old_BT, engine_BT, mask_BT, self.options)
+            advantages_BT = advantages_BT * weights_BT
         loss, sums = policy_loss(
             logprobs_BT,
             old_BT,
-            self._tensor(padded.advantages_B).to(logprobs_BT.dtype),
+            advantages_BT,
             mask_BT,
             self.options,
             denominator,
             None if reference is None else self._tensor(reference),
             entropies_BT,
         )
-        gaps_BT = torch.where(mask_BT, old_BT - self._tensor(padded.engine_logprobs_BT), 0)
-        return loss, {**sums, "engine_gap": gaps_BT.abs().sum()}
+        gaps_BT = torch.where(mask_BT, old_BT - engine_BT, 0)
+        return loss, {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
 
     def _logprobs(self, model: nn.Module, padded: Padded) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies of the tokens in the loss, see `token_logprobs`."""

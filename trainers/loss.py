@@ -39,7 +39,7 @@ def loss_denominator(num_trained_B: Sequence[int], options: LearnerOptions) -> f
 def policy_loss(
     logprobs_BT: Tensor,
     old_logprobs_BT: Tensor,
-    advantages_B: Tensor,
+    advantages_BT: Tensor,
     mask_BT: Tensor,
     options: LearnerOptions,
     denominator: float,
@@ -62,6 +62,7 @@ def policy_loss(
     Args:
         logprobs_BT: of the tokens under the policy, natural log, with gradient; any finite value where not in the loss.
         old_logprobs_BT: constants, likewise.
+        advantages_BT: of every token, weights included; one column does for all tokens of a sequence.
         mask_BT: True on the tokens in the loss. No gradient reaches an entry where it is False.
         denominator: from `loss_denominator` of the whole mini-batch.
         reference_logprobs_BT: needed if kl_coefficient > 0.
@@ -72,10 +73,9 @@ def policy_loss(
         nats, of the tokens where a clip bound is active (`clip_low`, `clip_high`, `dual_clip`), and of the entropy
         and the KL to the reference where they are given.
     """
-    advantages_BT = advantages_B[:, None]
     # Masked before anything non-linear, so that no value outside the mask reaches the loss or its gradient.
     log_ratio_BT = torch.where(mask_BT, logprobs_BT - old_logprobs_BT, 0)
-    ratio_BT = _bounded_exp(log_ratio_BT)
+    ratio_BT = bounded_exp(log_ratio_BT)
     low, high = 1 - options.clip_low, 1 + options.clip_high
     loss_BT = torch.maximum(-ratio_BT * advantages_BT, -ratio_BT.clamp(low, high) * advantages_BT)
     negative_BT = mask_BT & (advantages_BT < 0)
@@ -92,7 +92,7 @@ def policy_loss(
         loss_BT = torch.where(negative_BT, torch.minimum(loss_BT, bound_BT), loss_BT)
     if reference_logprobs_BT is not None:
         reference_BT = torch.where(mask_BT, reference_logprobs_BT - logprobs_BT, 0)
-        sums["reference_kl"] = _bounded_exp(reference_BT) - 1 - reference_BT
+        sums["reference_kl"] = bounded_exp(reference_BT) - 1 - reference_BT
         loss_BT = loss_BT + options.kl_coefficient * sums["reference_kl"]
     if entropies_BT is not None:
         sums["entropy"] = torch.where(mask_BT, entropies_BT, 0)
@@ -106,5 +106,6 @@ def _row_divisors(mask_BT: Tensor, options: LearnerOptions) -> Tensor | int:
     return mask_BT.sum(1, keepdim=True).clamp(min=1) if options.normalization == "sequence" else 1
 
 
-def _bounded_exp(log_BT: Tensor) -> Tensor:
+def bounded_exp(log_BT: Tensor) -> Tensor:
+    """exp, with the argument cut to +-`LOG_RATIO_BOUND`."""
     return log_BT.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()

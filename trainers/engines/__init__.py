@@ -1,9 +1,12 @@
-"""Rollout engines by name. Importing this package loads none of them."""
+"""Rollout engines by name: functions from an `EngineSetup` to an `Engine`. Importing this package loads none."""
 
 from curriculum.registry import Registry
 
 ENGINES = Registry(
     what="rollouts.engine",
     group="halfway.engines",
-    builtin={"transformers": "trainers.engines.transformers:TransformersEngine"},
+    builtin={
+        "transformers": "trainers.engines.transformers:transformers_engine",
+        "vllm": "trainers.engines.vllm:vllm_engine",
+    },
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from curriculum.rollouts import FloatArray, IntArray, Stop
+from trainers.options import RolloutOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -12,12 +13,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """Freshly sampled tokens. Log-probabilities and entropies (nats) are those of the sampling distribution."""
+    """Freshly sampled tokens. Log-probabilities and entropies (nats) are those of the sampling distribution.
+
+    Entropies are NaN where the engine does not know them and was not asked to find out.
+    """
 
     tokens_T: IntArray
     logprobs_T: FloatArray
     entropies_T: FloatArray
     stop: Stop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineSetup:
+    """What an engine is made from.
+
+    Attributes:
+        policy: the learner's, unwrapped, with the weights the run starts from.
+        model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
+        eos_token_ids: the tokens that end a response.
+        pad_token_id: any valid token.
+    """
+
+    policy: "nn.Module"
+    model_path: str
+    eos_token_ids: Sequence[int]
+    pad_token_id: int
+    options: RolloutOptions
 
 
 class Engine(Protocol):

@@ -10,10 +10,18 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from curriculum.rollouts import IntArray
-from trainers.engines.base import Completion
+from trainers.engines.base import Completion, EngineSetup
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
 ENDED_SHARE = 0.25
+
+
+def transformers_engine(setup: EngineSetup) -> "TransformersEngine":
+    """Sampling in this process with the learner's own module: no copy of the weights, nothing to install."""
+    options = setup.options
+    return TransformersEngine(
+        setup.policy, setup.eos_token_ids, setup.pad_token_id, options.temperature, options.max_sequences
+    )
 
 
 class TransformersEngine:

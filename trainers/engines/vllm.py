@@ -1,0 +1,186 @@
+"""Sampling with vLLM in this process: continuous batching, a paged cache shared by equal beginnings."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from curriculum.errors import UserError
+from curriculum.extras import load_extra, one_line
+from curriculum.rollouts import FloatArray, IntArray, Stop
+from trainers.batch import TrainingSequence, pad, split_microbatches
+from trainers.engines.base import Completion, EngineSetup
+from trainers.engines.vllm_worker import WeightLoader
+from trainers.scoring import token_logprobs
+from trainers.weights import named_weights
+
+NEEDED_BY = "rollouts.engine: 'vllm'"
+LARGEST_SEED = 2**63 - 1
+# Padded tokens in one forward pass that computes entropies.
+ENTROPY_TOKENS = 16384
+
+
+def vllm_engine(setup: EngineSetup) -> "VllmEngine":
+    """Sampling with vLLM in this process, from a copy of the weights: continuous batching, prefix caching.
+
+    Raises:
+        UserError: if vLLM is not installed, several processes train, or vLLM cannot run the model.
+    """
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        raise UserError(f"{NEEDED_BY} runs inside one training process only; use rollouts.engine=transformers")
+    # Read at import; an engine in a process of its own could not take tensors over by reference.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    vllm = load_extra("vllm", NEEDED_BY, "vllm")
+    options = setup.options.vllm
+    try:
+        llm = vllm.LLM(
+            setup.model_path,
+            dtype=str(setup.policy.dtype).removeprefix("torch.") if options.dtype == "auto" else options.dtype,
+            max_model_len=options.max_length or None,
+            max_num_seqs=setup.options.max_sequences,
+            kv_cache_memory_bytes=int(options.kv_cache_gib * 2**30),
+            block_size=options.block_size,
+            enforce_eager=options.eager,
+            enable_prefix_caching=True,
+            # Log-probabilities of the distribution that is sampled, temperature included; vLLM's default leaves it out.
+            logprobs_mode="processed_logprobs",
+            generation_config="vllm",
+            skip_tokenizer_init=True,
+            disable_log_stats=True,
+            worker_extension_cls=f"{WeightLoader.__module__}.{WeightLoader.__qualname__}",
+        )
+        engine = VllmEngine(
+            llm, vllm.SamplingParams, setup.eos_token_ids, setup.options.temperature, setup.policy, options.entropies
+        )
+        # What the kernels cannot do shows at the first forward pass only; the first one also compiles a little.
+        engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
+    except (ValueError, RuntimeError, OSError) as error:
+        raise UserError(f"{NEEDED_BY} cannot run the model of model.path: {one_line(error)}") from error
+    return engine
+
+
+class VllmEngine:
+    """Samples through a `vllm.LLM` in this process.
+
+    A sequence draws from a generator of its own, made from its seed. Its tokens may still depend on what else is in the
+    batch where rounding does, more often than with the engine "transformers"; equal calls give equal completions.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        sampling_params: Any,
+        eos_token_ids: Sequence[int],
+        temperature: float,
+        policy: nn.Module,
+        entropies: bool = False,
+    ):
+        """
+        Args:
+            llm: with processed log-probabilities and `WeightLoader` in its worker.
+            sampling_params: vLLM's class of that name.
+            policy: the learner's; it computes the entropies, if they are wanted.
+        """
+        self._llm = llm
+        self._sampling_params = sampling_params
+        self._eos_token_ids = list(eos_token_ids)
+        self._temperature = temperature
+        self._policy = policy if entropies else None
+        self.max_length = int(llm.model_config.max_model_len)
+
+    def generate(
+        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Continue each context, see `trainers.engines.base.Engine.generate`. One submission for all of them.
+
+        Raises:
+            UserError: if a context and its limit together exceed what the engine was made for.
+        """
+        longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
+        if longest > self.max_length:
+            raise UserError(
+                f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and the engine holds "
+                f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
+            )
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": context.tolist()} for context in contexts],
+            [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)],
+            use_tqdm=False,
+        )
+        completions = [completion(output.outputs[0]) for output in outputs]
+        return (
+            completions
+            if self._policy is None
+            else with_entropies(self._policy, contexts, completions, self._temperature)
+        )
+
+    def sync(self, policy: nn.Module) -> None:
+        """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""
+        self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the prefix cache: what it holds belongs to the weights that computed it."""
+        if not self._llm.reset_prefix_cache():
+            raise UserError(f"{NEEDED_BY} could not empty its prefix cache: a request is still running")
+
+    def _sampling(self, limit: int, seed: int) -> Any:
+        return self._sampling_params(
+            temperature=self._temperature,
+            max_tokens=limit,
+            seed=seed & LARGEST_SEED,
+            stop_token_ids=self._eos_token_ids,
+            logprobs=0,  # of the sampled token alone
+            detokenize=False,
+        )
+
+
+def completion(output: Any) -> Completion:
+    """A completion from one of vLLM's, without entropies.
+
+    Raises:
+        UserError: if vLLM gave up on the request.
+    """
+    stops: dict[str, Stop] = {"stop": "end", "length": "length"}
+    if output.finish_reason not in stops:
+        raise UserError(f"{NEEDED_BY} ended a request with {output.finish_reason!r}; see vLLM's own messages")
+    tokens_T = np.asarray(output.token_ids, np.int32)
+    logprobs = [entry[token].logprob for entry, token in zip(output.logprobs, output.token_ids, strict=True)]
+    return Completion(
+        tokens_T=tokens_T,
+        logprobs_T=np.asarray(logprobs, np.float32),
+        entropies_T=np.full(len(tokens_T), np.nan, np.float32),
+        stop=stops[output.finish_reason],
+    )
+
+
+@torch.no_grad()
+def with_entropies(
+    policy: nn.Module, contexts: Sequence[IntArray], completions: Sequence[Completion], temperature: float
+) -> list[Completion]:
+    """The completions with the entropies of `policy` at their tokens, from one more forward pass."""
+    sequences = [_sequence(context, done.tokens_T) for context, done in zip(contexts, completions, strict=True)]
+    entropies: dict[int, FloatArray] = {}
+    device = next(policy.parameters()).device
+    for positions in split_microbatches(sequences, ENTROPY_TOKENS):
+        padded = pad([sequences[i] for i in positions], 0)
+        _, entropies_BT = token_logprobs(
+            policy,
+            torch.as_tensor(padded.tokens_BT, device=device),
+            torch.as_tensor(padded.attention_BT, device=device),
+            torch.as_tensor(padded.mask_BT, device=device),
+            temperature,
+        )
+        for i, row_T in zip(positions, entropies_BT.float().cpu().numpy(), strict=True):
+            entropies[i] = row_T[sequences[i].mask_T.nonzero()]
+    return [Completion(done.tokens_T, done.logprobs_T, entropies[i], done.stop) for i, done in enumerate(completions)]
+
+
+def _sequence(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:
+    length = len(context_P) + len(tokens_T)
+    mask_T = np.arange(length) >= len(context_P)
+    return TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))

@@ -1,0 +1,37 @@
+"""What runs inside a vLLM worker: taking over new weights. vLLM imports this module by name."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class WeightLoader:
+    """Mixed into vLLM's worker class, whose `reload_weights` and `model_runner` it uses."""
+
+    model_runner: Any
+    reload_weights: Any
+
+    def load_named_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the weights of the model. Only for an engine in this process: nothing is copied on the way."""
+        self.reload_weights(weights_iterator=iter(weights))
+        repack_tied_heads(self.model_runner.get_model())
+
+
+def repack_tied_heads(model: nn.Module) -> None:
+    """Prepare the output layers anew whose weight is that of the input embedding.
+
+    On CPU vLLM keeps a packed copy of an output layer's weight. Reloading renews the packed copies of the layers that
+    weights were loaded into, and a tied weight is loaded into the embedding only: without this the output layer would
+    go on with the old weights, and nothing would say so.
+    """
+    embeddings: Any = import_module("vllm.model_executor.layers.vocab_parallel_embedding")
+    owners: dict[int, list[nn.Module]] = {}
+    for module in model.modules():
+        if isinstance(module, embeddings.VocabParallelEmbedding):
+            owners.setdefault(id(module.weight), []).append(module)
+    for modules in owners.values():
+        heads: list[Any] = [module for module in modules if isinstance(module, embeddings.ParallelLMHead)]
+        for head in heads if len(modules) > 1 else []:
+            head.quant_method.process_weights_after_loading(head)

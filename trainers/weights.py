@@ -1,0 +1,32 @@
+"""The learner's weights on their way into an engine: one tensor at a time, never the whole model at once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the policy under its Hugging Face name, tied ones once.
+
+    A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
+    collective: every process has to run through the whole iterator.
+    """
+    for name, parameter in policy.named_parameters():
+        yield name, full_tensor(parameter)
+
+
+def full_tensor(parameter: nn.Parameter) -> Tensor:
+    """The whole of a parameter: itself, detached; or, if ZeRO-3 holds a part of it here, a gathered copy."""
+    if not is_partitioned(parameter):
+        return parameter.detach()
+    from importlib import import_module
+
+    zero: Any = import_module("deepspeed").zero
+    with zero.GatheredParameters([parameter]):
+        return parameter.detach().clone()
+
+
+def is_partitioned(parameter: nn.Parameter) -> bool:
+    """Whether ZeRO-3 has taken the parameter over."""
+    return "ds_id" in vars(parameter)
