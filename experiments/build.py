@@ -121,6 +121,7 @@ def _assemble(
 ) -> "Training":
     from trainers.checkpoint import Checkpoints
     from trainers.collector import Collector
+    from trainers.critic import ValuedRollouts
     from trainers.engines import ENGINES
     from trainers.engines.base import EngineSetup
     from trainers.evaluation import evaluate
@@ -132,14 +133,15 @@ def _assemble(
     learner = Learner(policy, config.learner, padding, options.temperature)
     engine = ENGINES.get(options.engine)(EngineSetup(learner.policy, model_path, ends, padding, options))
     collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
+    controller = chain(*config.members())
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
     return Training(
         folder=folder,
         problems=problems.train,
-        controller=chain(*config.members()),
-        rollouts=collector,
+        controller=controller,
+        rollouts=ValuedRollouts(collector, learner) if "values" in controller.needs else collector,
         learner=learner,
         sync=partial(_sync, engine, learner, _sync_check(engine, learner, options)),
         fill=config.fill,

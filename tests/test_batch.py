@@ -162,6 +162,6 @@ def test_padding_is_on_the_right() -> None:
     assert padded.tokens_BT.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
     assert padded.attention_BT.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert padded.mask_BT.tolist() == [[False, True, False, False], [False, False, True, True]]
-    assert padded.advantages_B.tolist() == [0.0, 0.5]
+    assert padded.advantages_BT.tolist() == [[0.0], [0.5]]
     assert padded.engine_logprobs_BT.shape == (2, 4)
     assert padded.old_logprobs_BT is None and padded.reference_logprobs_BT is None

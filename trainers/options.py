@@ -13,8 +13,46 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
+class CriticOptions:
+    """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
+
+    Attributes:
+        kind: "shared" = a value head on the policy's own trunk, which both losses then train; "separate" = a model of
+            its own that starts as a copy of the policy's trunk, at the price of its memory and time.
+        lr: peak learning rate of what is the critic's own: the head, or the separate model with its head. Schedule,
+            AdamW and gradient clipping are the learner's.
+        gamma: discount of a generated token. Tokens that the policy did not write take no time.
+        gae_lambda: 1 = reward minus value, unbiased; less trusts the critic more.
+        value_clip: a value counts as if it had moved by at most this from the one before the update; 0 = no clip.
+        value_coefficient: weight of the value loss.
+        whiten: advantages get mean 0 and variance 1 over all tokens of the batch.
+        warmup_steps: so many first updates train the critic alone. A shared trunk then stands still too.
+    """
+
+    kind: Literal["shared", "separate"] = "shared"
+    lr: float = 1e-5
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    value_clip: float = 0.2
+    value_coefficient: float = 0.5
+    whiten: bool = True
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "learner.critic.lr", self.lr, "give a positive number such as 1e-5")
+        require(0 < self.gamma <= 1, "learner.critic.gamma", self.gamma, "give a number above 0, at most 1")
+        share = self.gae_lambda
+        require(0 <= share <= 1, "learner.critic.gae_lambda", share, "give a number from 0 to 1")
+        require(self.value_clip >= 0, "learner.critic.value_clip", self.value_clip, "give 0 (= off) or more")
+        weight = self.value_coefficient
+        require(weight > 0, "learner.critic.value_coefficient", weight, "give a positive number such as 0.5")
+        steps = self.warmup_steps
+        require(steps >= 0, "learner.critic.warmup_steps", steps, "give 0 (= off) or a number of updates")
+
+
+@dataclass(frozen=True)
 class LearnerOptions:
-    """GRPO and the GRPO++ backbone, every switch a plain field (defaults: clip-high, leave-one-out, no std, no KL).
+    """GRPO, the GRPO++ backbone and PPO, every switch a plain field (defaults: clip-high, leave-one-out, no KL).
 
     Attributes:
         lr: peak learning rate of AdamW.
@@ -22,7 +60,9 @@ class LearnerOptions:
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
         total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
-        advantage: baseline of a rollout: the mean of the other rollouts, or of the whole group.
+        advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
+            "gae" = generalized advantage estimation with a critic, one advantage a token (PPO).
+        critic: for advantage=gae.
         divide_by_std: divide a group's advantages by the standard deviation of its rewards.
         clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
         dual_clip: upper bound on the loss of negative advantages, as a multiple of it (> 1); 0 disables it.
@@ -32,6 +72,8 @@ class LearnerOptions:
         kl_coefficient: weight of the KL penalty to the reference (the starting policy); 0 = no reference is kept.
         entropy_coefficient: weight of the entropy bonus; 0 = none.
         compact_filtering: rollouts cut by a token or turn limit take no part in the loss (they stay in the baseline).
+            A critic does not learn from them either; without the filter, being cut is the end of the episode to it:
+            its reward comes at the last token, and no value is assumed beyond.
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
         mismatch: correction where engine and learner give the sampled tokens other probabilities (see
@@ -50,7 +92,8 @@ class LearnerOptions:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: int = 0
     total_updates: int = 0
-    advantage: Literal["leave_one_out", "mean"] = "leave_one_out"
+    advantage: Literal["leave_one_out", "mean", "gae"] = "leave_one_out"
+    critic: CriticOptions = field(default_factory=CriticOptions)
     divide_by_std: bool = False
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -86,6 +129,18 @@ class LearnerOptions:
             "learner.total_updates",
             self.total_updates,
             f"schedule={self.schedule} needs the number of optimizer steps it spans, more than warmup_steps",
+        )
+        require(
+            self.advantage == "gae" or self.critic == CriticOptions(),
+            "learner.critic",
+            self.critic,
+            f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out",
+        )
+        require(
+            self.advantage != "gae" or not self.divide_by_std,
+            "learner.divide_by_std",
+            self.divide_by_std,
+            "advantage=gae has no groups to divide in; use learner.critic.whiten",
         )
         for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
@@ -170,14 +225,16 @@ class FillOptions:
     """How a training batch is filled.
 
     Attributes:
-        policy: "once" = one round of `groups` requests, train on what is left of it; "refill" = further rounds until
-            `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
+        policy: "once" = one round of `groups` requests, train on what `degenerate` leaves of it; "refill" = further
+            rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
         groups: groups in a training batch.
         max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
         request: size of a round under "refill": "fixed" = always `request_groups`; "adaptive" = GRESO's law.
         request_groups: groups in the first round, and in every round if fixed; 0 = `groups`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
+        degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
+            "keep" = they train like others. A critic learns from them; without one they only count as tokens.
         surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
     """
 
@@ -188,6 +245,7 @@ class FillOptions:
     request_groups: int = 0
     min_request: int = 1
     safety: float = 1.25
+    degenerate: Literal["drop", "keep"] = "drop"
     surplus: Literal["discard", "carry"] = "discard"
 
     def __post_init__(self) -> None:
@@ -201,6 +259,12 @@ class FillOptions:
             "fill.request",
             self.request,
             "an adaptive request needs fill.policy=refill",
+        )
+        require(
+            self.policy == "once" or self.degenerate == "drop",
+            "fill.degenerate",
+            self.degenerate,
+            "fill.policy=refill goes on until enough groups are not degenerate; use fill.policy=once to keep them",
         )
         require(
             self.policy == "refill" or self.surplus == "discard",
