@@ -37,6 +37,10 @@ CHAINS: dict[str, Callable[[], Chain]] = {
         ("uniform", CONTROLLERS.get("uniform")()),
         ("greso", CONTROLLERS.get("greso")(streaks="joint")),
     ),
+    "pros_greso": lambda: chain_of(("pros", "greso")),
+    "pros_selects_ps_prefixes": lambda: chain(
+        ("prefix_sampling", CONTROLLERS.get("prefix_sampling")()), ("pros", CONTROLLERS.get("pros")(reuse=False))
+    ),
 }
 every_chain = pytest.mark.parametrize("make", CHAINS.values(), ids=CHAINS)
 every_controller = pytest.mark.parametrize("name", CONTROLLERS.names())
@@ -187,7 +191,7 @@ def test_planning_loads_no_torch():
     code = (
         "import sys, controllers, curriculum, curriculum.simulator, curriculum.signals, trainers.fill;"
         "[controllers.CONTROLLERS.get(name)() for name in controllers.CONTROLLERS.names()];"
-        "assert not {'torch', 'transformers', 'matplotlib', 'mlflow'} & set(sys.modules), 'a heavy import'"
+        "assert not {'torch', 'transformers', 'matplotlib', 'mlflow', 'pyro', 'polyagamma'} & set(sys.modules), 'a heavy import'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
