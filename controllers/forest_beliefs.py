@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from controllers.forest import Decay, Forest, bare_forest, learn
+from controllers.forest import Decay, Floats, Forest, bare_forest, learn
 from controllers.hierarchical_bayes import HierarchicalBayes
 from curriculum.errors import require
 from curriculum.streams import Stream
@@ -71,7 +71,7 @@ class LastRate:
         return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
 
     @staticmethod
-    def _rates(forest: Forest, part: slice, otherwise: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def _rates(forest: Forest, part: slice, otherwise: Floats) -> Floats:
         tried = forest.tried_M[part]
         return np.where(tried > 0, forest.passed_M[part] / np.where(tried > 0, tried, 1), otherwise)
 
@@ -82,8 +82,8 @@ class PassRateBelief:
 
     Attributes:
         kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`.
-        forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value; 0.9
-            is ours. A last rate remembers nothing whatever is said here.
+        forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
+            0.9 is ours. A last rate remembers nothing whatever is said here.
         decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
             every step, and so drifts back to the prior while it is not visited.
         bayes, beta: options of the kinds of these names.

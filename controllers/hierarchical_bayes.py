@@ -334,4 +334,3 @@ def _chunks(forest: Forest, trees: Positions) -> Iterator[tuple[Positions, Trees
 def _require_package(needed: bool, package: str, option: str) -> None:
     if needed and find_spec(package) is None:
         raise UserError(f"{option} needs the package {package}; {INSTALL}")
-

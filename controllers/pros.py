@@ -224,7 +224,7 @@ class Pros(PassRateController[ProsState]):
     def _seeds(
         self, outcomes: Sequence[Outcome], known: Mapping[tuple[int, bytes], int], counts: Counter[str]
     ) -> tuple[list[int], list[Start]]:
-        """Trees and starts of the new children; every correct rollout is counted, as seeded or by why it was dropped."""
+        """Trees and starts of the new children; every correct rollout is counted, by what became of it."""
         trees: list[int] = []
         starts: list[Start] = []
         texts = set(known)
@@ -252,11 +252,20 @@ def tag(text: bytes) -> str:
     return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
+def _position(problems: ProblemSet, problem_id: str) -> int | None:
+    """Position of a problem; None for one of another set."""
+    try:
+        return problems.position(problem_id)
+    except KeyError:
+        return None
+
+
 def _children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[int, bytes], int]:
     """The children of the trees that some requests belong to: (tree, packed prefix) -> node."""
     ids = {request.problem.id for request in requests if request.origin is not Origin.GENERATED}
+    trees = [tree for problem_id in ids if (tree := _position(state.problems, problem_id)) is not None]
     concerned_R = np.zeros(state.forest.num_trees, np.bool_)
-    concerned_R[[state.problems.position(problem_id) for problem_id in ids if problem_id in state.problems]] = True
+    concerned_R[trees] = True
     children = np.flatnonzero(concerned_R[state.forest.tree_C]).tolist()
     first = state.forest.num_trees
     return {(int(state.forest.tree_C[child]), state.starts[child].text): first + child for child in children}
@@ -271,25 +280,25 @@ def _node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], i
     request = group.request
     if request.origin is Origin.FRESH:
         return state.problems.position(request.problem.id)
-    if request.origin is Origin.PREFIX and request.prefix is not None and request.problem.id in state.problems:
-        return known.get((state.problems.position(request.problem.id), text_of(request.prefix)))
-    return None
+    tree = _position(state.problems, request.problem.id)
+    if request.origin is not Origin.PREFIX or request.prefix is None or tree is None:
+        return None
+    return known.get((tree, text_of(request.prefix)))
 
 
 def _taken(plan: Plan, state: ProsState) -> Taken:
     taken = Taken()
-    prefixed = [r for r in plan.requests if r.origin is Origin.PREFIX]
-    known = _children_of(state, prefixed)
+    known = _children_of(state, [request for request in plan.requests if request.prefix is not None])
     for request in plan.requests:
-        if request.problem.id not in state.problems or request.origin is Origin.GENERATED:
+        tree = _position(state.problems, request.problem.id)
+        if tree is None or request.origin is Origin.GENERATED:
             continue
-        tree = state.problems.position(request.problem.id)
         taken.trees[tree] += 1
-        if request.prefix is None:
-            taken.nodes.add(tree)
-        elif (tree, text_of(request.prefix)) in known:
-            taken.nodes.add(known[tree, text_of(request.prefix)])
-    taken.refused = {state.problems.position(s.problem_id) for s in plan.skipped if s.problem_id in state.problems}
+        node = tree if request.prefix is None else known.get((tree, text_of(request.prefix)))
+        if node is not None:
+            taken.nodes.add(node)
+    positions = (_position(state.problems, skip.problem_id) for skip in plan.skipped)
+    taken.refused = {position for position in positions if position is not None}
     return taken
 
 
