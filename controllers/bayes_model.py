@@ -51,9 +51,11 @@ def model(evidence: Evidence, scales: Scales | None, fit_shift: bool = False, sh
     mu, tau, sigma, moved = _hyperparameters(scales, fit_shift, shift)
     with pyro.plate("roots", evidence.num_roots):
         root_R = pyro.sample("root", dist.Normal(mu, tau))
-    with pyro.plate("children", len(evidence.place_C)):
-        child_C = pyro.sample("child", dist.Normal(root_R[evidence.place_C] + moved, sigma))
-    logit_M = torch.cat([root_R, child_C])
+    logit_M: Tensor = root_R
+    if len(evidence.place_C):
+        with pyro.plate("children", len(evidence.place_C)):
+            child_C = pyro.sample("child", dist.Normal(root_R[evidence.place_C] + moved, sigma))
+        logit_M = torch.cat([root_R, child_C])
     likelihood_M = evidence.passed_M * logit_M - evidence.tried_M * torch.nn.functional.softplus(logit_M)
     pyro.factor("evidence", likelihood_M.sum())
     return logit_M
@@ -82,6 +84,8 @@ def guide(evidence: Evidence, start: Scales, fit_shift: bool) -> None:
     where_R, width_R = _vector("root_where", mean_M[:num_roots]), _vector("root_width", width_M[:num_roots], True)
     with pyro.plate("roots", num_roots):
         root_R = pyro.sample("root", dist.Normal(where_R, width_R))
+    if num_roots == len(mean_M):
+        return
     where_C, width_C = _vector("child_where", mean_M[num_roots:]), _vector("child_width", width_M[num_roots:], True)
     slope_C = _vector("slope", torch.full_like(mean_M[num_roots:], 0.5))
     moved_C = slope_C * (root_R - where_R)[evidence.place_C]
@@ -133,7 +137,7 @@ def posterior(evidence: Evidence, scales: Scales, draws: int, warmup: int, seed:
         sampler = MCMC(NUTS(model), num_samples=draws, warmup_steps=warmup, disable_progbar=True)
         sampler.run(evidence, scales)
         samples = sampler.get_samples()
-        return np.asarray(torch.cat([samples["root"], samples["child"]], dim=1).numpy())
+        return np.asarray(torch.cat([samples[name] for name in ("root", "child") if name in samples], dim=1).numpy())
 
 
 def _without_unseen_children(evidence: Evidence) -> Evidence:

@@ -16,6 +16,8 @@ Positions = NDArray[np.int64]
 Decay = Literal["observe", "step"]
 
 ROUNDING = 1e-9
+# Fewer discounted rollouts than this are no evidence: else every tree ever tried would be estimated for ever.
+FORGOTTEN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ def learn(
     passed_M, tried_M, stale_R = forest.passed_M.copy(), forest.tried_M.copy(), forest.stale_R.copy()
     passed_M[touched] *= forgetting
     tried_M[touched] *= forgetting
+    forgotten = touched[tried_M[touched] < FORGOTTEN]
+    passed_M[forgotten] = tried_M[forgotten] = 0.0
     np.add.at(passed_M, where, new_passed)
     np.add.at(tried_M, where, new_tried)
     stale_R[trees_of(forest, where)] = True

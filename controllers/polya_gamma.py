@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Draws = Literal["series", "library"]
 
-# Below this tilt the closed forms subtract nearly equal numbers; their Taylor series are exact to 1e-9 there.
+# Below this tilt the closed forms subtract nearly equal numbers; their Taylor series are exact to 1e-8 there.
 SMALL_TILT = 0.25
 
 
