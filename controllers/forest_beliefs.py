@@ -42,7 +42,7 @@ class DiscountedBeta:
     draw: bool = False
 
     def __post_init__(self) -> None:
-        require(min(self.prior) > 0, "beta.prior", self.prior, "give two numbers above 0")
+        require(min(self.prior) > 0, "belief.beta.prior", self.prior, "give two numbers above 0")
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, self.prior[0] / sum(self.prior))
@@ -86,7 +86,7 @@ class PassRateBelief:
             0.9 is ours. A last rate remembers nothing whatever is said here.
         decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
             every step, and so drifts back to the prior while it is not visited.
-        bayes, beta: options of the kinds of these names.
+        bayes, beta: options of the kinds "hierarchical" and "beta".
     """
 
     kind: Literal["hierarchical", "beta", "last_rate"] = "hierarchical"
@@ -97,6 +97,12 @@ class PassRateBelief:
 
     def __post_init__(self) -> None:
         require(0 <= self.forgetting <= 1, "belief.forgetting", self.forgetting, "give a number between 0 and 1")
+        for name, owner, default in (
+            ("bayes", "hierarchical", HierarchicalBayes()),
+            ("beta", "beta", DiscountedBeta()),
+        ):
+            value, remedy = vars(self)[name], f"it belongs to kind={owner}; set that kind, or remove the options"
+            require(self.kind == owner or value == default, f"belief.{name}", value, remedy)
 
     @property
     def estimator(self) -> Estimator:

@@ -114,6 +114,8 @@ class Greso(PassRateController[GresoState]):
         require(0 < self.floor <= 1, "greso.floor", self.floor, "give a number above 0 and at most 1")
         low, high = self.bounds
         require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give 0 <= low <= high <= 1")
+        used = self.evidence == "belief" or self.belief == PassRateBelief()
+        require(used, "greso.belief", self.belief, "set evidence: belief, or remove the options of the belief")
         require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
 
     def init(self, problems: ProblemSet) -> GresoState:

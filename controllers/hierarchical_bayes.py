@@ -223,19 +223,25 @@ class HierarchicalBayes:
 
     def __post_init__(self) -> None:
         for name in ("mu", "shift"):
-            require(abs(vars(self)[name]) <= 20, f"bayes.{name}", vars(self)[name], "give log-odds from -20 to 20")
+            require(
+                abs(vars(self)[name]) <= 20, f"belief.bayes.{name}", vars(self)[name], "give log-odds from -20 to 20"
+            )
         for name in ("tau", "sigma"):
             value = vars(self)[name]
-            require(0.01 <= value <= 20, f"bayes.{name}", value, "give a standard deviation from 0.01 to 20 logits")
-        require(0 <= self.burn_in < self.sweeps, "bayes.burn_in", self.burn_in, f"give 0 to {self.sweeps - 1}")
+            require(
+                0.01 <= value <= 20, f"belief.bayes.{name}", value, "give a standard deviation from 0.01 to 20 logits"
+            )
+        require(0 <= self.burn_in < self.sweeps, "belief.bayes.burn_in", self.burn_in, f"give 0 to {self.sweeps - 1}")
         for name in ("iterations", "refit_every"):
-            require(vars(self)[name] >= 1, f"bayes.{name}", vars(self)[name], "give at least 1")
+            require(vars(self)[name] >= 1, f"belief.bayes.{name}", vars(self)[name], "give at least 1")
         sampled = self.inference != "fixed_point" or self.estimate != "draw"
-        require(sampled, "bayes.estimate", self.estimate, "a fixed point has no draws; choose a mean, or a sampler")
+        require(
+            sampled, "belief.bayes.estimate", self.estimate, "a fixed point has no draws; choose a mean, or a sampler"
+        )
         fits = self.hyperparameters == "fitted"
-        require(fits or not self.fit_shift, "bayes.fit_shift", True, "set hyperparameters: fitted, or remove it")
-        _require_package(fits, "pyro", "bayes.hyperparameters: 'fitted'")
-        _require_package(self.draws == "library", "polyagamma", "bayes.draws: 'library'")
+        require(fits or not self.fit_shift, "belief.bayes.fit_shift", True, "set hyperparameters: fitted, or remove it")
+        _require_package(fits, "pyro", "belief.bayes.hyperparameters: 'fitted'")
+        _require_package(self.draws == "library", "polyagamma", "belief.bayes.draws: 'library'")
 
     def init(self, num_trees: int) -> Forest:
         """A forest in which every root is believed to be as the prior says."""

@@ -44,6 +44,7 @@ class ProsState:
         starts: what child i of the forest starts from.
         counts: how often each of `COUNTS` happened.
         replayed, generated: tokens of all rollouts so far.
+        offered, offered_in: nodes proposed so far in a step, and that step: a further round of it takes others.
         error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
             step that had any such groups. With N rollouts a group even the truth would not get 0.
     """
@@ -54,6 +55,8 @@ class ProsState:
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     replayed: int = 0
     generated: int = 0
+    offered: tuple[int, ...] = ()
+    offered_in: int = -1
     error_roots: float = 0.0
     error_children: float = 0.0
 
@@ -87,7 +90,7 @@ class Pros(PassRateController[ProsState]):
         ties: which of equally distant nodes come first, see `controllers.selection.nearness`.
         exploration: share of the plan that is drawn from all nodes alike; keeps a node that is believed hopeless from
             staying so for want of evidence.
-        per_tree: most groups of one tree in a plan, others' included; null = no such quota, as in the source.
+        per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
         reuse: grow children; off = selection alone.
         grandchildren: correct rollouts of a child give children too, of its root, since the model has two layers.
         leak_tokens: refuse a prefix in which the last so many tokens of its rollout occur already; 0 = no check.
@@ -128,12 +131,15 @@ class Pros(PassRateController[ProsState]):
         if plan.missing == 0:
             return plan, state
         state = self._refreshed(state, plan.step, stream)
+        if state.offered_in != plan.step:
+            state = replace(state, offered=(), offered_in=plan.step)
         counts = Counter(state.counts)
-        for node, why in self._select(plan, state, stream.at("select").generator()):
+        chosen = self._select(plan, state, stream.at("select").generator())
+        for node, why in chosen:
             request, action = self._request(state, node, why, plan.num_rollouts)
             counts["used"] += request.prefix is not None
             plan = plan.add([request], action)
-        return plan, replace(state, counts=dict(counts))
+        return plan, replace(state, counts=dict(counts), offered=(*state.offered, *(node for node, _ in chosen)))
 
     def observe(self, state: ProsState, groups: Sequence[Group], step: int) -> ProsState:
         state.forest.check_counts()
@@ -199,7 +205,10 @@ class Pros(PassRateController[ProsState]):
         counts = Counter(state.counts)
         counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
         starts = tuple(start for start, stays in zip(state.starts, keep_C.tolist(), strict=True) if stays)
-        return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts))
+        stay_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
+        place_M = np.cumsum(stay_M) - 1
+        offered = tuple(int(place_M[node]) for node in state.offered if stay_M[node])
+        return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts), offered=offered)
 
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
         """Nodes for the missing requests, and why each was chosen."""
@@ -299,6 +308,9 @@ def _taken(plan: Plan, state: ProsState) -> Taken:
             taken.nodes.add(node)
     positions = (_position(state.problems, skip.problem_id) for skip in plan.skipped)
     taken.refused = {position for position in positions if position is not None}
+    for node in set(state.offered) - taken.nodes:
+        taken.refused.add(node)
+        taken.trees[tree_of(state.forest, node)] += 1
     return taken
 
 

@@ -21,7 +21,7 @@ class Taken:
     Attributes:
         nodes: nodes in the plan.
         trees: how often each tree is in the plan.
-        refused: nodes that another member has refused for this plan.
+        refused: nodes that another member has refused for this plan, or that an earlier round of the step took.
     """
 
     nodes: set[int] = field(default_factory=set)

@@ -9,11 +9,11 @@ import pytest
 from plays import SIMULATED, group, play, problem_set, propose, rollout, through_json
 
 from controllers.forest import crowded, grow, learn, nodes_of, prune
-from controllers.forest_beliefs import PassRateBelief
+from controllers.forest_beliefs import DiscountedBeta, PassRateBelief
 from controllers.greso import Greso
 from controllers.hierarchical_bayes import HierarchicalBayes, sigmoid
 from controllers.laws import expected_run
-from controllers.prefix_reuse import prefix_of
+from controllers.prefix_reuse import prefix_of, text_of
 from controllers.prefix_sampling import PrefixSampling
 from controllers.pros import Pros
 from controllers.pros_audit import check_against_log, recount
@@ -229,6 +229,19 @@ def test_caps_hold_in_every_plan_and_evictions_are_counted():
     assert counts["seeded"] == counts["evicted_tree"] + counts["evicted_total"] + state.forest.num_children
 
 
+def test_further_rounds_of_a_step_take_other_nodes():
+    controller = replace(FAST, tree_children=2, per_tree=2)
+    _, state = play(controller, controller.init(PROBLEMS), range(6), wanted=20)
+    nodes: list[tuple[str, bytes]] = []
+    for round_index in range(3):
+        plan, state = controller.propose(Plan(6, 15, 8), state, Stream(0).at(6, round_index))
+        nodes += [(r.problem.id, text_of(r.prefix) if r.prefix else b"") for r in plan.requests]
+    assert len(nodes) == 45 == len(set(nodes))
+    assert max(Counter(problem for problem, _ in nodes).values()) == 2
+    plan, state = controller.propose(Plan(7, 15, 8), state, Stream(0).at(7))
+    assert len(state.offered) == 15 and state.offered_in == 7
+
+
 def test_a_pool_without_children_and_a_child_that_is_gone():
     _, state = play(FAST, FAST.init(PROBLEMS), range(6), wanted=20)
     plan, state = propose(FAST, state, 6, wanted=20)
@@ -408,6 +421,15 @@ def test_a_state_with_more_successes_than_rollouts_is_refused():
 def test_options_are_checked(options, words: str):
     with pytest.raises(UserError, match=words):
         Pros(**options)
+
+
+def test_options_that_would_do_nothing_are_refused():
+    with pytest.raises(UserError, match=r"belief.bayes.*kind=hierarchical"):
+        PassRateBelief(kind="beta", bayes=HierarchicalBayes(tau=2.0))
+    with pytest.raises(UserError, match=r"belief.beta.*kind=beta"):
+        PassRateBelief(beta=DiscountedBeta(draw=True))
+    with pytest.raises(UserError, match=r"greso.belief.*evidence: belief"):
+        Greso(belief=PassRateBelief(kind="beta"))
 
 
 def test_forgetting_is_checked():
