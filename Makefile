@@ -27,6 +27,7 @@ format: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-core
 	$(VENV)/bin/python -m experiments.benchmarks.controllers
+	$(VENV)/bin/python -m experiments.benchmarks.pros
 
 reproduction: $(VENV)/installed-core
 	$(VENV)/bin/python -m experiments.reproduction

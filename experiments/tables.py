@@ -38,9 +38,7 @@ class TextTable:
         from rich import box
         from rich.table import Table
 
-        table = Table(
-            title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", padding=0
-        )
+        table = Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", padding=0)
         for i, column in enumerate(self.columns):
             table.add_column(column, justify="right" if i else "left", style="bold" if i == 0 else "")
         for row in self.rows:
