@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "polyagamma", "transformers", "accelerate", "matplotlib", "pyarrow")
+HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "polyagamma", "transformers", "accelerate", "matplotlib")
 # A Pyro program is written in torch. Only what needs it loads it, which the test above proves.
 IN_TORCH = {REPOSITORY / "controllers" / "bayes_model.py"}
 LAYERS = ("curriculum", "controllers", "trainers", "experiments")
