@@ -114,7 +114,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
     if len(trees) > MOST_TREES:
         trees = np.sort(np.random.default_rng(seed).choice(trees, MOST_TREES, replace=False))
     evidence = _without_unseen_children(evidence_of(forest, trees))
-    with _isolated(seed), pyro.get_param_store().scope():
+    with _isolated(seed), pyro.get_param_store().scope(), pyro.validation_enabled(False):
         pyro.clear_param_store()
 
         def conditioned() -> Tensor:
