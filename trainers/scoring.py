@@ -48,5 +48,5 @@ def token_logprobs(
 
 
 def _keeps_logits(model: nn.Module) -> bool:
-    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    inner = dict(model.named_children()).get("module", model)  # what wraps a model for training calls it so
     return "logits_to_keep" in inspect.signature(inner.forward).parameters
