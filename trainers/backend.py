@@ -62,7 +62,7 @@ class PlainBackend:
     """Every process holds the whole model and optimizer; with several, torch's DistributedDataParallel."""
 
     def __init__(self, policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None = None):
-        self.accelerator = accelerator or Accelerator()
+        self.accelerator = accelerator or Accelerator(cpu=not torch.accelerator.is_available())
         self.options = options
         self.model, self.optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
 

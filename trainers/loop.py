@@ -47,6 +47,7 @@ class Training:
         sync: hands the learner's weights to the rollout engine.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the one at the start.
+        finish: called once the budget is spent.
         carried: surplus groups of the last step that the next one trains (fill option "carry").
     """
 
@@ -63,6 +64,7 @@ class Training:
     checkpoints: Checkpoints
     evaluate: "Callable[[], Evaluation] | None" = None
     evaluation_points: int = 0
+    finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
     state: Any = None
@@ -86,6 +88,8 @@ class Training:
                 clock = Stopwatch()
                 self.evaluate_if_due(clock)
                 self.save_if_due(clock)
+            if self.finish is not None:
+                self.finish()
             state = "finished"
         finally:
             write_json(self.folder / "status.json", {"state": state, **vars(self.progress)})

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from curriculum.rollouts import IntArray
 from trainers.engines.base import Completion, EngineSetup
-from trainers.weights import named_weights
+from trainers.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
 ENDED_SHARE = 0.25
@@ -84,12 +84,8 @@ class TransformersEngine:
 
     def sync(self, policy: nn.Module) -> None:
         """Take over the weights of `policy`: nothing to do if it is the engine's own module, else tensor by tensor."""
-        if policy is self.policy:
-            return
-        own = dict(self.policy.named_parameters())
-        with torch.no_grad():
-            for name, weight in named_weights(policy):
-                own[name].copy_(weight)
+        if policy is not self.policy:
+            copy_weights(policy, self.policy)
 
     def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> list[Completion]:
         contexts = [context for context, _, _ in calls]

@@ -15,7 +15,7 @@ from trainers.batch import TrainingSequence, pad, split_microbatches
 from trainers.engines.base import Completion, EngineSetup
 from trainers.engines.vllm_worker import WeightLoader
 from trainers.scoring import token_logprobs
-from trainers.weights import named_weights
+from trainers.weights import copy_weights, named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
 LARGEST_SEED = 2**63 - 1
@@ -83,7 +83,7 @@ class VllmEngine:
         Args:
             llm: with processed log-probabilities and `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
-            policy: the learner's; it computes the entropies, if they are wanted.
+            policy: the learner's or a copy of it; it computes the entropies, if they are wanted.
         """
         self._llm = llm
         self._sampling_params = sampling_params
@@ -122,6 +122,8 @@ class VllmEngine:
         """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""
         self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
         self.forget()
+        if self._policy is not None and self._policy is not policy:
+            copy_weights(policy, self._policy)
 
     def forget(self) -> None:
         """Empty the prefix cache: what it holds belongs to the weights that computed it."""
