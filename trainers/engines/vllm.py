@@ -46,6 +46,8 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
             block_size=options.block_size,
             enforce_eager=options.eager,
             enable_prefix_caching=True,
+            # On CPU vLLM cannot take back the draw of a seeded request whose context it has read in part only.
+            enable_chunked_prefill=torch.cuda.is_available(),
             # Log-probabilities of the distribution that is sampled, temperature included; vLLM's default leaves it out.
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
