@@ -13,6 +13,34 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
+class DeepSpeedOptions:
+    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights.
+
+    Attributes:
+        zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
+            weights; null = without DeepSpeed.
+        offload_optimizer: keep the optimizer's state in the host's memory, from stage 1.
+        offload_parameters: keep the weights there, at stage 3.
+        persistence_threshold: at stage 3, tensors with fewer elements are not spread.
+    """
+
+    zero_stage: int | None = None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    persistence_threshold: int = 100_000
+
+    def __post_init__(self) -> None:
+        stage = self.zero_stage
+        require(stage in (None, 0, 1, 2, 3), "learner.deepspeed.zero_stage", stage, "give null, 0, 1, 2 or 3")
+        level = stage or 0
+        offload, parameters = self.offload_optimizer, self.offload_parameters
+        require(level >= 1 or not offload, "learner.deepspeed.offload_optimizer", offload, "needs zero_stage=1 or more")
+        require(level == 3 or not parameters, "learner.deepspeed.offload_parameters", parameters, "needs zero_stage=3")
+        threshold = self.persistence_threshold
+        require(threshold >= 0, "learner.deepspeed.persistence_threshold", threshold, "give 0 or more")
+
+
+@dataclass(frozen=True)
 class LearnerOptions:
     """GRPO and the GRPO++ backbone, every switch a plain field (defaults: clip-high, leave-one-out, no std, no KL).
 
@@ -40,6 +68,9 @@ class LearnerOptions:
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
+        activation_checkpointing: keep only the input of each layer for the backward pass and compute the rest again:
+            less memory, about a third more work.
+        deepspeed: sharded training.
     """
 
     lr: float = 1e-6
@@ -67,6 +98,8 @@ class LearnerOptions:
     num_minibatches: int = 1
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
+    activation_checkpointing: bool = False
+    deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "learner.lr", self.lr, "give a positive number such as 1e-6")

@@ -29,7 +29,7 @@ class EngineSetup:
     """What an engine is made from.
 
     Attributes:
-        policy: the learner's, unwrapped, with the weights the run starts from.
+        policy: with the weights the run starts from; the learner's own module, or a copy if that one is sharded.
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
