@@ -37,6 +37,7 @@ fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: ca
 MARKS = {
     "greso": [b'"outcome":"skipped"', b'"round":1'],
     "prefix_sampling": [b'"origin":"prefix"'],
+    "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 
