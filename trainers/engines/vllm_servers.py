@@ -40,11 +40,12 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
         raise UserError("rollouts.vllm.entropies: servers do not tell them; use rollouts.engine=vllm, or false")
     if distributed.is_initialized() and distributed.get_rank() > 0:
         return Bystander()
+    if not options.servers.addresses:
+        load_extra("vllm", NEEDED_BY, "vllm")
     folder = Path(tempfile.mkdtemp(prefix="halfway-", dir=options.servers.folder))
     if options.servers.addresses:
         servers = [Server(address) for address in options.servers.addresses]
     else:
-        load_extra("vllm", NEEDED_BY, "vllm")
         dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
         servers = []
         for number in range(options.servers.count):
