@@ -25,6 +25,7 @@ NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 # Bytes of weights in one file: the learner's memory holds no more of the gathered model at a time.
 FILE_BYTES = 2**28
 POLL_SECONDS = 0.5
+GRACE_SECONDS = 10.0
 
 
 def vllm_servers_engine(setup: EngineSetup) -> Engine:
@@ -103,8 +104,7 @@ class VllmServersEngine:
 
     def close(self) -> None:
         """End the servers that are ours, and remove the files."""
-        for server in self.servers:
-            server.stop()
+        self._each(self.servers, lambda server: server.stop(GRACE_SECONDS))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def generate(
