@@ -131,8 +131,8 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
     return tokens
 
 
-def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None]]":
-    """Rollouts, learner, and what hands the learner's weights to the rollouts' engine."""
+def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
+    """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
     from trainers.collector import Collector
     from trainers.engines import ENGINES
     from trainers.engines.base import EngineSetup
@@ -147,11 +147,12 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
     collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
-    return collector, learner, partial(_sync, engine, learner, _sync_check(engine, learner, options))
+    sync = partial(_sync, engine, learner, _sync_check(engine, learner, options))
+    return collector, learner, sync, engine.serves_all
 
 
 def _assemble(
-    config: RunConfig, folder: Path, problems: Split, parts: "tuple[Collector, Learner, Callable[[], None]]"
+    config: RunConfig, folder: Path, problems: Split, parts: "tuple[Collector, Learner, Callable[[], None], bool]"
 ) -> "Training":
     from torch import distributed
 
@@ -163,7 +164,7 @@ def _assemble(
 
     rollouts: Rollouts
     learner: AnyLearner
-    rollouts, learner, sync = parts
+    rollouts, learner, sync, _ = parts
     dismiss = None
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         rollouts = learner = crew = Crew(*parts)
@@ -202,4 +203,6 @@ def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncChec
         return None
     model = learner.policy.config
     room = options.vllm.max_length or model.max_position_embeddings
-    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance)
+    first = int(os.environ.get("RANK", "0")) == 0
+    samples = first or not engine.serves_all
+    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance, samples)

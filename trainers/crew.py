@@ -28,11 +28,13 @@ class Crew:
     call `follow`. When a process dies, the others end with a UserError as soon as they need it.
     """
 
-    def __init__(self, rollouts: Rollouts, learner: Learner, sync: Callable[[], None]):
+    def __init__(self, rollouts: Rollouts, learner: Learner, sync: Callable[[], None], leader_rolls_out: bool = False):
         """
         Args:
             rollouts, learner, sync: of this process; the learner works on all processes together.
+            leader_rolls_out: whether the leader's rollouts take all requests.
         """
+        self._leader_rolls_out = leader_rolls_out
         self._rollouts, self._learner, self._sync = rollouts, learner, sync
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
@@ -94,7 +96,8 @@ class Crew:
 
     def _roll_out(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
         """All groups on the leader; on the others none."""
-        shares = spread(requests, self.size)
+        shares = spread(requests, 1 if self._leader_rolls_out else self.size)
+        shares += [[] for _ in range(self.size - len(shares))]
         own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream, policy_version)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
         distributed.gather_object(own, gathered, dst=LEADER)

@@ -181,11 +181,11 @@ class Learner:
     def _score(self, model: nn.Module, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """Log-probabilities of the tokens in the loss, an array a sequence. Every process gets all of them."""
         own: dict[int, Floats] = {}
-        for positions, _ in self._share(sequences):
+        for positions, weight in self._share(sequences):
             padded = pad([sequences[i] for i in positions], self.pad_token_id)
             logprobs_BT, _ = self._logprobs(model, padded)
             for i, row_T in zip(positions, logprobs_BT.cpu().numpy(), strict=True):
-                own[i] = row_T[: sequences[i].length]
+                own |= {i: row_T[: sequences[i].length]} if weight else {}
         scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
         return [scored[i] for i in range(len(sequences))]
 

@@ -165,6 +165,38 @@ class VllmOptions:
 
 
 @dataclass(frozen=True)
+class ServerOptions:
+    """vLLM servers.
+
+    Attributes:
+        addresses: "host:port" of servers that are already running, with the flags that `rollouts.engine=vllm_servers`
+            starts its own with; none = start `count` servers on this host.
+        count: servers to start.
+        folder: where weights are handed over, for all servers to read: shared memory on one host, a shared disk on
+            several.
+        start_seconds: how long a server may take to answer for the first time.
+        seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
+        rounds: how often the sequences of one call are sent out until all are answered.
+    """
+
+    addresses: tuple[str, ...] = ()
+    count: int = 1
+    folder: str = "/dev/shm"
+    start_seconds: float = 300.0
+    seconds: float = 120.0
+    rounds: int = 5
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            host, _, port = address.rpartition(":")
+            require(bool(host) and port.isdecimal(), "rollouts.servers.addresses", address, "write host:port")
+        for name in ("count", "rounds"):
+            require(vars(self)[name] >= 1, f"rollouts.servers.{name}", vars(self)[name], "give at least 1")
+        for name in ("start_seconds", "seconds"):
+            require(vars(self)[name] > 0, f"rollouts.servers.{name}", vars(self)[name], "give a positive number")
+
+
+@dataclass(frozen=True)
 class RolloutOptions:
     """How the policy is sampled.
 
@@ -177,7 +209,8 @@ class RolloutOptions:
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
-        vllm: settings of the engine "vllm".
+        vllm: settings of the engines "vllm" and "vllm_servers".
+        servers: further ones of "vllm_servers".
     """
 
     engine: str = "transformers"
@@ -187,6 +220,7 @@ class RolloutOptions:
     max_sequences: int = 512
     sync_tolerance: float = 0.0
     vllm: VllmOptions = field(default_factory=VllmOptions)
+    servers: ServerOptions = field(default_factory=ServerOptions)
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")

@@ -43,7 +43,14 @@ class EngineSetup:
 
 
 class Engine(Protocol):
-    """Samples continuations. Equal contexts, limits and seeds give equal completions."""
+    """Samples continuations. Equal contexts, limits and seeds give equal completions.
+
+    Attributes:
+        serves_all: with several training processes: whether the first one samples for all of them, through what it
+            shares out itself, while the others only help to hand over the weights.
+    """
+
+    serves_all: bool
 
     def generate(
         self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]

@@ -33,6 +33,8 @@ class TransformersEngine:
     bit-equal completions as long as weights, device and number of threads are the same.
     """
 
+    serves_all = False
+
     def __init__(
         self,
         policy: nn.Module,

@@ -72,6 +72,8 @@ class VllmEngine:
     batch where rounding does, more often than with the engine "transformers"; equal calls give equal completions.
     """
 
+    serves_all = False
+
     def __init__(
         self,
         llm: Any,
@@ -138,6 +140,7 @@ class VllmEngine:
             max_tokens=limit,
             seed=seed & LARGEST_SEED,
             stop_token_ids=self._eos_token_ids,
+            ignore_eos=True,  # the model's own: ours are above
             logprobs=0,  # of the sampled token alone
             detokenize=False,
         )
