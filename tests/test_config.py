@@ -364,8 +364,9 @@ def test_recipes_were_found() -> None:
     assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
 
 
-def test_arms_of_the_lab_comparison_are_the_recipes_of_the_same_name() -> None:
-    comparison = load_comparison(REPOSITORY / "experiments" / "lab" / "compare.yaml")
+@pytest.mark.parametrize("name", ["compare", "pros_compare", "pros_beliefs", "pros_chains"])
+def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
+    comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
         recipe = load_run(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
         different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}

@@ -18,6 +18,12 @@ fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_roun
 controllers: [prefix_sampling, uniform]
 fill: {policy: once, groups: 6}
 """,
+    "pros, fitted, with greso by belief": """
+controllers:
+  - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
+  - greso: {frozen_epochs: 0, evidence: belief}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
     "both, with surplus carried over": """
 controllers:
   - prefix_sampling: {max_age: 3}
@@ -45,6 +51,7 @@ MARKS = {
     "greso": [b'"outcome":"skipped"', b'"round":1'],
     "prefix_sampling": [b'"origin":"prefix"'],
     "ppo": [b'"origin":"prefix"', b'"k":0'],
+    "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 

@@ -182,6 +182,30 @@ def split_microbatches(sequences: Sequence[TrainingSequence], max_tokens: int) -
     return parts
 
 
+def scatter(
+    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int
+) -> list[list[tuple[list[int], float]]]:
+    """The micro-batches of every process as positions, each with its weight, 0 or 1.
+
+    Processes get about equally many tokens: longest sequence first, to the process that has fewest so far. All get
+    equally many micro-batches, as collective operations need; where one has run out, the shortest sequence takes the
+    place, with weight 0.
+    """
+    shares: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
+        process = loads.index(min(loads))
+        shares[process].append(i)
+        loads[process] += sequences[i].length
+    dealt = []
+    for share in map(sorted, shares):
+        parts = split_microbatches([sequences[i] for i in share], max_tokens)
+        dealt.append([([share[i] for i in part], 1.0) for part in parts])
+    rounds = max(map(len, dealt))
+    shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
+    return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
+
+
 def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
     """Right-padded arrays of at least one sequence. An optional array is on all of the sequences, or on none."""
     int64 = np.dtype(np.int64)

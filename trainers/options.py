@@ -51,6 +51,34 @@ class CriticOptions:
 
 
 @dataclass(frozen=True)
+class DeepSpeedOptions:
+    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights.
+
+    Attributes:
+        zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
+            weights; null = without DeepSpeed.
+        offload_optimizer: keep the optimizer's state in the host's memory, from stage 1.
+        offload_parameters: keep the weights there, at stage 3.
+        persistence_threshold: at stage 3, tensors with fewer elements are not spread.
+    """
+
+    zero_stage: int | None = None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    persistence_threshold: int = 100_000
+
+    def __post_init__(self) -> None:
+        stage = self.zero_stage
+        require(stage in (None, 0, 1, 2, 3), "learner.deepspeed.zero_stage", stage, "give null, 0, 1, 2 or 3")
+        level = stage or 0
+        offload, parameters = self.offload_optimizer, self.offload_parameters
+        require(level >= 1 or not offload, "learner.deepspeed.offload_optimizer", offload, "needs zero_stage=1 or more")
+        require(level == 3 or not parameters, "learner.deepspeed.offload_parameters", parameters, "needs zero_stage=3")
+        threshold = self.persistence_threshold
+        require(threshold >= 0, "learner.deepspeed.persistence_threshold", threshold, "give 0 or more")
+
+
+@dataclass(frozen=True)
 class LearnerOptions:
     """GRPO, the GRPO++ backbone and PPO, every switch a plain field (defaults: clip-high, leave-one-out, no KL).
 
@@ -82,6 +110,9 @@ class LearnerOptions:
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
+        activation_checkpointing: keep only the input of each layer for the backward pass and compute the rest again:
+            less memory, about a third more work.
+        deepspeed: sharded training.
     """
 
     lr: float = 1e-6
@@ -110,6 +141,8 @@ class LearnerOptions:
     num_minibatches: int = 1
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
+    activation_checkpointing: bool = False
+    deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "learner.lr", self.lr, "give a positive number such as 1e-6")
@@ -141,6 +174,13 @@ class LearnerOptions:
             "learner.divide_by_std",
             self.divide_by_std,
             "advantage=gae has no groups to divide in; use learner.critic.whiten",
+        )
+        stage = self.deepspeed.zero_stage
+        require(
+            self.advantage != "gae" or stage is None,
+            "learner.deepspeed.zero_stage",
+            stage,
+            "advantage=gae trains its critic without DeepSpeed only; give null",
         )
         for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
@@ -187,6 +227,38 @@ class VllmOptions:
 
 
 @dataclass(frozen=True)
+class ServerOptions:
+    """vLLM servers.
+
+    Attributes:
+        addresses: "host:port" of servers that are already running, with the flags that `rollouts.engine=vllm_servers`
+            starts its own with; none = start `count` servers on this host.
+        count: servers to start.
+        folder: where weights are handed over, for all servers to read: shared memory on one host, a shared disk on
+            several.
+        start_seconds: how long a server may take to answer for the first time.
+        seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
+        rounds: how often the sequences of one call are sent out until all are answered.
+    """
+
+    addresses: tuple[str, ...] = ()
+    count: int = 1
+    folder: str = "/dev/shm"
+    start_seconds: float = 300.0
+    seconds: float = 120.0
+    rounds: int = 5
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            host, _, port = address.rpartition(":")
+            require(bool(host) and port.isdecimal(), "rollouts.servers.addresses", address, "write host:port")
+        for name in ("count", "rounds"):
+            require(vars(self)[name] >= 1, f"rollouts.servers.{name}", vars(self)[name], "give at least 1")
+        for name in ("start_seconds", "seconds"):
+            require(vars(self)[name] > 0, f"rollouts.servers.{name}", vars(self)[name], "give a positive number")
+
+
+@dataclass(frozen=True)
 class RolloutOptions:
     """How the policy is sampled.
 
@@ -199,7 +271,8 @@ class RolloutOptions:
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
-        vllm: settings of the engine "vllm".
+        vllm: settings of the engines "vllm" and "vllm_servers".
+        servers: further ones of "vllm_servers".
     """
 
     engine: str = "transformers"
@@ -209,6 +282,7 @@ class RolloutOptions:
     max_sequences: int = 512
     sync_tolerance: float = 0.0
     vllm: VllmOptions = field(default_factory=VllmOptions)
+    servers: ServerOptions = field(default_factory=ServerOptions)
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
