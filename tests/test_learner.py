@@ -386,7 +386,7 @@ def test_a_run_that_diverged_can_go_on_with_a_lower_learning_rate(tiny_model: Qw
     slower = learner(tiny_model, replace(options, lr=options.lr / 100, betas=(0.5, 0.6)))
     slower.load(tmp_path)
     assert train(slower, range(4, 5))[0]["lr"] == pytest.approx(0.6 * options.lr / 100)
-    assert {tuple(group["betas"]) for group in slower._optimizer.param_groups} == {(0.5, 0.6)}
+    assert {tuple(group["betas"]) for group in slower._backend.optimizer.param_groups} == {(0.5, 0.6)}
 
 
 def test_the_saved_policy_is_a_plain_hugging_face_folder(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:

@@ -137,13 +137,13 @@ def critic_gradients(
 
     critic._optimizer.step = record
     policy: dict[str, Tensor] = {}
-    policy_step = trained._optimizer.step
+    policy_step = trained._backend.optimizer.step
 
     def record_policy() -> None:
         policy.update({name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None})
         policy_step()
 
-    trained._optimizer.step = record_policy
+    trained._backend.optimizer.step = record_policy
     metrics = trained.update(groups, Stream(0))
     return policy, seen, metrics
 
@@ -322,7 +322,7 @@ def test_warming_up_trains_the_critic_alone(tiny_model: Qwen3ForCausalLM, option
     metrics = train(trained, range(2))
     assert [step["warming_up"] for step in metrics] == [1, 1] and [step["grad_norm"] for step in metrics] == [0, 0]
     assert_same_weights(weights(trained), before)
-    assert trained.policy_version == 0 and trained._schedule.last_epoch == 0
+    assert trained.policy_version == 0 and trained._optimizer_steps == 0
     assert all(not torch.equal(critic[name], value) for name, value in critic_weights(trained).items())
     assert train(trained, range(2, 3))[0]["warming_up"] == 0
     assert any(not torch.equal(before[name], value) for name, value in weights(trained).items())
