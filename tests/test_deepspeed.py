@@ -16,6 +16,7 @@ from curriculum import UserError
 from trainers.options import DeepSpeedOptions
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
 
 Load = Callable[[str], dict[str, Any]]
 

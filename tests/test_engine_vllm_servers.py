@@ -24,6 +24,7 @@ from trainers.options import LearnerOptions, RolloutOptions, ServerOptions, Vllm
 from trainers.sync_check import SyncCheck
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
 
 SILENT_SECONDS = 15.0
 
