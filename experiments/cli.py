@@ -99,7 +99,7 @@ def compare(
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
 ) -> None:
-    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds."""
+    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from curriculum.errors import UserError
     from experiments.compare import prepare_comparison
     from experiments.config import load_comparison, with_seeds
