@@ -23,6 +23,7 @@ from trainers.options import (
     EvaluationOptions,
     FillOptions,
     LearnerOptions,
+    LoraOptions,
     RolloutOptions,
     require,
 )
@@ -61,11 +62,18 @@ class ModelOptions:
             or the repository), or a name on a model hub.
         dtype: of weights and activations.
         attn_implementation: attention kernel, as `transformers` calls it.
+        lora: adapters to train in the place of the weights.
+        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
+            plain prompts too, each as one message of the user.
+        system: a system message for conversations that have none; empty = what the template does then.
     """
 
     path: str = "experiments/lab/base"
     dtype: Literal["float32", "bfloat16"] = "float32"
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    lora: LoraOptions = field(default_factory=LoraOptions)
+    chat: Literal["messages", "all"] = "messages"
+    system: str = ""
 
 
 @dataclass(frozen=True)

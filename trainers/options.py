@@ -13,6 +13,26 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters: train two small matrices beside a weight, whose product is added to it, in its place.
+
+    Attributes:
+        rank: inner size of the product; 0 = no adapters, all weights are trained.
+        alpha: the product is multiplied by alpha / rank.
+        targets: the layers, by the last parts of their names; "all-linear" = all but the output layer.
+    """
+
+    rank: int = 0
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ("all-linear",)
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 0, "model.lora.rank", self.rank, "give 0 (= no adapters) or a rank such as 16")
+        require(self.alpha > 0, "model.lora.alpha", self.alpha, "give a positive number such as 32")
+        require(len(self.targets) > 0, "model.lora.targets", self.targets, "give at least one name, or all-linear")
+
+
+@dataclass(frozen=True)
 class CriticOptions:
     """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
 
