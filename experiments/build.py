@@ -167,6 +167,7 @@ def _assemble(
     from torch import distributed
 
     from trainers.checkpoint import Checkpoints
+    from trainers.colocated import Colocated
     from trainers.crew import AppraisingLearner, Crew
     from trainers.critic import ValuedRollouts
     from trainers.evaluation import evaluate
@@ -175,10 +176,13 @@ def _assemble(
     rollouts: Rollouts
     learner: AppraisingLearner
     rollouts, learner, sync, _ = parts
+    collector: Any = rollouts
     dismiss = None
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         rollouts = learner = crew = Crew(*parts)
         sync, dismiss = crew.sync, crew.dismiss
+    if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
+        learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.

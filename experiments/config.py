@@ -14,6 +14,7 @@ from curriculum.errors import UserError
 from curriculum.registry import unknown
 from curriculum.sources import SOURCES
 from experiments import layers
+from experiments.hardware import ClusterOptions
 from experiments.parts import Members, check_chain, full, full_entries, members, part
 from experiments.structured import typed
 from trainers.engines import ENGINES
@@ -101,6 +102,7 @@ class RunConfig:
         environment: `{name: options}` of a registered environment (in YAML, the name alone will do; "single_turn" if
             nothing is said).
         threads: CPU threads of torch; 0 = torch's choice. Resuming with another number may change the last digits.
+        cluster: the machines it is meant for.
     """
 
     name: str
@@ -118,6 +120,7 @@ class RunConfig:
     tracking: TrackingOptions = field(default_factory=TrackingOptions)
     output: str = "runs"
     threads: int = 0
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def __post_init__(self) -> None:
         require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
