@@ -4,14 +4,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from curriculum.errors import UserError
 from curriculum.extras import load_extra, one_line
-from curriculum.problems import Problem
+from curriculum.problems import Message, Problem
 from curriculum.registry import unknown
 from curriculum.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id
 from curriculum.streams import Stream
@@ -38,6 +38,8 @@ class Row(NamedTuple):
 @dataclass(frozen=True)
 class File(Source):
     """Rows with a prompt and an answer.
+
+    A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
 
     A row is bad if it is not JSON or not an object, has no prompt or answer (absent, null, empty, or neither text nor
     number), repeats the id or the prompt and answer of an earlier row, names no known verifier, or has an answer that
@@ -167,6 +169,11 @@ class _RowReader:
         file, values = self.file, row.values
         if isinstance(values, Bad):
             return values
+        messages = _messages(values, file.prompt_column)
+        if isinstance(messages, Bad):
+            return messages
+        if messages:
+            values = {**values, file.prompt_column: message_text(messages)}
         texts: dict[str, str] = {}
         for column in filter(None, (file.prompt_column, file.answer_column, file.id_column)):
             text = _text(values, column)
@@ -177,7 +184,7 @@ class _RowReader:
         name = file.name or Path(file.path).stem
         content = content_id(name, prompt, answer)
         verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
-        problem = Problem(texts.get(file.id_column, content), prompt, answer, name, verifier)
+        problem = Problem(texts.get(file.id_column, content), prompt, answer, name, verifier, messages=messages)
         keys = [("prompt and answer", content), ("id", problem.id)]
         for key in keys:
             if key in self.where_of:
@@ -209,6 +216,26 @@ def _parsed_line(line: bytes) -> Mapping[str, Any] | Bad:
     return value if isinstance(value, dict) else Bad("not an object")
 
 
+def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
+    """The messages of a prompt; none if it is no list of objects."""
+    listed = values.get(column)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        return ()
+    for entry in listed:
+        if not all(isinstance(entry.get(key), str) and entry[key].strip() for key in ("role", "content")):
+            return Bad(f"{column} has a message without role and content", one_line(entry))
+    if not listed or listed[-1]["role"] == "assistant":
+        return Bad(f"{column} does not end with a message to the policy", one_line(listed))
+    return tuple(Message(entry["role"], entry["content"]) for entry in listed)
+
+
+def message_text(messages: Sequence[Message]) -> str:
+    """Messages as one text; a single one of a user is its content."""
+    if len(messages) == 1 and messages[0].role == "user":
+        return messages[0].content
+    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+
+
 def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     value = values.get(column)
     if value is None:
@@ -218,10 +245,15 @@ def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     return str(value) if str(value).strip() else Bad(f"empty {column}")
 
 
+def _prompt(problem: Problem) -> Any:
+    """What `File` reads the prompt from."""
+    return [asdict(message) for message in problem.messages] or problem.prompt
+
+
 def write_problems(problems: Iterable[Problem], path: str) -> None:
     """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back."""
     lines = (
-        json.dumps({"id": p.id, "prompt": p.prompt, "answer": p.answer, "verifier": p.verifier}) + "\n"
+        json.dumps({"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}) + "\n"
         for p in problems
     )
     unfinished = Path(f"{path}.unfinished")

@@ -8,6 +8,18 @@ from curriculum.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: "system", "user" or "assistant", or what else the policy's chat template knows.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One verifiable task.
 
@@ -18,6 +30,7 @@ class Problem:
         source: where the problem came from, for logs and per-source statistics.
         verifier: registered name of the verifier that judges a response.
         features: optional facts about the problem (number of operands, topic, ...), for analysis and priors.
+        messages: the conversation that the policy is given in the place of `prompt`, which is then its text.
     """
 
     id: str
@@ -26,6 +39,7 @@ class Problem:
     source: str = ""
     verifier: str = "exact"
     features: Mapping[str, float | str] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
 
 
 class ProblemSet(Sequence[Problem]):

@@ -133,6 +133,7 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
 
 def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
     """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
+    from trainers.adapters import add_adapters
     from trainers.collector import Collector
     from trainers.engines import ENGINES
     from trainers.engines.base import EngineSetup
@@ -143,10 +144,19 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     # A learner at this stage holds a part of every weight; sampling needs all of them.
     copied = copy.deepcopy(policy) if config.learner.deepspeed.zero_stage == 3 else None
+    if config.model.lora.rank:
+        add_adapters(policy, config.model.lora)
     learner = Learner(policy, config.learner, padding, options.temperature)
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
-    collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
+    collector = Collector(
+        engine,
+        config.build_environment(),
+        tokenizer,
+        options.max_response_tokens,
+        chat=config.model.chat == "all",
+        system=config.model.system,
+    )
     sync = partial(_sync, engine, learner, _sync_check(engine, learner, options))
     return collector, learner, sync, engine.serves_all
 
@@ -157,6 +167,7 @@ def _assemble(
     from torch import distributed
 
     from trainers.checkpoint import Checkpoints
+    from trainers.colocated import Colocated
     from trainers.crew import AppraisingLearner, Crew
     from trainers.critic import ValuedRollouts
     from trainers.evaluation import evaluate
@@ -165,10 +176,13 @@ def _assemble(
     rollouts: Rollouts
     learner: AppraisingLearner
     rollouts, learner, sync, _ = parts
+    collector: Any = rollouts
     dismiss = None
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         rollouts = learner = crew = Crew(*parts)
         sync, dismiss = crew.sync, crew.dismiss
+    if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
+        learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.

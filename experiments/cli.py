@@ -137,14 +137,16 @@ def report(folder: Folder) -> None:
 
 @command()
 def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", show_default=False)]) -> None:
-    """Check files completely, without loading anything heavy."""
+    """Check files completely, without loading anything heavy; and say what memory a run on a cluster needs."""
     from curriculum.errors import UserError
-    from experiments.config import ComparisonConfig, load
+    from experiments.config import ComparisonConfig, RunConfig, load
+    from experiments.hardware import require_room
 
     failed = 0
     for file in files:
         try:
             config = load(file)
+            needs = require_room(config) if isinstance(config, RunConfig) and config.cluster.gpus else []
         except UserError as error:
             failed += 1
             complain(f"{file}: {error}")
@@ -154,8 +156,41 @@ def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", sho
         else:
             what = "a run of " + " -> ".join(label for label, _ in config.members())
         typer.echo(f"ok: {file}: {what}, {config.budget.total:g} {config.budget.unit}")
+        for need in needs:
+            typer.echo(f"  {need}")
     if failed:
         raise typer.Exit(USER_ERROR)
+
+
+@command()
+def launch(
+    file: File,
+    overrides: Overrides = None,
+    nodes: Annotated[str, typer.Option(help="Hosts, such as a,b,c: those that train first.")] = "localhost",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, each after its host.")] = False,
+    through: Annotated[str, typer.Option(help="What reaches another host: ssh or srun.")] = "ssh",
+) -> None:
+    """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
+    from curriculum.errors import UserError
+    from experiments.config import load_run
+    from experiments.hardware import require_room
+    from experiments.launch import commands, run_all
+
+    if through not in ("ssh", "srun"):
+        raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
+    config = load_run(file, overrides or [])
+    if config.cluster.gpus:
+        require_room(config)
+    hosts = [host for host in nodes.replace(",", " ").split() if host]
+    found = commands(config, file.resolve(), hosts, overrides or [])
+    if dry_run:
+        for each in found:
+            typer.echo(f"{each.host}: {each.line}")
+        return
+    status = run_all(found, through)
+    if status:
+        complain(f"a training process ended with status {status}, see its own message above")
+        raise typer.Exit(FAILED)
 
 
 @command(name="list")

@@ -14,6 +14,7 @@ from curriculum.errors import UserError
 from curriculum.registry import unknown
 from curriculum.sources import SOURCES
 from experiments import layers
+from experiments.hardware import ClusterOptions
 from experiments.parts import Members, check_chain, full, full_entries, members, part
 from experiments.structured import typed
 from trainers.engines import ENGINES
@@ -23,6 +24,7 @@ from trainers.options import (
     EvaluationOptions,
     FillOptions,
     LearnerOptions,
+    LoraOptions,
     RolloutOptions,
     require,
 )
@@ -61,11 +63,18 @@ class ModelOptions:
             or the repository), or a name on a model hub.
         dtype: of weights and activations.
         attn_implementation: attention kernel, as `transformers` calls it.
+        lora: adapters to train in the place of the weights.
+        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
+            plain prompts too, each as one message of the user.
+        system: a system message for conversations that have none; empty = what the template does then.
     """
 
     path: str = "experiments/lab/base"
     dtype: Literal["float32", "bfloat16"] = "float32"
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    lora: LoraOptions = field(default_factory=LoraOptions)
+    chat: Literal["messages", "all"] = "messages"
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ class RunConfig:
         environment: `{name: options}` of a registered environment (in YAML, the name alone will do; "single_turn" if
             nothing is said).
         threads: CPU threads of torch; 0 = torch's choice. Resuming with another number may change the last digits.
+        cluster: the machines it is meant for.
     """
 
     name: str
@@ -110,6 +120,7 @@ class RunConfig:
     tracking: TrackingOptions = field(default_factory=TrackingOptions)
     output: str = "runs"
     threads: int = 0
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def __post_init__(self) -> None:
         require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")

@@ -14,8 +14,9 @@ from test_learner_processes import build_groups, build_model
 
 from curriculum import Stream
 from trainers import scoring
+from trainers.adapters import add_adapters
 from trainers.learner import Learner
-from trainers.options import DeepSpeedOptions, LearnerOptions
+from trainers.options import DeepSpeedOptions, LearnerOptions, LoraOptions
 from trainers.weights import named_weights
 
 STEPS, SAVED = 10, 5
@@ -26,11 +27,13 @@ WAYS = {
     "3": DeepSpeedOptions(3, persistence_threshold=0),
     "3-offload": DeepSpeedOptions(3, offload_optimizer=True, offload_parameters=True, persistence_threshold=0),
     "3-bfloat16": DeepSpeedOptions(3, persistence_threshold=0),
+    "plain-lora": DeepSpeedOptions(),
+    "3-lora": DeepSpeedOptions(3, persistence_threshold=0),
 }
 
 
 def build_learner(way: str) -> Learner:
-    scoring.MAX_LOGITS = 2**24 if way == "plain" else 200  # five rows: log-probabilities are computed in parts
+    scoring.MAX_LOGITS = 2**24 if way.startswith("plain") else 200  # five rows: log-probabilities are computed in parts
     options = LearnerOptions(
         lr=1e-3,
         num_minibatches=2,
@@ -42,8 +45,11 @@ def build_learner(way: str) -> Learner:
         activation_checkpointing=way == "2",
         deepspeed=WAYS[way],
     )
-    dtype = torch.bfloat16 if way == "3-bfloat16" else torch.float32
-    return Learner(build_model().to(dtype), options, pad_token_id=0)
+    model = build_model().to(torch.bfloat16 if way == "3-bfloat16" else torch.float32)
+    if way.endswith("lora"):
+        torch.manual_seed(0)
+        add_adapters(model, LoraOptions(rank=4))
+    return Learner(model, options, pad_token_id=0)
 
 
 def result(learner: Learner, metrics: list[dict[str, float]]) -> dict[str, Any]:

@@ -37,9 +37,9 @@ def run_driver(processes: int, *arguments: str | Path) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the runs wrote. The first run on a machine also compiles a module of DeepSpeed's, once."""
     folder = tmp_path_factory.mktemp("deepspeed")
-    run_driver(1, folder, "train", "plain")
-    run_driver(2, folder, "train,resume", "0,2,3,3-offload,3-bfloat16")
-    run_driver(1, folder, "resume", "0,2,3")
+    run_driver(1, folder, "train", "plain,plain-lora")
+    run_driver(2, folder, "train,resume", "0,2,3,3-offload,3-bfloat16,3-lora")
+    run_driver(1, folder, "resume", "0,2,3,3-lora")
     return folder
 
 
@@ -50,9 +50,9 @@ def results(folder: Path) -> Load:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["0", "2", "3", "3-offload"])
+@pytest.mark.parametrize("way", ["0", "2", "3", "3-offload", "3-lora"])
 def test_two_processes_train_like_one(results: Load, way: str) -> None:
-    one = results("train-plain-0-of-1")
+    one = results("train-plain-lora-0-of-1" if way == "3-lora" else "train-plain-0-of-1")
     assert len(one["metrics"]) == STEPS
     for process in range(2):
         two = results(f"train-{way}-{process}-of-2")
@@ -73,7 +73,7 @@ def test_bfloat16_weights_follow_float32_ones(results: Load) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["0", "2", "3", "3-offload", "3-bfloat16"])
+@pytest.mark.parametrize("way", ["0", "2", "3", "3-offload", "3-bfloat16", "3-lora"])
 def test_a_resumed_run_is_bit_equal_on_as_many_processes(results: Load, way: str) -> None:
     for process in range(2):
         whole, rest = results(f"train-{way}-{process}-of-2"), results(f"resume-{way}-{process}-of-2")
@@ -84,7 +84,7 @@ def test_a_resumed_run_is_bit_equal_on_as_many_processes(results: Load, way: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["0", "2", "3"])
+@pytest.mark.parametrize("way", ["0", "2", "3", "3-lora"])
 def test_a_run_resumes_on_another_number_of_processes(results: Load, way: str) -> None:
     whole, rest = results(f"train-{way}-0-of-2"), results(f"resume-{way}-0-of-1")
     for expected, actual in zip(whole["metrics"][SAVED:], rest["metrics"], strict=True):
@@ -93,10 +93,11 @@ def test_a_run_resumes_on_another_number_of_processes(results: Load, way: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["0", "2", "3"])
+@pytest.mark.parametrize("way", ["0", "2", "3", "3-lora"])
 def test_a_checkpoint_holds_a_plain_hugging_face_folder(folder: Path, way: str) -> None:
     saved = AutoModelForCausalLM.from_pretrained(folder / way / "policy").state_dict()
-    plain = AutoModelForCausalLM.from_pretrained(folder / "plain" / "policy").state_dict()
+    alone = "plain-lora" if way == "3-lora" else "plain"
+    plain = AutoModelForCausalLM.from_pretrained(folder / alone / "policy").state_dict()
     torch.testing.assert_close(saved, plain, rtol=1e-5, atol=1e-6)
 
 

@@ -12,8 +12,9 @@ from experiments.layers import REPOSITORY
 from experiments.runs import prepare, train
 
 # A table of results, and copies of configurations beside the results they led to, are no recipes.
-NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml"}
-NO_RECIPES_IN = {"results", "runs", "build", "dist"}
+NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml"}
+# Those for clusters are validated in test_hardware.py; their models and data are not here.
+NO_RECIPES_IN = {"cluster", "results", "runs", "build", "dist"}
 
 TINY = [
     "problems.train=8",

@@ -26,10 +26,17 @@ END, PAD, TEMPERATURE = 1, 0, 0.7
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
 
 
-def build_policy(folder: Path) -> Any:
-    """Random weights with tied embeddings, large enough that the next token depends on all of the context."""
+def build_policy(folder: Path, tied: bool = True) -> Any:
+    """Random weights, large enough that the next token depends on all of the context.
+
+    Args:
+        tied: whether the output layer's weight is that of the embedding.
+    """
     torch.manual_seed(0)
     model = build_model(WarmStart(hidden=64, heads=2, layers=2))
+    if not tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() * 1.1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5 if parameter.ndim == 2 else 1)

@@ -14,7 +14,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from curriculum.errors import UserError
+from trainers.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
 from trainers.options import LearnerOptions
+from trainers.weights import full_tensor, is_partitioned, named_weights
 
 POLICY_FOLDER = "policy"
 OPTIMIZER_FILE = "optimizer.pt"
@@ -93,7 +95,7 @@ class PlainBackend:
     def save(self, folder: Path) -> None:
         if not self.accelerator.is_main_process:
             return
-        save_policy(self.policy, folder, None)
+        save_policy(self.policy, folder, True)
         # Through memory, since torch reports a full disk as an internal error without saying so.
         buffer = io.BytesIO()
         torch.save(self.optimizer.state_dict(), buffer)
@@ -102,8 +104,11 @@ class PlainBackend:
     def load(self, folder: Path) -> None:
         policy = self.policy
         try:
-            saved = type(policy).from_pretrained(folder / POLICY_FOLDER, dtype=policy.dtype)
-            policy.load_state_dict(saved.state_dict())
+            if has_adapters(policy):
+                load_adapters(policy, folder)
+            else:
+                saved = type(policy).from_pretrained(folder / POLICY_FOLDER, dtype=policy.dtype)
+                policy.load_state_dict(saved.state_dict())
         except RuntimeError as error:
             raise other_model(folder) from error
         state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
@@ -125,10 +130,28 @@ def set_lr(optimizer: Any, lr: float) -> None:
         group["lr"] = lr
 
 
-def save_policy(policy: Any, folder: Path, weights: dict[str, Tensor] | None) -> None:
-    """Write a Hugging Face folder, of `weights` if the module does not hold them. Raises OSError."""
+def save_policy(policy: Any, folder: Path, writes: bool) -> None:
+    """Write a plain Hugging Face folder, adapters merged into it and in a folder of their own besides.
+
+    Weights that ZeRO-3 has spread are gathered, so then every process has to call this.
+
+    Args:
+        writes: whether this process is the one that writes.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    adapters = adapter_parameters(policy)
+    weights: dict[str, Tensor] | None = None
+    if adapters or any(map(is_partitioned, policy.parameters())):
+        weights = {name: weight.to("cpu", copy=True) for name, weight in named_weights(policy) if writes}
+    small = {name: full_tensor(parameter).to("cpu", copy=True) for name, parameter in adapters.items()}
+    if not writes:
+        return
     try:
         policy.save_pretrained(folder / POLICY_FOLDER, state_dict=weights)
+        if adapters:
+            save_adapters(policy, small, folder)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,11 @@ from curriculum.extras import one_line
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.prefix import Prefix
+from curriculum.problems import Problem
 from curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Turn, Unit
 from curriculum.streams import Stream
+from trainers.chat import Prompts, Tokenizer
 from trainers.engines.base import Completion, Engine
-
-
-class Tokenizer(Protocol):
-    """What the collector needs of a tokenizer; those of `transformers` have it."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +35,7 @@ class _Attempt:
     """
 
     stream: Stream
+    problem: Problem
     episode: Any
     context_P: IntArray
     prefix: Prefix | None
@@ -88,6 +84,7 @@ class Collector:
         max_response_tokens: limit on all response tokens of an episode, replayed ones included. Observations do
             not count.
         progress: called after every turn with the number of finished rollouts of this run.
+        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
     """
 
     engine: Engine
@@ -95,6 +92,12 @@ class Collector:
     tokenizer: Tokenizer
     max_response_tokens: int
     progress: Callable[[int], None] | None = None
+    chat: bool = False
+    system: str = ""
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts(self.tokenizer, self.chat, self.system)
 
     def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
         """One group a request, in the order of the requests.
@@ -105,7 +108,7 @@ class Collector:
         A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
         number of the rollout, turn. So its tokens do not depend on the other requests.
         """
-        prompts = [self._encode(request.problem.prompt) for request in requests]
+        prompts = [self.prompts.of_problem(request.problem) for request in requests]
         attempts_of = self._begin(requests, prompts, stream)
         attempts = [attempt for group in attempts_of for attempt in group]
         self._replay(attempts)
@@ -128,7 +131,7 @@ class Collector:
             seen[key] += 1
             attempts_of.append(
                 [
-                    _Attempt(group_stream.at(number), next(episodes), prompt_P, request.prefix)
+                    _Attempt(group_stream.at(number), request.problem, next(episodes), prompt_P, request.prefix)
                     for number in range(request.num_rollouts)
                 ]
             )
@@ -196,11 +199,8 @@ class Collector:
         elif used >= self.max_response_tokens:
             attempt.end(turn, success=False, truncated=True)
         else:
-            tokens_O = self._encode(result.observation)
+            tokens_O = self.prompts.of_observation(attempt.problem, result.observation)
             attempt.read(replace(turn, observation=result.observation, observation_tokens_O=tokens_O))
-
-    def _encode(self, text: str) -> IntArray:
-        return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
 
     def _decode(self, tokens_T: IntArray) -> str:
         return self.tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True)

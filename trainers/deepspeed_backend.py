@@ -19,7 +19,6 @@ from curriculum.errors import UserError
 from curriculum.extras import load_extra
 from trainers.backend import build_optimizer, other_model, save_policy, set_lr
 from trainers.options import LearnerOptions
-from trainers.weights import named_weights
 
 NEEDED_BY = "learner.deepspeed"
 # Below the folder of a checkpoint: what every process wrote, the same for any number of processes, and what it is.
@@ -137,12 +136,8 @@ class DeepSpeedBackend:
     def save(self, folder: Path) -> None:
         """Every process writes its shards; the main process also writes the policy, gathered tensor by tensor."""
         self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
-        weights = {}
-        for name, weight in named_weights(self.policy):
-            if self.accelerator.is_main_process:
-                weights[name] = weight.to("cpu", copy=True)
+        save_policy(self.policy, folder, self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
-            save_policy(self.policy, folder, weights)
             (folder / FORM).write_text(json.dumps(self._form()))
         self.accelerator.wait_for_everyone()
 

@@ -21,6 +21,7 @@ from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.rollouts import FloatArray, IntArray, Rollout
 from curriculum.streams import Stream
+from trainers.adapters import adapters_off, has_adapters
 from trainers.backend import Backend, PlainBackend
 from trainers.batch import (
     Batch,
@@ -77,8 +78,10 @@ class Learner:
         self.pad_token_id = pad_token_id
         self.temperature = temperature
         # Before DeepSpeed takes the weights apart.
-        self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 else None
-        self._reference_digest = "" if self._reference is None else _digest(self._reference)
+        self._adapted = has_adapters(policy)
+        self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
+        kept = policy if self._adapted else self._reference
+        self._start_digest = "" if kept is None else _digest(kept)
         self._layers = enable_checkpointing(policy) if options.activation_checkpointing else []
         self._backend = build_backend(policy, options, accelerator)
         self._model, self._accelerator = self._backend.model, self._backend.accelerator
@@ -171,7 +174,7 @@ class Learner:
             counters = {
                 "policy_version": self._version,
                 "optimizer_steps": self._optimizer_steps,
-                "reference": self._reference_digest,
+                "reference": self._start_digest,
             }
             (folder / COUNTERS_FILE).write_text(json.dumps(counters))
 
@@ -187,10 +190,13 @@ class Learner:
                 is on, or it has no critic, or one of another kind, while this learner has one.
         """
         counters = json.loads((folder / COUNTERS_FILE).read_text())
-        if counters["reference"] != self._reference_digest:
+        if counters["reference"] != self._start_digest:
+            what, option = "KL reference", "learner.kl_coefficient"
+            if self._adapted:
+                what, option = "model that adapters were added to", "model.lora"
             raise UserError(
-                f"learner: the KL reference of {folder} is not this run's; "
-                "resume with the starting model and the learner.kl_coefficient that wrote the checkpoint"
+                f"learner: the {what} of {folder} is not this run's; "
+                f"resume with the starting model and the {option} that wrote the checkpoint"
             )
         self._backend.load(folder)
         if self._critic is not None:
@@ -203,8 +209,9 @@ class Learner:
         if options.old_logprobs == "learner" and options.num_minibatches * options.num_epochs > 1:
             scored = self._score(self._logprobs_of(self._model), sequences)
             sequences = [replace(s, old_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
-        if self._reference is not None:
-            scored = self._score(self._logprobs_of(self._reference), sequences)
+        if options.kl_coefficient > 0:
+            with adapters_off(self.policy) if self._adapted else nullcontext():
+                scored = self._score(self._logprobs_of(self._reference or self._model), sequences)
             sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
         return sequences
 
@@ -440,8 +447,11 @@ def _frozen_copy(policy: nn.Module) -> nn.Module:
 
 
 def _digest(module: nn.Module) -> str:
+    """A hash of the frozen weights."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, values in module.state_dict().items():
+    for name, values in module.named_parameters():
+        if values.requires_grad:
+            continue
         digest.update(name.encode())
-        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

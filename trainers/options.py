@@ -13,6 +13,26 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters: train two small matrices beside a weight, whose product is added to it, in its place.
+
+    Attributes:
+        rank: inner size of the product; 0 = no adapters, all weights are trained.
+        alpha: the product is multiplied by alpha / rank.
+        targets: the layers, by the last parts of their names; "all-linear" = all but the output layer.
+    """
+
+    rank: int = 0
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ("all-linear",)
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 0, "model.lora.rank", self.rank, "give 0 (= no adapters) or a rank such as 16")
+        require(self.alpha > 0, "model.lora.alpha", self.alpha, "give a positive number such as 32")
+        require(len(self.targets) > 0, "model.lora.targets", self.targets, "give at least one name, or all-linear")
+
+
+@dataclass(frozen=True)
 class CriticOptions:
     """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
 
@@ -239,6 +259,9 @@ class ServerOptions:
         start_seconds: how long a server may take to answer for the first time.
         seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
         rounds: how often the sequences of one call are sent out until all are answered.
+        tensor_parallel: devices that one server splits the model over.
+        sleep: whether the servers clear their devices during the update, which the learner then has to itself; for
+            servers that share devices with it.
     """
 
     addresses: tuple[str, ...] = ()
@@ -247,12 +270,14 @@ class ServerOptions:
     start_seconds: float = 300.0
     seconds: float = 120.0
     rounds: int = 5
+    tensor_parallel: int = 1
+    sleep: bool = False
 
     def __post_init__(self) -> None:
         for address in self.addresses:
             host, _, port = address.rpartition(":")
             require(bool(host) and port.isdecimal(), "rollouts.servers.addresses", address, "write host:port")
-        for name in ("count", "rounds"):
+        for name in ("count", "rounds", "tensor_parallel"):
             require(vars(self)[name] >= 1, f"rollouts.servers.{name}", vars(self)[name], "give at least 1")
         for name in ("start_seconds", "seconds"):
             require(vars(self)[name] > 0, f"rollouts.servers.{name}", vars(self)[name], "give a positive number")

@@ -6,15 +6,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.adapters import BASE, adapter_parameters, layer_matrices, merged
+
 
 def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the policy under its Hugging Face name, tied ones once.
+    """Every weight of the policy under its Hugging Face name, tied ones once, what adapters add to it included.
 
     A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
     collective: every process has to run through the whole iterator.
     """
+    adapters = adapter_parameters(policy)
     for name, parameter in policy.named_parameters():
-        yield name, full_tensor(parameter)
+        if name in adapters:
+            continue
+        weight = full_tensor(parameter)
+        matrices = layer_matrices(policy, name)
+        if matrices is not None:
+            down, up, factor = matrices
+            weight = merged(weight, full_tensor(down), full_tensor(up), factor)
+        yield name.replace(f"{BASE}.", "."), weight
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:

@@ -22,6 +22,11 @@ PROBE_SECONDS = 5.0
 LARGEST_SEED = 2**63 - 1
 BACKEND = "halfway_files"
 EXTENSION = "trainers.engines.vllm_files.Registration"
+SERVER_ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 
 
 class ServerError(Exception):
@@ -40,6 +45,7 @@ class Server:
         address: "host:port".
         command: what starts it again; empty if it is not ours.
         log: file with the messages of a server of ours.
+        environment: of its process, beside what every server gets.
         version: of the weights that this process last gave it; None = it must get weights before work.
         usable: False from a failure until it has been revived.
     """
@@ -47,6 +53,7 @@ class Server:
     address: str
     command: tuple[str, ...] = ()
     log: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     version: str | None = None
     usable: bool = False
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
@@ -55,11 +62,7 @@ class Server:
         """Start the process, after ending an earlier one. The server is not `usable` yet."""
         assert self.log is not None
         self.stop()
-        environment = os.environ | {
-            "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
-            "OMP_WAIT_POLICY": "PASSIVE",
-        }
+        environment = os.environ | SERVER_ENVIRONMENT | self.environment
         # A rank's own: with them the server would wait for other ranks.
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             environment.pop(name, None)
@@ -121,6 +124,18 @@ class Server:
             return False
         return True
 
+    def sleep(self, seconds: float) -> None:
+        """Move its weights to the host's memory and drop its cache, so that others can use its device.
+
+        Raises:
+            ServerError: if it fails.
+        """
+        self.call("POST", "/sleep?level=1", seconds=seconds)
+
+    def wake(self, seconds: float) -> None:
+        """Undo `sleep`. Raises ServerError if it fails."""
+        self.call("POST", "/wake_up", seconds=seconds)
+
     def load(self, files: list[str], version: str, seconds: float) -> None:
         """Give it new weights, and empty the cache that the old ones filled.
 
@@ -169,16 +184,22 @@ class Server:
 
 
 def server_command(model_path: str, dtype: str, port: int, options: RolloutOptions, chunked: bool) -> tuple[str, ...]:
-    """What starts a server on this host.
+    """What starts a server on this host, see `server_flags`."""
+    return (
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *(f"--model={model_path}", "--host=127.0.0.1", f"--port={port}"),
+        *server_flags(dtype, options, chunked),
+    )
+
+
+def server_flags(dtype: str, options: RolloutOptions, chunked: bool) -> tuple[str, ...]:
+    """The flags of a server that Halfway can use.
 
     Args:
         chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
     """
     vllm = options.vllm
     flags: dict[str, object] = {
-        "model": model_path,
-        "host": "127.0.0.1",
-        "port": port,
         "dtype": dtype,
         "max-num-seqs": options.max_sequences,
         "kv-cache-memory-bytes": int(vllm.kv_cache_gib * 2**30),
@@ -190,6 +211,8 @@ def server_command(model_path: str, dtype: str, port: int, options: RolloutOptio
     }
     if vllm.max_length:
         flags["max-model-len"] = vllm.max_length
+    if options.servers.tensor_parallel > 1:
+        flags["tensor-parallel-size"] = options.servers.tensor_parallel
     switches = [
         "enable-prefix-caching",
         "skip-tokenizer-init",
@@ -198,9 +221,6 @@ def server_command(model_path: str, dtype: str, port: int, options: RolloutOptio
         "disable-uvicorn-access-log",
         "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",
         *(["enforce-eager"] if vllm.eager else []),
+        *(["enable-sleep-mode"] if options.servers.sleep else []),
     ]
-    return (
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *(f"--{name}={value}" for name, value in flags.items()),
-        *(f"--{name}" for name in switches),
-    )
+    return (*(f"--{name}={value}" for name, value in flags.items()), *(f"--{name}" for name in switches))

@@ -52,11 +52,20 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
         for number in range(options.servers.count):
             port = free_port()
             command = server_command(setup.model_path, dtype, port, options, chunked=torch.cuda.is_available())
-            servers.append(Server(f"127.0.0.1:{port}", command, folder / f"server-{number}.log"))
+            log, devices = folder / f"server-{number}.log", own_devices(number, options.servers.tensor_parallel)
+            servers.append(Server(f"127.0.0.1:{port}", command, log, devices))
     engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder)
     atexit.register(engine.close)
     engine.begin()
     return engine
+
+
+def own_devices(number: int, width: int) -> dict[str, str]:
+    """Which devices of this host a server sees; servers beyond the last one start again at the first."""
+    if not torch.cuda.is_available():
+        return {}
+    count = torch.cuda.device_count()
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str((number * width + i) % count) for i in range(width))}
 
 
 class VllmServersEngine:
@@ -81,6 +90,7 @@ class VllmServersEngine:
         self._eos_token_ids = list(eos_token_ids)
         self._number = 0
         self._files: list[str] = []
+        self._asleep = False
 
     def begin(self) -> None:
         """Start the servers that are ours, and wait for all.
@@ -130,12 +140,32 @@ class VllmServersEngine:
             )
         return [done[i] for i in range(len(contexts))]
 
+    def sleep(self) -> None:
+        """Have the servers clear their devices, until the next `sync`."""
+        self._each([server for server in self.servers if server.usable], self._send_to_sleep)
+        self._asleep = True
+
+    def _send_to_sleep(self, server: Server) -> None:
+        try:
+            server.sleep(self.options.servers.seconds)
+        except ServerError:
+            self._lost(server)
+
+    def _wake(self, server: Server) -> None:
+        try:
+            server.wake(self.options.servers.seconds)
+        except ServerError:
+            self._lost(server)
+
     def sync(self, policy: nn.Module) -> None:
         """Write the weights of `policy` to files, a few tensors each, and have every server load them.
 
         Raises:
             UserError: if no server takes them.
         """
+        if self._asleep:
+            self._each([server for server in self.servers if server.usable], self._wake)
+            self._asleep = False
         self._number += 1
         folder = self.folder / str(self._number)
         folder.mkdir()

@@ -1,0 +1,146 @@
+"""From a run and a list of hosts to the commands that start it there: vLLM servers, and the ranks that train."""
+
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from curriculum.errors import UserError
+from experiments.config import RunConfig
+from trainers.engines.vllm_server import SERVER_ENVIRONMENT, server_flags
+
+POLL_SECONDS = 1.0
+GRACE_SECONDS = 20.0
+LOCAL = ("localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program on a host.
+
+    Attributes:
+        serves: whether it is a server, which goes on until the others have ended.
+    """
+
+    host: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    serves: bool = False
+
+    @property
+    def line(self) -> str:
+        """For a shell on that host."""
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*settings, shlex.join(self.words)])
+
+
+def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Sequence[str] = ()) -> list[Command]:
+    """Servers first, then one command a training host. Training hosts come first in `nodes`.
+
+    Raises:
+        UserError: if there are too few hosts, or the engine is none that rollout hosts can serve.
+    """
+    cluster = config.cluster
+    wanted = cluster.train_nodes + cluster.rollout_nodes
+    if len(nodes) != wanted:
+        raise UserError(
+            f"--nodes: {len(nodes)} hosts given, cluster has {cluster.train_nodes} train_nodes and "
+            f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
+        )
+    if cluster.rollout_nodes and config.rollouts.engine != "vllm_servers":
+        raise UserError(
+            f"rollouts.engine: {config.rollouts.engine!r} runs beside the learner; "
+            "with cluster.rollout_nodes use vllm_servers"
+        )
+    training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
+    servers = [command for host in serving for command in server_commands(config, host)]
+    changes = list(overrides)
+    if servers:
+        addresses = [f"{command.host}:{port_of(command)}" for command in servers]
+        changes.append(f"rollouts.servers.addresses=[{','.join(addresses)}]")
+    return [*servers, *(train_command(config, file, training, rank, changes) for rank in range(len(training)))]
+
+
+def server_commands(config: RunConfig, host: str) -> list[Command]:
+    """The servers of one host; each has as many devices as its model is split over."""
+    cluster, options = config.cluster, config.rollouts
+    width = options.servers.tensor_parallel
+    count = max(1, cluster.devices_per_node // width) if cluster.gpus else options.servers.count
+    dtype = config.model.dtype if options.vllm.dtype == "auto" else options.vllm.dtype
+    found = []
+    for number in range(count):
+        flags = server_flags(dtype, options, chunked=cluster.gpus)
+        address = ("--host=0.0.0.0", f"--port={cluster.port + 1 + number}")
+        devices = ",".join(str(number * width + i) for i in range(width))
+        visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
+        words = ("vllm", "serve", config.model.path, *address, *flags)
+        found.append(Command(host, words, SERVER_ENVIRONMENT | visible, serves=True))
+    return found
+
+
+def port_of(command: Command) -> int:
+    [flag] = [word for word in command.words if word.startswith("--port=")]
+    return int(flag.removeprefix("--port="))
+
+
+def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:
+    """All ranks of one training host: by accelerate; or, on CPUs, where it would start a single one, by torch."""
+    cluster = config.cluster
+    run = ("experiments.cli", "run", str(file), *overrides)
+    address = (hosts[0], str(cluster.port))
+    if cluster.gpus:
+        words = (
+            *("accelerate", "launch", "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
+            *("--machine_rank", str(rank), "--main_process_ip", address[0], "--main_process_port", address[1]),
+            *("--mixed_precision", "no", "--dynamo_backend", "no"),
+            *(("--multi_gpu",) if cluster.ranks > 1 else ()),
+            *("--module", *run),
+        )
+        return Command(hosts[rank], words)
+    words = (
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(hosts)), "--node-rank", str(rank)),
+        *("--nproc-per-node", str(cluster.devices_per_node), "--master-addr", address[0], "--master-port", address[1]),
+        *("--module", *run),
+    )
+    return Command(hosts[rank], words, {"OMP_NUM_THREADS": "1"})
+
+
+def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
+    """Start a command: here if the host is this one, else through "ssh" or Slurm's "srun"."""
+    if command.host in (*LOCAL, socket.gethostname()) and through != "srun":
+        words = ["sh", "-c", f"exec env {command.line}"]
+    elif through == "srun":
+        words = ["srun", "--nodes=1", "--ntasks=1", "--overlap", f"--nodelist={command.host}"]
+        words += ["sh", "-c", f"exec env {command.line}"]
+    else:
+        words = ["ssh", "-tt", command.host, f"cd {shlex.quote(str(Path.cwd()))} && exec env {command.line}"]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL)
+
+
+def run_all(found: Sequence[Command], through: str) -> int:
+    """Run all commands until those that train have ended, or one of them has failed; then end the rest.
+
+    Returns:
+        0, or the exit status of the first that failed.
+    """
+    running = [(command, start(command, through)) for command in found]
+    try:
+        while True:
+            states = [process.poll() for command, process in running if not command.serves]
+            failed = [state for state in states if state]
+            if failed or None not in states:
+                return failed[0] if failed else 0
+            time.sleep(POLL_SECONDS)
+    finally:
+        for _, process in running:
+            if process.poll() is None:
+                process.terminate()
+        for _, process in running:
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

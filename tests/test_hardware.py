@@ -1,0 +1,202 @@
+"""Memory estimates, and the commands that start a run on a cluster."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from curriculum import UserError
+from experiments.cli import app
+from experiments.config import RunConfig, load_run
+from experiments.hardware import ShapeOptions, estimate, model_shape, require_room, zero_states
+from experiments.launch import commands, run_all
+from experiments.layers import REPOSITORY
+from trainers.options import DeepSpeedOptions
+
+CLUSTER = REPOSITORY / "experiments" / "cluster"
+FILES = sorted(CLUSTER.glob("*.yaml"))
+NODES = {"one_gpu": ["a"], "one_node": ["a"], "two_pools": ["a", "b", "c", "d"]}
+BILLION = 10**9
+
+
+def found(name: str, *overrides: str) -> Any:
+    file = CLUSTER / f"{name}.yaml"
+    return commands(load_run(file, overrides), file, NODES[name], overrides)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_file_is_valid_and_fits(file: Path) -> None:
+    done = CliRunner().invoke(app, ["validate", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "of 80 GiB of a device" in done.output and "of its memory" in done.output
+
+
+def test_weights_are_counted_as_the_model_cards_do() -> None:
+    sizes = {name: load_run(CLUSTER / f"{name}.yaml").cluster.model.weights / BILLION for name in NODES}
+    assert sizes == pytest.approx({"one_gpu": 1.54, "one_node": 7.62, "two_pools": 8.19}, rel=0.01)
+
+
+def test_a_folder_tells_its_own_sizes() -> None:
+    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml")
+    shape = model_shape(config)
+    assert shape is not None and 0.2e6 < shape.weights < 0.5e6
+    assert all(need.fits for need in estimate(config))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learner.deepspeed.zero_stage=0", r"cluster\.device_gib: a rank, in the update: 1\d\d.* of 80 GiB"),
+        ("rollouts.servers.sleep=false", r"cluster\.device_gib: a rank, in the update: 8\d.*engine's weights 14.2"),
+        ("rollouts.vllm.kv_cache_gib=60", r"cluster\.device_gib: a rank, in the rollouts: "),
+        ("cluster.host_gib=200", r"cluster\.host_gib: a training host"),
+    ],
+)
+def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
+    config = load_run(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
+    with pytest.raises(UserError, match=message):
+        require_room(config)
+
+
+def test_more_devices_and_offload_need_less_of_each() -> None:
+    def device(options: DeepSpeedOptions, devices: int) -> int:
+        return zero_states(8 * BILLION, BILLION, options, devices, 1)[1]
+
+    stages = [device(DeepSpeedOptions(stage), 8) for stage in (0, 1, 2, 3)]
+    assert stages == sorted(stages, reverse=True) and len(set(stages)) == 4
+    assert stages[0] == 160 * BILLION and stages[3] == 22 * BILLION
+    assert device(DeepSpeedOptions(3), 16) < stages[3]
+    assert device(DeepSpeedOptions(3, offload_optimizer=True), 8) == 6 * BILLION
+    assert device(DeepSpeedOptions(3, offload_parameters=True), 8) == 4 * BILLION
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("offload", [(False, False), (True, False), (True, True)])
+def test_states_are_those_of_deepspeeds_own_estimators(offload: tuple[bool, bool]) -> None:
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
+
+    weights, largest, devices, nodes = 8 * BILLION, BILLION, 8, 2
+    optimizer, parameters = offload
+    expected = estimate_zero3_model_states_mem_needs(weights, largest, devices, nodes, optimizer, parameters, False)
+    assert zero_states(weights, largest, DeepSpeedOptions(3, optimizer, parameters), devices, nodes) == expected[:2]
+    if not parameters:
+        two = estimate_zero2_model_states_mem_needs(weights, devices, nodes, optimizer)
+        assert zero_states(weights, largest, DeepSpeedOptions(2, optimizer), devices, nodes) == two
+
+
+def test_a_pool_of_servers_and_two_training_hosts() -> None:
+    *servers, first, second = found("two_pools", "seed=3")
+    assert [(command.host, command.serves) for command in servers] == [("c", True)] * 8 + [("d", True)] * 8
+    assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in servers] == [str(i) for i in range(8)] * 2
+    assert all(command.environment["VLLM_SERVER_DEV_MODE"] == "1" for command in servers)
+    assert servers[1].words[:4] == ("vllm", "serve", "Qwen/Qwen3-8B", "--host=0.0.0.0")
+    assert "--port=29502" in servers[1].words and "--max-model-len=6144" in servers[1].words
+    assert [first.host, second.host] == ["a", "b"]
+    text = shlex.join(second.words)
+    assert text.startswith(
+        "accelerate launch --num_machines 2 --num_processes 16 --machine_rank 1 --main_process_ip a "
+        "--main_process_port 29500"
+    )
+    addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
+    assert second.words[-2:] == ("seed=3", f"rollouts.servers.addresses=[{addresses}]")
+    changed = load_run(CLUSTER / "two_pools.yaml", second.words[-2:])
+    assert changed.rollouts.servers.addresses[9] == "d:29502" and changed.seed == 3
+
+
+def test_one_node_starts_its_servers_itself() -> None:
+    [command] = found("one_node")
+    assert not command.serves and "--multi_gpu" in command.words
+    [alone] = found("one_gpu")
+    assert "--multi_gpu" not in alone.words and alone.words[-2:] == ("run", str(CLUSTER / "one_gpu.yaml"))
+
+
+def test_accelerate_understands_the_command() -> None:
+    from accelerate.commands.launch import launch_command_parser
+
+    *_, command = found("two_pools", "seed=3")
+    parsed = launch_command_parser().parse_args(command.words[2:])
+    assert (parsed.num_machines, parsed.num_processes, parsed.machine_rank) == (2, 16, 1)
+    assert parsed.module and parsed.multi_gpu and parsed.training_script == "experiments.cli"
+    assert parsed.training_script_args[0] == "run" and "seed=3" in parsed.training_script_args
+
+
+@pytest.mark.engines
+def test_vllm_understands_the_command() -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    command = found("two_pools")[3]
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[2:]))
+    assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
+    assert parsed.worker_extension_cls == "trainers.engines.vllm_files.Registration"
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "overrides", "message"),
+    [
+        ("two_pools", ["a", "b"], [], r"--nodes: 2 hosts given.*give 4, those that train first"),
+        ("two_pools", list("abcd"), ["rollouts.engine=transformers"], r"rollouts\.engine: 'transformers' runs beside"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(name: str, nodes: list[str], overrides: list[str], message: str) -> None:
+    file = CLUSTER / f"{name}.yaml"
+    with pytest.raises(UserError, match=message):
+        commands(load_run(file, overrides), file, nodes)
+
+
+def on_this_host(config: RunConfig) -> RunConfig:
+    return replace(config, cluster=replace(config.cluster, device_gib=0.0, model=ShapeOptions(), port=29777))
+
+
+def test_ranks_on_cpus_are_started_by_torch() -> None:
+    file = REPOSITORY / "experiments" / "lab" / "grpo.yaml"
+    config = load_run(file, ["cluster.devices_per_node=2"])
+    [command] = commands(on_this_host(config), file, ["localhost"])
+    assert "torch.distributed.run" in command.words and "accelerate" not in command.words
+    assert shlex.join(command.words).endswith(f"--module experiments.cli run {file}")
+
+
+def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> None:
+    from experiments.launch import Command
+
+    sleeper = Command("localhost", ("sleep", "100"), serves=True)
+    write = Command("localhost", ("sh", "-c", 'echo "$VALUE" > out'), {"VALUE": "a b"})
+    note = tmp_path / "out"
+    assert run_all([sleeper, replace(write, words=("sh", "-c", f'echo "$VALUE" > {note}'))], "ssh") == 0
+    assert note.read_text() == "a b\n"
+    assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh") == 7
+
+
+def test_the_dry_run_prints_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(
+        app, ["launch", str(CLUSTER / "two_pools.yaml"), "seed=1", "--nodes", "a,b,c,d", "--dry-run"]
+    )
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["c"] * 8 + ["d"] * 8 + ["a", "b"]
+    assert """'--weight-transfer-config={"backend": "halfway_files"}'""" in lines[0]
+
+
+def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:
+    from trainers.colocated import Colocated
+
+    heard: list[str] = []
+
+    class Updates:
+        policy_version = 4
+
+        def update(self, groups: Any, stream: Any) -> dict[str, float]:
+            heard.append("update")
+            return {"loss": 1.0}
+
+    learner: Any = Updates()
+    both = Colocated(learner, lambda: heard.append("sleep"))
+    stream: Any = None
+    assert both.update([], stream) == {"loss": 1.0} and both.policy_version == 4
+    assert heard == ["sleep", "update"]
