@@ -178,6 +178,7 @@ def test_refusals_name_field_value_and_remedy(
     [
         (["learner.critic.lr=1e-3"], "learner.critic", "lr=0.001", "use learner.advantage=gae"),
         (["learner.advantage=gae", "learner.divide_by_std=true"], "learner.divide_by_std", "True", "critic.whiten"),
+        (["learner.advantage=gae", "learner.deepspeed.zero_stage=2"], "learner.deepspeed.zero_stage", "2", "give null"),
         (["learner.advantage=gae", "learner.critic.lr=0"], "learner.critic.lr", "0.0", "positive"),
         (["learner.advantage=gae", "learner.critic.gamma=0"], "learner.critic.gamma", "0.0", "above 0"),
         (["learner.advantage=gae", "learner.critic.gae_lambda=1.1"], "learner.critic.gae_lambda", "1.1", "0 to 1"),
