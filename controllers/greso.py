@@ -1,14 +1,16 @@
 """GRESO: skip problems that have stopped teaching, before they are rolled out (arXiv 2506.02177)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controllers.beliefs import advance_streak
-from controllers.laws import exploration_step, keep_probability
+from controllers.forest import Forest
+from controllers.forest_beliefs import PassRateBelief
+from controllers.laws import expected_run, exploration_step, keep_probability
 from curriculum.controller import PassRateController
 from curriculum.errors import require
 from curriculum.groups import Group
@@ -32,6 +34,7 @@ class GresoState:
         considered: fresh candidates judged so far; divided by the number of problems it gives the epoch.
         skipped_easy, skipped_hard, readmitted: verdicts so far.
         unjudged: fresh groups so far that came back with fewer than two rollouts, and so say nothing about variance.
+        forest: under `evidence: belief`, the counts of each problem and what is believed of it; else None.
     """
 
     problems: ProblemSet
@@ -45,6 +48,7 @@ class GresoState:
     skipped_hard: int = 0
     readmitted: int = 0
     unjudged: int = 0
+    forest: Forest | None = None
 
     @property
     def epoch(self) -> int:
@@ -84,6 +88,11 @@ class Greso(PassRateController[GresoState]):
         streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
             paper words it: a streak of zero-variance groups of either kind, its base that of the newest kind.
         frozen_epochs: the base probabilities stay as they are in this many first epochs.
+        evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the run of them
+            that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard ones (see
+            `controllers.laws.expected_run`); 0 for a problem that was never tried. A streak forgets all at the first
+            mixed group; a belief weighs every rollout.
+        belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 
     p_easy: float = 0.5
@@ -95,6 +104,8 @@ class Greso(PassRateController[GresoState]):
     floor: float = 0.01
     streaks: Literal["separate", "joint"] = "separate"
     frozen_epochs: int = 1
+    evidence: Literal["streak", "belief"] = "streak"
+    belief: PassRateBelief = field(default_factory=PassRateBelief)
 
     def __post_init__(self) -> None:
         for name in ("p_easy", "p_hard", "target", "easy_share", "step"):
@@ -103,13 +114,18 @@ class Greso(PassRateController[GresoState]):
         require(0 < self.floor <= 1, "greso.floor", self.floor, "give a number above 0 and at most 1")
         low, high = self.bounds
         require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give 0 <= low <= high <= 1")
+        used = self.evidence == "belief" or self.belief == PassRateBelief()
+        require(used, "greso.belief", self.belief, "set evidence: belief, or remove the options of the belief")
         require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
 
     def init(self, problems: ProblemSet) -> GresoState:
-        return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard)
+        forest = self.belief.init(len(problems)) if self.evidence == "belief" else None
+        return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard, forest=forest)
 
     def propose(self, plan: Plan, state: GresoState, stream: Stream) -> tuple[Plan, GresoState]:
         candidates = plan.undecided
+        if state.forest is not None and candidates:
+            state = replace(state, forest=self.belief.refresh(state.forest, plan.step, stream))
         offered = sum(skip.member == plan.member for skip in plan.skipped)
         offered += sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
         verdicts = []
@@ -130,12 +146,12 @@ class Greso(PassRateController[GresoState]):
     def _judge(self, request: Request, state: GresoState, stream: Stream, starving: bool) -> Verdict:
         if request.origin is not Origin.FRESH:
             return Verdict(True, "exempt")
-        streak = int(state.streaks[state.problems.position(request.problem.id)])
-        if streak == 0:
+        run = _run(state, state.problems.position(request.problem.id), request.num_rollouts)
+        if run == 0:
             return Verdict(True, "kept")
-        kind, base = ("easy", state.p_easy) if streak > 0 else ("hard", state.p_hard)
+        kind, base = ("easy", state.p_easy) if run > 0 else ("hard", state.p_hard)
         # Drawn by problem, so that what other members add or drop shifts no verdict.
-        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor):
+        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(run), self.floor):
             return Verdict(True, f"explored {kind}")
         return Verdict(True, "readmitted") if starving else Verdict(False, kind)
 
@@ -144,6 +160,9 @@ class Greso(PassRateController[GresoState]):
         positions = [state.problems.position(group.request.problem.id) for group in fresh]
         visits = [(position, g.num_passed, g.size) for position, g in zip(positions, fresh, strict=True) if g.size > 1]
         state = replace(state, unjudged=state.unjudged + len(fresh) - len(visits))
+        if state.forest is not None:
+            nodes, passes, tries = zip(*visits, strict=True) if visits else ((), (), ())
+            state = replace(state, forest=self.belief.learn(state.forest, nodes, passes, tries))
         if not visits:
             return state
         streaks = state.streaks.copy()
@@ -177,3 +196,13 @@ class Greso(PassRateController[GresoState]):
             "readmitted": float(state.readmitted),
             "unjudged": float(state.unjudged),
         }
+
+
+def _run(state: GresoState, position: int, size: int) -> float:
+    """z of a problem, signed: above 0 easy, below 0 hard, 0 if it is not to be skipped."""
+    if state.forest is None:
+        return float(state.streaks[position])
+    if state.forest.tried_M[position] == 0:
+        return 0.0
+    rate = float(state.forest.rate_M[position])
+    return expected_run(rate, size) if rate > 0.5 else -expected_run(1 - rate, size)

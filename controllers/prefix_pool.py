@@ -76,4 +76,4 @@ def save_one(group: Group, success: bool, step: int) -> Saved | str:
 
 
 def _bare(turn: Turn) -> Turn:
-    return replace(turn, logprobs_T=NO_VALUES, entropies_T=NO_VALUES)
+    return replace(turn, logprobs_T=NO_VALUES, entropies_T=NO_VALUES, values_T=None)

@@ -49,6 +49,12 @@ class PassRateController(Generic[State]):
         """What this controller must be alone in doing, of "problems" (choosing them) and "prefixes" (attaching)."""
         return frozenset()
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What this controller reads of rollouts that they do not always have: of "values" (see `Turn.values_T`). A run
+        that cannot provide it is refused."""
+        return frozenset()
+
     def init(self, problems: ProblemSet) -> State:
         """The state before the first step."""
         return None  # type: ignore[return-value]
@@ -76,6 +82,10 @@ class Chain(PassRateController[dict[str, Any]]):
     @property
     def claims(self) -> frozenset[str]:
         return frozenset().union(*(member.claims for member in self.members.values()))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(member.needs for member in self.members.values()))
 
     def init(self, problems: ProblemSet) -> dict[str, Any]:
         return {name: member.init(problems) for name, member in self.members.items()}

@@ -42,7 +42,14 @@ def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     whole = num_tokens is None
     tokens_T = turn.tokens_T[:num_tokens]
     zeros_T = np.zeros(len(tokens_T), np.float32)
-    cut = replace(turn, tokens_T=tokens_T, logprobs_T=zeros_T, entropies_T=zeros_T, num_replayed=len(tokens_T))
+    cut = replace(
+        turn,
+        tokens_T=tokens_T,
+        logprobs_T=zeros_T,
+        entropies_T=zeros_T,
+        num_replayed=len(tokens_T),
+        values_T=None,
+    )
     return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0])
 
 

@@ -37,6 +37,8 @@ class Turn:
         num_replayed: length of the replayed part, in tokens.
         observation: the environment's answer, empty in the last turn.
         observation_tokens_O: the same, as the policy reads it.
+        values_T: a critic's value of the state before each token; 0 where replayed. None unless a controller of the run
+            needs "values".
     """
 
     tokens_T: IntArray
@@ -46,6 +48,7 @@ class Turn:
     num_replayed: int = 0
     observation: str = ""
     observation_tokens_O: IntArray = field(default_factory=lambda: NO_TOKENS)
+    values_T: FloatArray | None = None
 
     @property
     def num_generated(self) -> int:

@@ -1,6 +1,8 @@
 """From a configuration to a run that can train: the one place where every part meets every other."""
 
+import copy
 import os
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +18,17 @@ from experiments.layers import find
 from trainers.options import RolloutOptions
 
 if TYPE_CHECKING:
+    from trainers.collector import Collector
+    from trainers.crew import Crew
+    from trainers.learner import Learner
     from trainers.loop import Training
     from trainers.sync_check import SyncCheck
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
     """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
+
+    With several processes, that of the first one; the others call `build_crew`.
 
     Args:
         folder: the run directory.
@@ -32,8 +39,16 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     model_path = find_model(config.model.path)
     problems = build_problems(config)
     prepare_torch(config)
-    tokenizer, policy = load_model(config.model, model_path)
-    return _assemble(config, folder, problems, model_path, tokenizer, policy)
+    return _assemble(config, folder, problems, _build_parts(config, model_path))
+
+
+def build_crew(config: RunConfig) -> "Crew":
+    """What one of several processes contributes to a run."""
+    from trainers.crew import Crew
+
+    model_path = find_model(config.model.path)
+    prepare_torch(config)
+    return Crew(*_build_parts(config, model_path))
 
 
 def build_problems(config: RunConfig) -> Split:
@@ -116,39 +131,63 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
     return tokens
 
 
-def _assemble(
-    config: RunConfig, folder: Path, problems: Split, model_path: str, tokenizer: Any, policy: Any
-) -> "Training":
-    from trainers.checkpoint import Checkpoints
+def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
+    """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
     from trainers.collector import Collector
     from trainers.engines import ENGINES
     from trainers.engines.base import EngineSetup
-    from trainers.evaluation import evaluate
     from trainers.learner import Learner
-    from trainers.loop import Training
 
+    tokenizer, policy = load_model(config.model, model_path)
     ends, options = end_tokens(tokenizer, policy), config.rollouts
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    # A learner at this stage holds a part of every weight; sampling needs all of them.
+    copied = copy.deepcopy(policy) if config.learner.deepspeed.zero_stage == 3 else None
     learner = Learner(policy, config.learner, padding, options.temperature)
-    engine = ENGINES.get(options.engine)(EngineSetup(learner.policy, model_path, ends, padding, options))
+    sampled = learner.policy if copied is None else copied.to(learner.policy.device)
+    engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
     collector = Collector(engine, config.build_environment(), tokenizer, options.max_response_tokens)
+    sync = partial(_sync, engine, learner, _sync_check(engine, learner, options))
+    return collector, learner, sync, engine.serves_all
+
+
+def _assemble(
+    config: RunConfig, folder: Path, problems: Split, parts: "tuple[Collector, Learner, Callable[[], None], bool]"
+) -> "Training":
+    from torch import distributed
+
+    from trainers.checkpoint import Checkpoints
+    from trainers.crew import AppraisingLearner, Crew
+    from trainers.critic import ValuedRollouts
+    from trainers.evaluation import evaluate
+    from trainers.loop import Rollouts, Training
+
+    rollouts: Rollouts
+    learner: AppraisingLearner
+    rollouts, learner, sync, _ = parts
+    dismiss = None
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        rollouts = learner = crew = Crew(*parts)
+        sync, dismiss = crew.sync, crew.dismiss
+    controller = chain(*config.members())
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
     return Training(
         folder=folder,
         problems=problems.train,
-        controller=chain(*config.members()),
-        rollouts=collector,
+        controller=controller,
+        rollouts=ValuedRollouts(rollouts, learner) if "values" in controller.needs else rollouts,
         learner=learner,
-        sync=partial(_sync, engine, learner, _sync_check(engine, learner, options)),
+        sync=sync,
         fill=config.fill,
-        num_rollouts=options.num_rollouts,
+        num_rollouts=config.rollouts.num_rollouts,
         budget=config.budget,
         seed=config.seed,
         checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
-        evaluate=partial(evaluate, collector, held_out, samples, stream) if held_out else None,
+        evaluate=partial(evaluate, rollouts, held_out, samples, stream) if held_out else None,
         evaluation_points=config.evaluation.points,
+        finish=dismiss,
     )
 
 
@@ -165,4 +204,6 @@ def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncChec
         return None
     model = learner.policy.config
     room = options.vllm.max_length or model.max_position_embeddings
-    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance)
+    first = int(os.environ.get("RANK", "0")) == 0
+    samples = first or not engine.serves_all
+    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance, samples)

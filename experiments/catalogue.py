@@ -42,11 +42,23 @@ def _part(registry: Registry, name: str) -> Part:
     if registry is ENGINES:  # importing an engine imports its deep-learning library
         return Part(name, engine_summary(name), ())
     found = registry.get(name)
-    options = tuple(_option(field, found) for field in fields(found) if field.init) if is_dataclass(found) else ()
+    options = _options(found) if is_dataclass(found) else ()
     return Part(name, first_line(found.__doc__), options)
 
 
-def _option(field: Field[Any], kind: Any) -> str:
+def _options(kind: Any, path: str = "") -> tuple[str, ...]:
+    """The options of a part, those of its own parts included, by dotted names."""
+    found: list[str] = []
+    for field in fields(kind):
+        nested: Any = field.default_factory
+        if is_dataclass(nested):
+            found += _options(nested, f"{path}{field.name}.")
+        elif field.init:
+            found.append(path + _option(field))
+    return tuple(found)
+
+
+def _option(field: Field[Any]) -> str:
     if field.default is not MISSING:
         return f"{field.name}={field.default}"
     if field.default_factory is not MISSING:

@@ -1,6 +1,7 @@
 """The command line. Only what a command needs is imported, so help and checks answer at once."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,11 +80,14 @@ def resumable(folder: Path) -> Iterator[None]:
 
 @command()
 def run(file: File, overrides: Overrides = None) -> None:
-    """Train one run, and report on it."""
+    """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
     from experiments.config import load_run
-    from experiments.runs import prepare
+    from experiments.runs import follow, follows, prepare
 
     config = load_run(file, overrides or [])
+    if follows():
+        follow(config)
+        return
     prepare(config, config.folder)
     _train_run(config, config.folder)
 
@@ -96,9 +100,12 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds."""
+    from curriculum.errors import UserError
     from experiments.compare import prepare_comparison
     from experiments.config import load_comparison, with_seeds
 
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_comparison(file, changes)
     if chosen:
@@ -110,9 +117,12 @@ def compare(
 def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
     """Continue an unfinished run or comparison."""
     from experiments.config import load_comparison, load_run
+    from experiments.runs import follow, follows
 
     path = _config_in(folder)
-    if path.name == "comparison.yaml":
+    if follows():
+        follow(load_run(path))
+    elif path.name == "comparison.yaml":
         _train_comparison(load_comparison(path), folder, jobs)
     else:
         _train_run(load_run(path), folder)

@@ -233,7 +233,19 @@ def run_config(raw: Mapping[str, Any]) -> RunConfig:
         raw["problems"] = {**problems, "source": full(problems["source"], SOURCES, "problems.source")}
     config = typed(RunConfig, raw)
     check_chain(config.members())
+    check_needs(config)
     return config
+
+
+def check_needs(config: RunConfig) -> None:
+    """Raise UserError if a controller needs of rollouts what nothing in the run provides."""
+    for label, member in config.members():
+        require(
+            "values" not in member.needs or config.learner.advantage == "gae",
+            "learner.advantage",
+            config.learner.advantage,
+            f"controllers.{label} needs the values of a critic; use learner.advantage=gae, or change its options",
+        )
 
 
 def _comparison(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:

@@ -1,7 +1,7 @@
 """Registered parts in a configuration: names and options in, frozen dataclasses out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from controllers import CONTROLLERS
@@ -54,7 +54,8 @@ def full(value: Any, registry: Registry, path: str) -> dict[str, Any]:
 
 def options_of(built: Any) -> dict[str, Any]:
     """The options of a part, as plain data."""
-    return {f.name: getattr(built, f.name) for f in fields(built) if f.init}
+    values = {f.name: getattr(built, f.name) for f in fields(built) if f.init}
+    return {name: options_of(value) if is_dataclass(value) else value for name, value in values.items()}
 
 
 def members(entries: Any, path: str = "controllers") -> Members:

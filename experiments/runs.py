@@ -7,6 +7,7 @@ holds comparison.yaml and one run directory an arm and seed, `<arm>/seed-<seed>`
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,6 +62,18 @@ def claimed(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(f"{folder}: another process is training in it; wait for it or stop it") from None
         yield
+
+
+def follows() -> bool:
+    """Whether a launcher such as torchrun started this process to work for another one."""
+    return int(os.environ.get("RANK", "0")) > 0
+
+
+def follow(config: RunConfig) -> None:
+    """Work for the process that trains this run, until it is done."""
+    from experiments.build import build_crew
+
+    build_crew(config).follow()
 
 
 def train(folder: Path, recorders: Sequence[Recorder]) -> None:

@@ -38,9 +38,7 @@ class TextTable:
         from rich import box
         from rich.table import Table
 
-        table = Table(
-            title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False
-        )
+        table = Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", padding=0)
         for i, column in enumerate(self.columns):
             table.add_column(column, justify="right" if i else "left", style="bold" if i == 0 else "")
         for row in self.rows:
@@ -107,22 +105,20 @@ def rollout_table(summary: Summary) -> TextTable:
 
 
 def quick_table(summary: Summary) -> TextTable:
-    """The arms in eight columns, narrow enough for a terminal."""
+    """The arms in seven columns, narrow enough for a terminal of 80 characters."""
     columns = (
         "arm",
-        "pass@1 before -> after",
-        "gain",
+        "pass@1\nbefore -> after",
         "rollouts",
-        "non-degen. groups/step",
-        "3/8..5/8 trained",
+        "valid\ngroups\n/ step",
+        "3/8..5/8\ntrained",
         "wasted",
         "seconds",
     )
     rows = tuple(
         (
             arm.arm,
-            f"{number(arm.before)} -> {interval(arm.after)}",
-            interval(arm.gain, signed=True),
+            f"{number(arm.before)} -> {interval(arm.after)}".replace(" [", "\n["),
             f"{arm.rollouts:,.0f}",
             number(arm.trained_per_step, 1),
             percent(arm.band_trained),
@@ -131,7 +127,8 @@ def quick_table(summary: Summary) -> TextTable:
         )
         for arm in summary.arms
     )
-    return TextTable("Arms", columns, rows, f"Budget: {budget_text(summary)}. {summary.intervals}.")
+    caption = f"Valid groups are not degenerate. Budget: {budget_text(summary)}. {summary.intervals}."
+    return TextTable("Arms", columns, rows, caption)
 
 
 def difference_table(summary: Summary) -> TextTable:

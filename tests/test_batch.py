@@ -11,6 +11,7 @@ from trainers.batch import (
     make_batch,
     make_sequence,
     pad,
+    scatter,
     split_microbatches,
     split_minibatches,
 )
@@ -162,6 +163,39 @@ def test_padding_is_on_the_right() -> None:
     assert padded.tokens_BT.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
     assert padded.attention_BT.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert padded.mask_BT.tolist() == [[False, True, False, False], [False, False, True, True]]
-    assert padded.advantages_B.tolist() == [0.0, 0.5]
+    assert padded.advantages_BT.tolist() == [[0.0], [0.5]]
     assert padded.engine_logprobs_BT.shape == (2, 4)
     assert padded.old_logprobs_BT is None and padded.reference_logprobs_BT is None
+
+
+def lengths_of(sequences: list[TrainingSequence], parts: list[tuple[list[int], float]]) -> list[list[int]]:
+    return [[sequences[i].length for i in positions] for positions, _ in parts]
+
+
+def test_scatter_balances_tokens_and_evens_out_micro_batches() -> None:
+    sequences = [sequence(length) for length in (9, 2, 5, 4, 3, 7)]
+    first, second = scatter(sequences, max_tokens=10, num_processes=2)
+    # 9 | 7, then 5 to the second (7 < 9), 4 to the first, 3 to the second (12 < 13), 2 to the first.
+    assert lengths_of(sequences, first) == [[9], [4, 2]]
+    assert lengths_of(sequences, second) == [[7], [5, 3]]
+    assert [weight for _, weight in first + second] == [1.0] * 4
+
+
+def test_scatter_gives_processes_without_work_the_shortest_sequence_at_weight_zero() -> None:
+    sequences = [sequence(8), sequence(2)]
+    assert scatter(sequences, 100, 3) == [[([0], 1.0)], [([1], 1.0)], [([1], 0.0)]]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20),
+    num_processes=st.integers(1, 5),
+    max_tokens=st.integers(1, 60),
+)
+def test_scatter_trains_every_sequence_once(lengths: list[int], num_processes: int, max_tokens: int) -> None:
+    sequences = [sequence(length) for length in lengths]
+    dealt = scatter(sequences, max_tokens, num_processes)
+    assert len(dealt) == num_processes and len({len(parts) for parts in dealt}) == 1
+    trained = [i for parts in dealt for positions, weight in parts if weight == 1 for i in positions]
+    assert sorted(trained) == list(range(len(lengths)))
+    loads = [sum(lengths[i] for positions, weight in parts if weight == 1 for i in positions) for parts in dealt]
+    assert max(loads) - min(loads) <= max(lengths)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controllers import CONTROLLERS
 from curriculum.errors import UserError
 from experiments import layers
 from experiments.build import build_problems
@@ -173,6 +174,37 @@ def test_refusals_name_field_value_and_remedy(
     assert value in message and remedy in message, message
 
 
+@pytest.mark.parametrize(
+    ("overrides", "field", "value", "remedy"),
+    [
+        (["learner.critic.lr=1e-3"], "learner.critic", "lr=0.001", "use learner.advantage=gae"),
+        (["learner.advantage=gae", "learner.divide_by_std=true"], "learner.divide_by_std", "True", "critic.whiten"),
+        (["learner.advantage=gae", "learner.critic.lr=0"], "learner.critic.lr", "0.0", "positive"),
+        (["learner.advantage=gae", "learner.critic.gamma=0"], "learner.critic.gamma", "0.0", "above 0"),
+        (["learner.advantage=gae", "learner.critic.gae_lambda=1.1"], "learner.critic.gae_lambda", "1.1", "0 to 1"),
+        (["learner.advantage=gae", "learner.critic.value_clip=-1"], "learner.critic.value_clip", "-1.0", "off"),
+        (["learner.advantage=gae", "learner.critic.value_coefficient=0"], "learner.critic", "0.0", "such as 0.5"),
+        (["learner.advantage=gae", "learner.critic.warmup_steps=-1"], "learner.critic.warmup_steps", "-1", "updates"),
+        (["learner.advantage=gae", "learner.critic.kind=share"], "learner.critic.kind", "'share'", "'shared'"),
+        (["learner.advantage=gae", "learner.critic.gama=1"], "learner.critic.gama", "gama", "'gamma'"),
+        (["fill.policy=refill", "fill.degenerate=keep"], "fill.degenerate", "'keep'", "fill.policy=once"),
+    ],
+)
+def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field: str, value: str, remedy: str) -> None:
+    message = refusal(run_file, *overrides)
+    assert message.startswith(field), message
+    assert value in message and remedy in message, message
+
+
+def test_a_controller_that_needs_values_is_refused_without_a_critic(
+    run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CONTROLLERS.get("uniform"), "needs", frozenset({"values"}))
+    message = refusal(run_file)
+    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.uniform needs" in message
+    assert load_run(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
+
+
 @pytest.mark.parametrize("missing", ["problems", "controllers", "budget"])
 def test_a_missing_field_is_named(tmp_path: Path, missing: str) -> None:
     raw = {k: v for k, v in layers.parse(_write(tmp_path, RUN)).items() if k != missing}
@@ -332,8 +364,9 @@ def test_recipes_were_found() -> None:
     assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
 
 
-def test_arms_of_the_lab_comparison_are_the_recipes_of_the_same_name() -> None:
-    comparison = load_comparison(REPOSITORY / "experiments" / "lab" / "compare.yaml")
+@pytest.mark.parametrize("name", ["compare", "pros_compare", "pros_beliefs", "pros_chains"])
+def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
+    comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
         recipe = load_run(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
         different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}

@@ -35,6 +35,10 @@ CHAINS: dict[str, Callable[[], Chain]] = {
         ("uniform", CONTROLLERS.get("uniform")()),
         ("greso", CONTROLLERS.get("greso")(streaks="joint")),
     ),
+    "pros_greso": lambda: chain_of(("pros", "greso")),
+    "pros_selects_ps_prefixes": lambda: chain(
+        ("prefix_sampling", CONTROLLERS.get("prefix_sampling")()), ("pros", CONTROLLERS.get("pros")(reuse=False))
+    ),
 }
 every_chain = pytest.mark.parametrize("make", CHAINS.values(), ids=CHAINS)
 every_controller = pytest.mark.parametrize("name", CONTROLLERS.names())

@@ -12,6 +12,7 @@ import torch
 from vllm_driver import END, TEMPERATURE, TOLERANCE, build_policy, calls
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
 
 
 def run_driver(folder: Path, dtype: str) -> dict[str, Any]:

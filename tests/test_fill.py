@@ -63,6 +63,13 @@ def test_once_is_one_round_and_trains_all_that_is_not_degenerate():
     assert len(filling.groups) == 5 and not filling.starved
 
 
+def test_degenerate_groups_are_kept_if_asked_for_and_empty_ones_never():
+    options = FillOptions(groups=5, degenerate="keep")
+    filling, asked = filled(options, lambda i, wanted: [*groups(0, 8, 4), group(PROBLEMS[3], 0, 0)])
+    assert asked == [5] and [g.num_passed for g in filling.trained] == [0, 8, 4]
+    assert [outcome for _, _, outcome in outcomes(filling)] == ["trained"] * 3 + ["empty"]
+
+
 def test_once_with_too_few_requests_is_starved():
     filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(4, 4))
     assert asked == [5] and filling.starved and len(filling.trained) == 2

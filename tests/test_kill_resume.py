@@ -18,6 +18,12 @@ fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_roun
 controllers: [prefix_sampling, uniform]
 fill: {policy: once, groups: 6}
 """,
+    "pros, fitted, with greso by belief": """
+controllers:
+  - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
+  - greso: {frozen_epochs: 0, evidence: belief}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
     "both, with surplus carried over": """
 controllers:
   - prefix_sampling: {max_age: 3}
@@ -25,12 +31,27 @@ controllers:
   - greso: {frozen_epochs: 0, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
+    "ppo": """
+controllers: [prefix_sampling, uniform]
+fill: {policy: once, groups: 6, degenerate: keep}
+learner:
+  advantage: gae
+  critic: {lr: 1e-2, gae_lambda: 0.95, warmup_steps: 1}
+  lr: 1e-3
+  num_minibatches: 2
+  num_epochs: 2
+  schedule: linear
+  total_updates: 24
+  compact_filtering: false
+""",
 }
 
 # What must occur in a chain's decision log, or the state that is to survive was never used.
 MARKS = {
     "greso": [b'"outcome":"skipped"', b'"round":1'],
     "prefix_sampling": [b'"origin":"prefix"'],
+    "ppo": [b'"origin":"prefix"', b'"k":0'],
+    "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 
@@ -39,13 +60,13 @@ name: killed
 problems: {source: {file: {path: problems.jsonl, verifier: coin, check_answers: false}}, train: 9}
 model: {path: experiments/lab/base}
 rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
-learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}
 budget: {steps: 5}
 evaluation: {points: 2, samples: 2, problems: 2}
 checkpoint: {every: 2}
 tracking: {mlflow: false}
 threads: 1
 """
+LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
 
 
 def final_state(folder: Path) -> dict[str, object]:
@@ -69,7 +90,7 @@ def final_state(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
     config = tmp_path / "run.yaml"
-    config.write_text(SHARED + CHAINS[chain])
+    config.write_text(SHARED + CHAINS[chain] + ("" if "learner:" in CHAINS[chain] else LEARNER))
     # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
     answers = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
     rows = [json.dumps({"prompt": f"^{start}/1a2b{i % 6}c1d4=", "answer": a}) for i, (start, a) in enumerate(answers)]

@@ -70,13 +70,13 @@ def gradients(model: Qwen3ForCausalLM, groups: list[Group], options: LearnerOpti
     """The gradient of every weight as the optimizer sees it, before clipping, and the metrics."""
     trained = learner(model, replace(options, max_grad_norm=0.0))
     seen: dict[str, torch.Tensor] = {}
-    step = trained._optimizer.step
+    step = trained._backend.optimizer.step
 
     def record() -> None:
         seen.update({name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None})
         step()
 
-    trained._optimizer.step = record
+    trained._backend.optimizer.step = record
     metrics = trained.update(groups, Stream(0))
     return seen, metrics
 
@@ -340,14 +340,14 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tiny_model:
         head.register_forward_hook(lambda module, args, output: output * float("nan"))
     else:
         head.weight.register_hook(lambda gradient: gradient * float("inf"))
-    before, optimizer = weights(trained), copy.deepcopy(trained._optimizer.state_dict())
+    before, optimizer = weights(trained), copy.deepcopy(trained._backend.optimizer.state_dict())
     expected = "the loss is nan" if broken == "loss" else r"the gradient norm is (nan|inf)"
     with pytest.raises(UserError, match=f"^learner: {expected} at update 3; .*last checkpoint is intact$") as error:
         trained.update(random_groups(2), Stream(0))
     assert "\n" not in str(error.value)
     assert_same_weights(weights(trained), before)
     assert trained.policy_version == 2
-    assert str(trained._optimizer.state_dict()) == str(optimizer)
+    assert str(trained._backend.optimizer.state_dict()) == str(optimizer)
     assert all(p.grad is None for p in trained.policy.parameters())
 
 
@@ -386,7 +386,7 @@ def test_a_run_that_diverged_can_go_on_with_a_lower_learning_rate(tiny_model: Qw
     slower = learner(tiny_model, replace(options, lr=options.lr / 100, betas=(0.5, 0.6)))
     slower.load(tmp_path)
     assert train(slower, range(4, 5))[0]["lr"] == pytest.approx(0.6 * options.lr / 100)
-    assert {tuple(group["betas"]) for group in slower._optimizer.param_groups} == {(0.5, 0.6)}
+    assert {tuple(group["betas"]) for group in slower._backend.optimizer.param_groups} == {(0.5, 0.6)}
 
 
 def test_the_saved_policy_is_a_plain_hugging_face_folder(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
@@ -459,7 +459,7 @@ def test_gradient_clipping_can_be_switched_off(tiny_model: Qwen3ForCausalLM) -> 
     trained = learner(tiny_model, replace(OPTIONS, max_grad_norm=0.01))
     train(trained, range(1))
     # The second moment after one step is (1 - beta2) g^2, so it shows the gradient that the optimizer was given.
-    state = trained._optimizer.state_dict()["state"]
+    state = trained._backend.optimizer.state_dict()["state"]
     used = torch.cat([values["exp_avg_sq"].div(1 - 0.95).sqrt().flatten() for values in state.values()]).norm()
     assert norm > 0.1
     assert used.item() == pytest.approx(0.01, rel=1e-3)

@@ -229,6 +229,6 @@ def test_arms_keep_the_declared_order_and_files_are_written(tmp_path):
 
 def test_tables_print_values_with_their_intervals(tmp_path):
     summary = summarize(comparison(tmp_path, {"a": {0: ([decision()], [step_record()], curve(0.4, 0.6))}}))
-    assert quick_table(summary).rows[0][1] == "0.400 -> 0.600 [0.561, 0.639]"
+    assert quick_table(summary).rows[0][1] == "0.400 -> 0.600\n[0.561, 0.639]"
     assert start_table(summary).rows == ()
     assert quick_table(summary).rich().row_count == 1

@@ -32,10 +32,13 @@ class TrainingSequence:
         tokens_T: the prompt, then of every turn the response and the observation.
         mask_T: True where the policy generated the token in this rollout; False on the prompt, on replayed tokens and
             on observations, which are context only.
-        advantage: of every generated token.
+        advantage: of every generated token, unless `advantages_T` says it token by token.
         engine_logprobs_T: natural log, as recorded at sampling; 0 where the mask is False.
         old_logprobs_T: denominator of the importance ratio, likewise; None = the policy's own, so that the ratio is 1.
         reference_logprobs_T: of the reference policy, likewise; None if there is none.
+        reward: of the whole rollout; it comes with the last generated token.
+        advantages_T, values_T, returns_T: with a critic, of every generated token: advantage, value of the state before
+            it as it was before the update, and what the value is to become. 0 where the mask is False.
     """
 
     tokens_T: IntArray
@@ -44,6 +47,10 @@ class TrainingSequence:
     engine_logprobs_T: Floats
     old_logprobs_T: Floats | None = None
     reference_logprobs_T: Floats | None = None
+    reward: float = 0.0
+    advantages_T: Floats | None = None
+    values_T: Floats | None = None
+    returns_T: Floats | None = None
 
     @property
     def length(self) -> int:
@@ -76,16 +83,20 @@ class Padded:
         tokens_BT: int64.
         attention_BT: 1 on tokens, 0 on padding; int64.
         mask_BT: False on padding.
-        engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT: as in `TrainingSequence`; 0 on padding.
+        advantages_BT: of every token; or one column, where all tokens of a sequence have one advantage.
+        engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
+            on padding.
     """
 
     tokens_BT: NDArray[np.int64]
     attention_BT: NDArray[np.int64]
     mask_BT: BoolArray
-    advantages_B: NDArray[np.float64]
+    advantages_BT: Floats
     engine_logprobs_BT: Floats
     old_logprobs_BT: Floats | None
     reference_logprobs_BT: Floats | None
+    values_BT: Floats | None = None
+    returns_BT: Floats | None = None
 
 
 def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
@@ -94,15 +105,16 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     Advantages come from the raw binary successes of all rollouts of a group. With `options.compact_filtering`
     truncated rollouts keep their place in that baseline, and are left out afterwards: they count neither in the sum
     nor in the denominator of the loss. A degenerate group is not left out here; its advantages are zero.
+
+    With advantage=gae there is no baseline, so a rollout alone in its group stays; its advantages are up to the critic.
     """
     sequences = []
     left_out: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
     for group in groups:
-        if group.size < 2:
+        if group.size < 2 and options.advantage != "gae":
             left_out[UNGROUPED] += group.size
             continue
-        rewards_N = [rollout.success for rollout in group.rollouts]
-        advantages_N = advantages(rewards_N, options.advantage, options.divide_by_std)
+        advantages_N = group_advantages(group, options)
         for rollout, advantage in zip(group.rollouts, advantages_N, strict=True):
             if options.compact_filtering and rollout.truncated:
                 left_out[TRUNCATED] += 1
@@ -111,8 +123,16 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             else:
                 sequence = make_sequence(group.prompt_tokens_P, rollout, float(advantage))
                 old = sequence.engine_logprobs_T if options.old_logprobs == "engine" else None
-                sequences.append(replace(sequence, old_logprobs_T=old))
+                sequences.append(replace(sequence, old_logprobs_T=old, reward=float(rollout.success)))
     return Batch(tuple(sequences), dict(left_out))
+
+
+def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float64]:
+    """Advantages by the group's own baseline; 0 where a critic gives them token by token later."""
+    if options.advantage == "gae":
+        return np.zeros(group.size)
+    rewards_N = [rollout.success for rollout in group.rollouts]
+    return advantages(rewards_N, options.advantage, options.divide_by_std)
 
 
 def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float) -> TrainingSequence:
@@ -162,17 +182,44 @@ def split_microbatches(sequences: Sequence[TrainingSequence], max_tokens: int) -
     return parts
 
 
+def scatter(
+    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int
+) -> list[list[tuple[list[int], float]]]:
+    """The micro-batches of every process as positions, each with its weight, 0 or 1.
+
+    Processes get about equally many tokens: longest sequence first, to the process that has fewest so far. All get
+    equally many micro-batches, as collective operations need; where one has run out, the shortest sequence takes the
+    place, with weight 0.
+    """
+    shares: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
+        process = loads.index(min(loads))
+        shares[process].append(i)
+        loads[process] += sequences[i].length
+    dealt = []
+    for share in map(sorted, shares):
+        parts = split_microbatches([sequences[i] for i in share], max_tokens)
+        dealt.append([([share[i] for i in part], 1.0) for part in parts])
+    rounds = max(map(len, dealt))
+    shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
+    return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
+
+
 def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
     """Right-padded arrays of at least one sequence. An optional array is on all of the sequences, or on none."""
     int64 = np.dtype(np.int64)
+    advantages_BT = _stack_optional([s.advantages_T for s in sequences])
     return Padded(
         tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
         attention_BT=_stack([np.ones(s.length) for s in sequences], 0, int64),
         mask_BT=_stack([s.mask_T for s in sequences], False),
-        advantages_B=np.asarray([s.advantage for s in sequences]),
+        advantages_BT=np.asarray([[s.advantage] for s in sequences]) if advantages_BT is None else advantages_BT,
         engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),
         old_logprobs_BT=_stack_optional([s.old_logprobs_T for s in sequences]),
         reference_logprobs_BT=_stack_optional([s.reference_logprobs_T for s in sequences]),
+        values_BT=_stack_optional([s.values_T for s in sequences]),
+        returns_BT=_stack_optional([s.returns_T for s in sequences]),
     )
 
 
@@ -185,5 +232,5 @@ def _stack(rows: Sequence[NDArray[Any]], fill: float, dtype: "np.dtype[Any] | No
 
 def _stack_optional(rows: Sequence[Floats | None]) -> Floats | None:
     given = [row for row in rows if row is not None]
-    assert len(given) in (0, len(rows)), "log-probabilities are missing in some of the sequences"
+    assert len(given) in (0, len(rows)), "an optional array is missing in some of the sequences"
     return _stack(given, 0) if given else None

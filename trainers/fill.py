@@ -33,9 +33,10 @@ def adaptive_request(default: int, minimum: int, safety: float, missing: int, ze
 class Filling:
     """A batch that is being filled, round by round. The loop folds `add` over the rounds while `wanted` is positive.
 
-    A group trains if it is not degenerate, judged on raw successes, and the batch has room. GRESO's original flags a
-    round as the last one when its request is small and then trains on an under-filled batch; here rounds go on until
-    the batch is full, `max_rounds` is reached, or a round comes back empty.
+    A group trains if it is not degenerate, judged on raw successes, and the batch has room; with the option
+    degenerate=keep it need only have rollouts. GRESO's original flags a round as the last one when its request is small
+    and then trains on an under-filled batch; here rounds go on until the batch is full, `max_rounds` is reached, or a
+    round comes back empty.
 
     Attributes:
         rounds: rounds so far.
@@ -117,7 +118,7 @@ class Filling:
         filed, room = list(self.filed), self.missing
         spare = "carried" if self.options.surplus == "carry" else "surplus"
         for group in groups:
-            if group.degenerate:
+            if not group.size or (group.degenerate and self.options.degenerate == "drop"):
                 outcome = "degenerate" if group.size else "empty"
             else:
                 outcome = "trained" if room > 0 else spare

@@ -51,6 +51,7 @@ class Training:
         sync: hands the learner's weights to the rollout engine.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the one at the start.
+        finish: called once the budget is spent.
         carried: surplus groups of the last step that the next one trains (fill option "carry").
     """
 
@@ -67,6 +68,7 @@ class Training:
     checkpoints: Checkpoints
     evaluate: "Callable[[], Evaluation] | None" = None
     evaluation_points: int = 0
+    finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
     state: Any = None
@@ -91,6 +93,8 @@ class Training:
                 clock = Stopwatch()
                 self.evaluate_if_due(clock)
                 self.save_if_due(clock)
+            if self.finish is not None:
+                self.finish()
             state = "finished"
         finally:
             self.close(state)

@@ -101,6 +101,41 @@ def policy_loss(
     return loss, {name: values.detach().sum(dtype=torch.float32) for name, values in sums.items()}
 
 
+def value_loss(
+    values_BT: Tensor,
+    old_values_BT: Tensor,
+    returns_BT: Tensor,
+    mask_BT: Tensor,
+    options: LearnerOptions,
+    denominator: float,
+) -> tuple[Tensor, TokenSums]:
+    """The critic's loss of a micro-batch, normalised like the policy's. Shares add up to the whole exactly.
+
+    With the value V of a token, V0 as it was before the update and the return R, the loss of a token is
+
+        max((V - R)^2, (clip(V, V0 - value_clip, V0 + value_clip) - R)^2) / 2
+
+    or (V - R)^2 / 2 without value_clip: the clipping of OpenAI's PPO implementation (Engstrom et al. 2020, section 2).
+
+    Args:
+        values_BT: with gradient; any finite value where not in the loss.
+        old_values_BT, returns_BT: constants, likewise.
+
+    Returns:
+        The scalar loss, and the sum of the tokens whose loss the clip decides (`value_clip`): they have no gradient.
+    """
+    clip = options.critic.value_clip
+    error_BT = torch.where(mask_BT, values_BT - returns_BT, 0)
+    squares_BT, clipped_BT = error_BT.square(), torch.zeros_like(mask_BT)
+    if clip > 0:
+        moved_BT = torch.where(mask_BT, values_BT - old_values_BT, 0)
+        bounded_BT = torch.where(mask_BT, old_values_BT - returns_BT, 0) + moved_BT.clamp(-clip, clip)
+        clipped_BT = (moved_BT.abs() > clip) & (bounded_BT.square() > squares_BT)
+        squares_BT = torch.where(clipped_BT, bounded_BT.square(), squares_BT)
+    loss = (squares_BT / 2 / _row_divisors(mask_BT, options)).sum() / denominator
+    return loss, {"value_clip": clipped_BT.sum(dtype=torch.float32)}
+
+
 def _row_divisors(mask_BT: Tensor, options: LearnerOptions) -> Tensor | int:
     """What a token's loss is divided by before the denominator: the tokens of its sequence, (B, 1), or 1."""
     return mask_BT.sum(1, keepdim=True).clamp(min=1) if options.normalization == "sequence" else 1

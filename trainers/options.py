@@ -13,8 +13,74 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
+class CriticOptions:
+    """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
+
+    Attributes:
+        kind: "shared" = a value head on the policy's own trunk, which both losses then train; "separate" = a model of
+            its own that starts as a copy of the policy's trunk, at the price of its memory and time.
+        lr: peak learning rate of what is the critic's own: the head, or the separate model with its head. Schedule,
+            AdamW and gradient clipping are the learner's.
+        gamma: discount of a generated token. Tokens that the policy did not write take no time.
+        gae_lambda: 1 = reward minus value, unbiased; less trusts the critic more.
+        value_clip: a value counts as if it had moved by at most this from the one before the update; 0 = no clip.
+        value_coefficient: weight of the value loss.
+        whiten: advantages get mean 0 and variance 1 over all tokens of the batch.
+        warmup_steps: so many first updates train the critic alone. A shared trunk then stands still too.
+    """
+
+    kind: Literal["shared", "separate"] = "shared"
+    lr: float = 1e-5
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    value_clip: float = 0.2
+    value_coefficient: float = 0.5
+    whiten: bool = True
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "learner.critic.lr", self.lr, "give a positive number such as 1e-5")
+        require(0 < self.gamma <= 1, "learner.critic.gamma", self.gamma, "give a number above 0, at most 1")
+        share = self.gae_lambda
+        require(0 <= share <= 1, "learner.critic.gae_lambda", share, "give a number from 0 to 1")
+        require(self.value_clip >= 0, "learner.critic.value_clip", self.value_clip, "give 0 (= off) or more")
+        weight = self.value_coefficient
+        require(weight > 0, "learner.critic.value_coefficient", weight, "give a positive number such as 0.5")
+        steps = self.warmup_steps
+        require(steps >= 0, "learner.critic.warmup_steps", steps, "give 0 (= off) or a number of updates")
+
+
+@dataclass(frozen=True)
+class DeepSpeedOptions:
+    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights.
+
+    Attributes:
+        zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
+            weights; null = without DeepSpeed.
+        offload_optimizer: keep the optimizer's state in the host's memory, from stage 1.
+        offload_parameters: keep the weights there, at stage 3.
+        persistence_threshold: at stage 3, tensors with fewer elements are not spread.
+    """
+
+    zero_stage: int | None = None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    persistence_threshold: int = 100_000
+
+    def __post_init__(self) -> None:
+        stage = self.zero_stage
+        require(stage in (None, 0, 1, 2, 3), "learner.deepspeed.zero_stage", stage, "give null, 0, 1, 2 or 3")
+        level = stage or 0
+        offload, parameters = self.offload_optimizer, self.offload_parameters
+        require(level >= 1 or not offload, "learner.deepspeed.offload_optimizer", offload, "needs zero_stage=1 or more")
+        require(level == 3 or not parameters, "learner.deepspeed.offload_parameters", parameters, "needs zero_stage=3")
+        threshold = self.persistence_threshold
+        require(threshold >= 0, "learner.deepspeed.persistence_threshold", threshold, "give 0 or more")
+
+
+@dataclass(frozen=True)
 class LearnerOptions:
-    """GRPO and the GRPO++ backbone, every switch a plain field (defaults: clip-high, leave-one-out, no std, no KL).
+    """GRPO, the GRPO++ backbone and PPO, every switch a plain field (defaults: clip-high, leave-one-out, no KL).
 
     Attributes:
         lr: peak learning rate of AdamW.
@@ -22,7 +88,9 @@ class LearnerOptions:
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
         total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
-        advantage: baseline of a rollout: the mean of the other rollouts, or of the whole group.
+        advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
+            "gae" = generalized advantage estimation with a critic, one advantage a token (PPO).
+        critic: for advantage=gae.
         divide_by_std: divide a group's advantages by the standard deviation of its rewards.
         clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
         dual_clip: upper bound on the loss of negative advantages, as a multiple of it (> 1); 0 disables it.
@@ -32,6 +100,8 @@ class LearnerOptions:
         kl_coefficient: weight of the KL penalty to the reference (the starting policy); 0 = no reference is kept.
         entropy_coefficient: weight of the entropy bonus; 0 = none.
         compact_filtering: rollouts cut by a token or turn limit take no part in the loss (they stay in the baseline).
+            A critic does not learn from them either; without the filter, being cut is the end of the episode to it:
+            its reward comes at the last token, and no value is assumed beyond.
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
         mismatch: correction where engine and learner give the sampled tokens other probabilities (see
@@ -40,6 +110,9 @@ class LearnerOptions:
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
+        activation_checkpointing: keep only the input of each layer for the backward pass and compute the rest again:
+            less memory, about a third more work.
+        deepspeed: sharded training.
     """
 
     lr: float = 1e-6
@@ -50,7 +123,8 @@ class LearnerOptions:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: int = 0
     total_updates: int = 0
-    advantage: Literal["leave_one_out", "mean"] = "leave_one_out"
+    advantage: Literal["leave_one_out", "mean", "gae"] = "leave_one_out"
+    critic: CriticOptions = field(default_factory=CriticOptions)
     divide_by_std: bool = False
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -67,6 +141,8 @@ class LearnerOptions:
     num_minibatches: int = 1
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
+    activation_checkpointing: bool = False
+    deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "learner.lr", self.lr, "give a positive number such as 1e-6")
@@ -86,6 +162,25 @@ class LearnerOptions:
             "learner.total_updates",
             self.total_updates,
             f"schedule={self.schedule} needs the number of optimizer steps it spans, more than warmup_steps",
+        )
+        require(
+            self.advantage == "gae" or self.critic == CriticOptions(),
+            "learner.critic",
+            self.critic,
+            f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out",
+        )
+        require(
+            self.advantage != "gae" or not self.divide_by_std,
+            "learner.divide_by_std",
+            self.divide_by_std,
+            "advantage=gae has no groups to divide in; use learner.critic.whiten",
+        )
+        stage = self.deepspeed.zero_stage
+        require(
+            self.advantage != "gae" or stage is None,
+            "learner.deepspeed.zero_stage",
+            stage,
+            "advantage=gae trains its critic without DeepSpeed only; give null",
         )
         for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
@@ -132,6 +227,38 @@ class VllmOptions:
 
 
 @dataclass(frozen=True)
+class ServerOptions:
+    """vLLM servers.
+
+    Attributes:
+        addresses: "host:port" of servers that are already running, with the flags that `rollouts.engine=vllm_servers`
+            starts its own with; none = start `count` servers on this host.
+        count: servers to start.
+        folder: where weights are handed over, for all servers to read: shared memory on one host, a shared disk on
+            several.
+        start_seconds: how long a server may take to answer for the first time.
+        seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
+        rounds: how often the sequences of one call are sent out until all are answered.
+    """
+
+    addresses: tuple[str, ...] = ()
+    count: int = 1
+    folder: str = "/dev/shm"
+    start_seconds: float = 300.0
+    seconds: float = 120.0
+    rounds: int = 5
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            host, _, port = address.rpartition(":")
+            require(bool(host) and port.isdecimal(), "rollouts.servers.addresses", address, "write host:port")
+        for name in ("count", "rounds"):
+            require(vars(self)[name] >= 1, f"rollouts.servers.{name}", vars(self)[name], "give at least 1")
+        for name in ("start_seconds", "seconds"):
+            require(vars(self)[name] > 0, f"rollouts.servers.{name}", vars(self)[name], "give a positive number")
+
+
+@dataclass(frozen=True)
 class RolloutOptions:
     """How the policy is sampled.
 
@@ -144,7 +271,8 @@ class RolloutOptions:
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
-        vllm: settings of the engine "vllm".
+        vllm: settings of the engines "vllm" and "vllm_servers".
+        servers: further ones of "vllm_servers".
     """
 
     engine: str = "transformers"
@@ -154,6 +282,7 @@ class RolloutOptions:
     max_sequences: int = 512
     sync_tolerance: float = 0.0
     vllm: VllmOptions = field(default_factory=VllmOptions)
+    servers: ServerOptions = field(default_factory=ServerOptions)
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
@@ -170,14 +299,16 @@ class FillOptions:
     """How a training batch is filled.
 
     Attributes:
-        policy: "once" = one round of `groups` requests, train on what is left of it; "refill" = further rounds until
-            `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
+        policy: "once" = one round of `groups` requests, train on what `degenerate` leaves of it; "refill" = further
+            rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
         groups: groups in a training batch.
         max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
         request: size of a round under "refill": "fixed" = always `request_groups`; "adaptive" = GRESO's law.
         request_groups: groups in the first round, and in every round if fixed; 0 = `groups`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
+        degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
+            "keep" = they train like others. A critic learns from them; without one they only count as tokens.
         surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
     """
 
@@ -188,6 +319,7 @@ class FillOptions:
     request_groups: int = 0
     min_request: int = 1
     safety: float = 1.25
+    degenerate: Literal["drop", "keep"] = "drop"
     surplus: Literal["discard", "carry"] = "discard"
 
     def __post_init__(self) -> None:
@@ -201,6 +333,12 @@ class FillOptions:
             "fill.request",
             self.request,
             "an adaptive request needs fill.policy=refill",
+        )
+        require(
+            self.policy == "once" or self.degenerate == "drop",
+            "fill.degenerate",
+            self.degenerate,
+            "fill.policy=refill goes on until enough groups are not degenerate; use fill.policy=once to keep them",
         )
         require(
             self.policy == "refill" or self.surplus == "discard",

@@ -1,9 +1,26 @@
 """Log-probabilities of given tokens under a causal language model."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+# Logits held at once. Beyond it they are computed in parts, and computed again in the backward pass.
+MAX_LOGITS = 2**24
+
+# Log-probability and entropy of each of M tokens, from the logits that predict them and the tokens.
+Scorer: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class TokenScores(NamedTuple):
+    """What one forward pass says of the masked tokens; see `score_tokens`."""
+
+    logprobs_BT: Tensor
+    entropies_BT: Tensor
+    hidden_MD: Tensor | None
 
 
 def token_logprobs(
@@ -14,39 +31,135 @@ def token_logprobs(
     temperature: float = 1.0,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
+    """Natural-log probability of the masked tokens, and the entropy of what each came from, as in `score_tokens`."""
+    scores = score_tokens(model, tokens_BT, attention_BT, mask_BT, temperature, entropy_gradient)
+    return scores.logprobs_BT, scores.entropies_BT
+
+
+def score_tokens(
+    model: nn.Module,
+    tokens_BT: Tensor,
+    attention_BT: Tensor,
+    mask_BT: Tensor,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+    hidden: bool = False,
+) -> TokenScores:
     """Natural-log probability of the masked tokens, and the entropy in nats of the distribution each came from.
 
     The distribution is softmax(logits / temperature), the one that rollouts are sampled from, in float32 at least.
-    Logits are computed only at the positions that some row of the mask needs, where the model can do that (models of
-    `transformers` that take `logits_to_keep`), and normalised only at those that the mask names.
+    Where the model can do that (models of `transformers` that take `logits_to_keep`), logits are computed only at the
+    positions that the mask names. If they are many, and nothing but a linear layer makes them, they are computed in
+    parts and never held all together: memory then grows with the hidden size, not with the vocabulary.
 
     Args:
+        model: of `transformers`, or wrapped for distributed training.
         tokens_BT: right-padded.
         attention_BT: 1 on tokens, 0 on padding.
         mask_BT: the tokens asked for; never the first of a row, which has no context.
         entropy_gradient: whether the entropies carry a gradient; it costs memory.
+        hidden: whether to return the last hidden states too; for models of `transformers`.
 
     Returns:
-        Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1.
+        Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1. And, if
+        asked for, the hidden states that predict the M masked tokens, in row-major order.
     """
     wanted_BT = mask_BT[:, 1:]
     columns_C = wanted_BT.any(0).nonzero()[:, 0]
     kept = {"logits_to_keep": columns_C} if _keeps_logits(model) else {}
-    output = model(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False, **kept)
-    logits_BCV = output.logits if kept else output.logits[:, columns_C]
     wanted_BC = wanted_BT[:, columns_C]
-    # One row for each masked token, in the row-major order that masked_scatter fills in.
-    logits_MV = logits_BCV[wanted_BC]
+    targets_M = tokens_BT[:, 1:][:, columns_C][wanted_BC]
+
+    def score(logits_MV: Tensor, targets_M: Tensor) -> tuple[Tensor, Tensor]:
+        return _score(logits_MV, targets_M, temperature, entropy_gradient)
+
+    states: list[Tensor] = []
+
+    def forward() -> Tensor:
+        wanted = {"output_hidden_states": True} if hidden else {}
+        output = model(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False, **kept, **wanted)
+        states[:] = [output.hidden_states[-1]] if hidden else []
+        logits_BCV: Tensor = output.logits
+        return logits_BCV
+
+    scored = None
+    head = output_layer(model) if kept else None
+    if head is not None and len(targets_M) * head.out_features > MAX_LOGITS:
+        scored = _score_in_parts(head, forward, wanted_BC, targets_M, score)
+    if scored is None:
+        logits_BCV = forward() if kept else forward()[:, columns_C]
+        # One row for each masked token, in the row-major order that masked_scatter fills in.
+        scored = score(logits_BCV[wanted_BC], targets_M)
+    logprobs_M, entropies_M = scored
+    zeros_BT = torch.zeros(mask_BT.shape, dtype=logprobs_M.dtype, device=logprobs_M.device)
+    return TokenScores(
+        zeros_BT.masked_scatter(mask_BT, logprobs_M),
+        zeros_BT.masked_scatter(mask_BT, entropies_M),
+        before(states[0], mask_BT) if hidden else None,
+    )
+
+
+def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """The hidden states that the M masked tokens follow, in row-major order: (M, D). The first token has none."""
+    hidden_MD: Tensor = hidden_BTD[:, :-1][mask_BT[:, 1:]]
+    return hidden_MD
+
+
+def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
     logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)) / temperature
     all_MV = torch.log_softmax(logits_MV, -1)
-    targets_M = tokens_BT[:, 1:][:, columns_C][wanted_BC]
     logprobs_M = all_MV.gather(-1, targets_M[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropies_M = -(all_MV.exp() * all_MV).sum(-1)
-    zeros_BT = torch.zeros(mask_BT.shape, dtype=all_MV.dtype, device=all_MV.device)
-    return zeros_BT.masked_scatter(mask_BT, logprobs_M), zeros_BT.masked_scatter(mask_BT, entropies_M)
+    return logprobs_M, entropies_M
+
+
+def _score_in_parts(
+    head: nn.Linear, forward: Callable[[], Tensor], wanted_BC: Tensor, targets_M: Tensor, score: Scorer
+) -> tuple[Tensor, Tensor] | None:
+    """The scores from a forward pass in which the output layer computes them in the place of logits.
+
+    It does so inside its own `forward`, where sharded weights are whole. None if the model does more with its logits
+    than to return them, so that what came out is of no use.
+    """
+    rows = max(1, MAX_LOGITS // head.out_features)
+    made: list[Tensor] = []
+
+    def score_rows(hidden_RH: Tensor, targets_R: Tensor) -> tuple[Tensor, Tensor]:
+        return score(nn.functional.linear(hidden_RH, head.weight, head.bias), targets_R)
+
+    def score_all(hidden_BCH: Tensor) -> Tensor:
+        parts = zip(torch.split(hidden_BCH[wanted_BC], rows), torch.split(targets_M, rows), strict=True)
+        scored: list[Any] = [checkpoint(score_rows, *part, use_reentrant=False) for part in parts]
+        made.append(torch.stack([torch.cat(values) for values in zip(*scored, strict=True)]))
+        return made[0]
+
+    original = head.forward
+    head.forward = score_all  # type: ignore[method-assign, assignment]
+    try:
+        returned = forward()
+    finally:
+        head.forward = original  # type: ignore[method-assign]
+    if len(made) != 1 or returned.data_ptr() != made[0].data_ptr():
+        return None
+    return returned[0], returned[1]
+
+
+def output_layer(model: nn.Module) -> nn.Linear | None:
+    """The layer whose output is the model's logits as they are, if there is one."""
+    inner: Any = _unwrapped(model)
+    config = inner.config.to_dict()
+    # What some models do to logits after that layer.
+    if any(config.get(name) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
+        return None
+    head = inner.get_output_embeddings()
+    return head if type(head) is nn.Linear else None
 
 
 def _keeps_logits(model: nn.Module) -> bool:
-    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    return "logits_to_keep" in inspect.signature(inner.forward).parameters
+    return "logits_to_keep" in inspect.signature(_unwrapped(model).forward).parameters
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself; what wraps one for training calls it `module`."""
+    return dict(model.named_children()).get("module", model)

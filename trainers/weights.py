@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -14,6 +15,14 @@ def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """
     for name, parameter in policy.named_parameters():
         yield name, full_tensor(parameter)
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Give `target`, a whole model of the same architecture, the weights of `source`. Collective like the above."""
+    own = dict(target.named_parameters())
+    with torch.no_grad():
+        for name, weight in named_weights(source):
+            own[name].copy_(weight)
 
 
 def full_tensor(parameter: nn.Parameter) -> Tensor:

@@ -8,5 +8,6 @@ ENGINES = Registry(
     builtin={
         "transformers": "trainers.engines.transformers:transformers_engine",
         "vllm": "trainers.engines.vllm:vllm_engine",
+        "vllm_servers": "trainers.engines.vllm_servers:vllm_servers_engine",
     },
 )

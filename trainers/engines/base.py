@@ -29,7 +29,7 @@ class EngineSetup:
     """What an engine is made from.
 
     Attributes:
-        policy: the learner's, unwrapped, with the weights the run starts from.
+        policy: with the weights the run starts from; the learner's own module, or a copy if that one is sharded.
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
@@ -43,7 +43,14 @@ class EngineSetup:
 
 
 class Engine(Protocol):
-    """Samples continuations. Equal contexts, limits and seeds give equal completions."""
+    """Samples continuations. Equal contexts, limits and seeds give equal completions.
+
+    Attributes:
+        serves_all: with several training processes: whether the first one samples for all of them, through what it
+            shares out itself, while the others only help to hand over the weights.
+    """
+
+    serves_all: bool
 
     def generate(
         self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]

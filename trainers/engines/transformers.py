@@ -11,6 +11,7 @@ from transformers import DynamicCache
 
 from curriculum.rollouts import IntArray
 from trainers.engines.base import Completion, EngineSetup
+from trainers.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
 ENDED_SHARE = 0.25
@@ -31,6 +32,8 @@ class TransformersEngine:
     (except where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give
     bit-equal completions as long as weights, device and number of threads are the same.
     """
+
+    serves_all = False
 
     def __init__(
         self,
@@ -82,9 +85,9 @@ class TransformersEngine:
         return [completions[i] for i in range(len(calls))]
 
     def sync(self, policy: nn.Module) -> None:
-        """Take over the weights of `policy`: nothing to do if it is the engine's own module, else copied."""
+        """Take over the weights of `policy`: nothing to do if it is the engine's own module, else tensor by tensor."""
         if policy is not self.policy:
-            self.policy.load_state_dict(policy.state_dict())
+            copy_weights(policy, self.policy)
 
     def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> list[Completion]:
         contexts = [context for context, _, _ in calls]

@@ -15,7 +15,7 @@ from trainers.batch import TrainingSequence, pad, split_microbatches
 from trainers.engines.base import Completion, EngineSetup
 from trainers.engines.vllm_worker import WeightLoader
 from trainers.scoring import token_logprobs
-from trainers.weights import named_weights
+from trainers.weights import copy_weights, named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
 LARGEST_SEED = 2**63 - 1
@@ -46,6 +46,8 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
             block_size=options.block_size,
             enforce_eager=options.eager,
             enable_prefix_caching=True,
+            # On CPU vLLM cannot take back the draw of a seeded request whose context it has read in part only.
+            enable_chunked_prefill=torch.cuda.is_available(),
             # Log-probabilities of the distribution that is sampled, temperature included; vLLM's default leaves it out.
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
@@ -70,6 +72,8 @@ class VllmEngine:
     batch where rounding does, more often than with the engine "transformers"; equal calls give equal completions.
     """
 
+    serves_all = False
+
     def __init__(
         self,
         llm: Any,
@@ -83,7 +87,7 @@ class VllmEngine:
         Args:
             llm: with processed log-probabilities and `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
-            policy: the learner's; it computes the entropies, if they are wanted.
+            policy: the learner's or a copy of it; it computes the entropies, if they are wanted.
         """
         self._llm = llm
         self._sampling_params = sampling_params
@@ -122,6 +126,8 @@ class VllmEngine:
         """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""
         self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
         self.forget()
+        if self._policy is not None and self._policy is not policy:
+            copy_weights(policy, self._policy)
 
     def forget(self) -> None:
         """Empty the prefix cache: what it holds belongs to the weights that computed it."""
@@ -134,6 +140,7 @@ class VllmEngine:
             max_tokens=limit,
             seed=seed & LARGEST_SEED,
             stop_token_ids=self._eos_token_ids,
+            ignore_eos=True,  # the model's own: ours are above
             logprobs=0,  # of the sampled token alone
             detokenize=False,
         )

@@ -1,0 +1,325 @@
+"""PROS: reuse prefixes of correct rollouts, and choose what to try by a belief about its pass rate (ICLR 2026)."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from controllers.forest import Forest, crowded, grow, prune
+from controllers.forest_beliefs import PassRateBelief
+from controllers.prefix_reuse import Start, prefix_of, start_of, text_of
+from controllers.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
+from curriculum.controller import PassRateController
+from curriculum.errors import require
+from curriculum.groups import Group
+from curriculum.plan import Plan, Request
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+
+COUNTS = (
+    "seeded",
+    "used",
+    "dropped_truncated",
+    "dropped_too_short",
+    "dropped_leak",
+    "dropped_duplicate",
+    "evicted_tree",
+    "evicted_total",
+    "unscored",
+    "foreign",
+)
+BAND = (0.3, 0.7)  # for the metric "in_band" only
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProsState:
+    """What PROS remembers.
+
+    Attributes:
+        forest: evidence and belief; the root of tree t is the problem at position t.
+        starts: what child i of the forest starts from.
+        counts: how often each of `COUNTS` happened.
+        replayed, generated: tokens of all rollouts so far.
+        offered, offered_in: nodes proposed so far in a step, and that step: a further round of it takes others.
+        error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
+            step that had any such groups. With N rollouts a group even the truth would not get 0.
+    """
+
+    problems: ProblemSet
+    forest: Forest
+    starts: tuple[Start, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    replayed: int = 0
+    generated: int = 0
+    offered: tuple[int, ...] = ()
+    offered_in: int = -1
+    error_roots: float = 0.0
+    error_children: float = 0.0
+
+
+class Outcome(NamedTuple):
+    """A scored group of a node."""
+
+    node: int
+    tree: int
+    group: Group
+
+
+@dataclass(frozen=True)
+class Pros(PassRateController[ProsState]):
+    """Tries the problems, and the prefixes of correct rollouts, that are believed to pass about half of the time.
+
+    Each correct rollout gives a new problem: the old one, continued from where the policy was least sure (see
+    `controllers.prefix_reuse.cut_point`). Problems and what grew from them form a forest in which every node has counts
+    of its own; a belief turns them into pass rates. A plan takes the nodes nearest the target. Tokens of a prefix are
+    context: never trained on, never counted as generated.
+
+    The source is a summary by a third party. It gives the model, the cut and the criterion |rate - 0.5|; ties, quota,
+    exploration, caps, eviction, the leak check and every number are ours. At mu = 0 no root that was never tried is
+    nearer the target than another, and none is further than any node: they come first.
+
+    It chooses the problems, and attaches the prefixes unless `reuse` is off: then Prefix Sampling may do that instead.
+
+    Attributes:
+        selection: "target", or "random" = all nodes are equally likely (the source's ablation).
+        target: pass rates (low, high) that are equally welcome.
+        ties: which of equally distant nodes come first, see `controllers.selection.nearness`.
+        exploration: share of the plan that is drawn from all nodes alike; keeps a node that is believed hopeless from
+            staying so for want of evidence.
+        per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
+        reuse: grow children; off = selection alone.
+        grandchildren: correct rollouts of a child give children too, of its root, since the model has two layers.
+        leak_tokens: refuse a prefix in which the last so many tokens of its rollout occur already; 0 = no check.
+        tree_children, total_children: caps, null = none. Those believed furthest from the target go, the oldest of
+            equals; under random selection the oldest. Enforced when a plan is made, with the newest beliefs.
+        belief: what turns counts into pass rates.
+    """
+
+    selection: Literal["target", "random"] = "target"
+    target: tuple[float, float] = (0.5, 0.5)
+    ties: Ties = "random"
+    exploration: float = 0.1
+    per_tree: int | None = 1
+    reuse: bool = True
+    grandchildren: bool = True
+    leak_tokens: int = 4
+    tree_children: int | None = 8
+    total_children: int | None = 65536
+    belief: PassRateBelief = field(default_factory=PassRateBelief)
+
+    def __post_init__(self) -> None:
+        low, high = self.target
+        require(0 <= low <= high <= 1, "pros.target", self.target, "give 0 <= low <= high <= 1")
+        require(0 <= self.exploration <= 1, "pros.exploration", self.exploration, "give a share between 0 and 1")
+        require(self.leak_tokens >= 0, "pros.leak_tokens", self.leak_tokens, "give 0 or more")
+        for name in ("per_tree", "tree_children", "total_children"):
+            value = vars(self)[name]
+            require(value is None or value >= 1, f"pros.{name}", value, "give at least 1, or null for no limit")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems", "prefixes"}) if self.reuse else frozenset({"problems"})
+
+    def init(self, problems: ProblemSet) -> ProsState:
+        return ProsState(problems, self.belief.init(len(problems)))
+
+    def propose(self, plan: Plan, state: ProsState, stream: Stream) -> tuple[Plan, ProsState]:
+        if plan.missing == 0:
+            return plan, state
+        state = self._refreshed(state, plan.step, stream)
+        if state.offered_in != plan.step:
+            state = replace(state, offered=(), offered_in=plan.step)
+        counts = Counter(state.counts)
+        chosen = self._select(plan, state, stream.at("select").generator())
+        for node, why in chosen:
+            request, action = self._request(state, node, why, plan.num_rollouts)
+            counts["used"] += request.prefix is not None
+            plan = plan.add([request], action)
+        return plan, replace(state, counts=dict(counts), offered=(*state.offered, *(node for node, _ in chosen)))
+
+    def observe(self, state: ProsState, groups: Sequence[Group], step: int) -> ProsState:
+        state.forest.check_counts()
+        counts = Counter(state.counts)
+        known = _children_of(state, [group.request for group in groups])
+        outcomes = []
+        for group in groups:
+            node = _node_of(state, group, known)
+            if node is None:
+                counts["foreign"] += group.request.origin is Origin.PREFIX
+            elif group.size == 0:
+                counts["unscored"] += 1
+            else:
+                outcomes.append(Outcome(node, tree_of(state.forest, node), group))
+        trees, starts = self._seeds(outcomes, known, counts)
+        counted = [(o.node, o.group.num_passed, o.group.size) for o in outcomes]
+        nodes, passed, tried = zip(*counted, strict=True) if counted else ((), (), ())
+        forest = self.belief.learn(state.forest, nodes, passed, tried)
+        state = _with_errors(state, outcomes)
+        return replace(
+            state,
+            forest=grow(forest, trees),
+            starts=(*state.starts, *starts),
+            counts=dict(counts),
+            replayed=state.replayed + sum(r.num_replayed for o in outcomes for r in o.group.rollouts),
+            generated=state.generated + sum(o.group.num_generated for o in outcomes),
+        )
+
+    def metrics(self, state: ProsState) -> Mapping[str, float]:
+        """`COUNTS`, the errors of `ProsState`, and of the pool:
+
+        children, trees_with_children, mean_rate_roots, mean_rate_children, in_band (share of nodes believed to pass at
+        0.3 to 0.7); share_replayed: of all tokens so far, those that need not be generated; and the hyperparameters.
+        """
+        forest = state.forest
+        roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
+        total = state.replayed + state.generated
+        values: dict[str, float] = {
+            **state.counts,
+            "children": forest.num_children,
+            "trees_with_children": len(np.unique(forest.tree_C)),
+            "mean_rate_roots": roots.mean(),
+            "mean_rate_children": children.mean() if len(children) else 0.0,
+            "in_band": ((forest.rate_M >= BAND[0]) & (forest.rate_M <= BAND[1])).mean(),
+            "share_replayed": state.replayed / total if total else 0.0,
+            "error_roots": state.error_roots,
+            "error_children": state.error_children,
+        }
+        if forest.scales is not None:
+            scales = forest.scales
+            values |= {"mu": scales.mu, "tau": scales.tau, "sigma": scales.sigma, "shift": scales.shift}
+        return {name: float(value) for name, value in values.items()}
+
+    def _refreshed(self, state: ProsState, step: int, stream: Stream) -> ProsState:
+        """The state with the beliefs up to date and the caps enforced."""
+        forest = self.belief.refresh(state.forest, step, stream)
+        distance_C = distance_to_band(forest.rate_M[forest.num_trees :], self.target)
+        if self.selection == "random":
+            distance_C = np.zeros_like(distance_C)
+        keep_C, from_tree, from_total = crowded(forest, distance_C, self.tree_children, self.total_children)
+        if from_tree + from_total == 0:
+            return replace(state, forest=forest)
+        counts = Counter(state.counts)
+        counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
+        starts = tuple(start for start, stays in zip(state.starts, keep_C.tolist(), strict=True) if stays)
+        stay_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
+        place_M = np.cumsum(stay_M) - 1
+        offered = tuple(int(place_M[node]) for node in state.offered if stay_M[node])
+        return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts), offered=offered)
+
+    def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
+        """Nodes for the missing requests, and why each was chosen."""
+        forest, taken = state.forest, _taken(plan, state)
+        random_M = generator.random(len(forest.rate_M))
+        if self.selection == "random":
+            return [(node, "random") for node in pick(random_M, forest, plan.missing, self.per_tree, taken)]
+        explored = int(generator.binomial(plan.missing, self.exploration))
+        key_M = nearness(forest, self.target, self.ties, generator)
+        near = pick(key_M, forest, plan.missing - explored, self.per_tree, taken)
+        others = pick(random_M, forest, explored, self.per_tree, taken)
+        return [(node, "near") for node in near] + [(node, "explored") for node in others]
+
+    def _request(self, state: ProsState, node: int, why: str, size: int) -> tuple[Request, str]:
+        tree, forest = tree_of(state.forest, node), state.forest
+        problem, action = state.problems[tree], f"{why} {forest.rate_M[node]:.2f}"
+        if node < forest.num_trees:
+            return Request(problem, size), action
+        start = state.starts[node - forest.num_trees]
+        return Request(problem, size, Origin.PREFIX, prefix_of(start)), f"{action} #{tag(start.text)}"
+
+    def _seeds(
+        self, outcomes: Sequence[Outcome], known: Mapping[tuple[int, bytes], int], counts: Counter[str]
+    ) -> tuple[list[int], list[Start]]:
+        """Trees and starts of the new children; every correct rollout is counted, by what became of it."""
+        trees: list[int] = []
+        starts: list[Start] = []
+        texts = set(known)
+        for _, tree, group in outcomes:
+            if not self.reuse or (group.request.prefix is not None and not self.grandchildren):
+                continue
+            for rollout in group.rollouts:
+                if not rollout.success:
+                    continue
+                start = start_of(rollout, group, self.leak_tokens)
+                if isinstance(start, Start) and (tree, start.text) in texts:
+                    start = "duplicate"
+                if isinstance(start, str):
+                    counts[f"dropped_{start}"] += 1
+                    continue
+                counts["seeded"] += 1
+                texts.add((tree, start.text))
+                trees.append(tree)
+                starts.append(start)
+        return trees, starts
+
+
+def tag(text: bytes) -> str:
+    """Eight digits by which the decision log names a child."""
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
+
+
+def _position(problems: ProblemSet, problem_id: str) -> int | None:
+    """Position of a problem; None for one of another set."""
+    try:
+        return problems.position(problem_id)
+    except KeyError:
+        return None
+
+
+def _children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[int, bytes], int]:
+    """The children of the trees that some requests belong to: (tree, packed prefix) -> node."""
+    ids = {request.problem.id for request in requests if request.origin is not Origin.GENERATED}
+    trees = [tree for problem_id in ids if (tree := _position(state.problems, problem_id)) is not None]
+    concerned_R = np.zeros(state.forest.num_trees, np.bool_)
+    concerned_R[trees] = True
+    children = np.flatnonzero(concerned_R[state.forest.tree_C]).tolist()
+    first = state.forest.num_trees
+    return {(int(state.forest.tree_C[child]), state.starts[child].text): first + child for child in children}
+
+
+def _node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], int]) -> int | None:
+    """The node whose evidence a group is; None if it belongs to another controller, or to a child that is gone.
+
+    Raises:
+        KeyError: for a fresh problem of another set.
+    """
+    request = group.request
+    if request.origin is Origin.FRESH:
+        return state.problems.position(request.problem.id)
+    tree = _position(state.problems, request.problem.id)
+    if request.origin is not Origin.PREFIX or request.prefix is None or tree is None:
+        return None
+    return known.get((tree, text_of(request.prefix)))
+
+
+def _taken(plan: Plan, state: ProsState) -> Taken:
+    taken = Taken()
+    known = _children_of(state, [request for request in plan.requests if request.prefix is not None])
+    for request in plan.requests:
+        tree = _position(state.problems, request.problem.id)
+        if tree is None or request.origin is Origin.GENERATED:
+            continue
+        taken.trees[tree] += 1
+        node = tree if request.prefix is None else known.get((tree, text_of(request.prefix)))
+        if node is not None:
+            taken.nodes.add(node)
+    positions = (_position(state.problems, skip.problem_id) for skip in plan.skipped)
+    taken.refused = {position for position in positions if position is not None}
+    for node in set(state.offered) - taken.nodes:
+        taken.refused.add(node)
+        taken.trees[tree_of(state.forest, node)] += 1
+    return taken
+
+
+def _with_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
+    first, rate_M = state.forest.num_trees, state.forest.rate_M
+    roots = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node < first]
+    children = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node >= first]
+    return replace(
+        state,
+        error_roots=float(np.mean(roots)) if roots else state.error_roots,
+        error_children=float(np.mean(children)) if children else state.error_children,
+    )

@@ -1,0 +1,160 @@
+"""Two vLLM servers on this host: sampling, weights, and what happens when one dies or freezes in the middle."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_engine_vllm import expected
+from vllm_driver import PAD, TEMPERATURE, build_policy, calls, change
+
+from curriculum import UserError
+from trainers.engines.base import EngineSetup
+from trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine, write_files
+from trainers.learner import Learner
+from trainers.options import LearnerOptions, RolloutOptions, ServerOptions, VllmOptions
+from trainers.sync_check import SyncCheck
+
+pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
+
+SILENT_SECONDS = 15.0
+
+
+Running = tuple[VllmServersEngine, Any]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("servers")
+    policy = build_policy(folder)
+    options = RolloutOptions(
+        temperature=TEMPERATURE,
+        max_sequences=8,
+        vllm=VllmOptions(kv_cache_gib=0.05),
+        servers=ServerOptions(count=2, folder=str(folder), seconds=SILENT_SECONDS),
+    )
+    engine = vllm_servers_engine(EngineSetup(policy, str(folder), [], PAD, options))
+    yield engine, policy
+    engine.close()
+
+
+def check(running: Running) -> float:
+    engine, policy = running
+    learner = Learner(policy, LearnerOptions(), PAD, TEMPERATURE)
+    return SyncCheck(engine, learner, policy.config.vocab_size, 256, 1e-4)()
+
+
+@pytest.mark.slow
+def test_tokens_and_logprobs_are_those_of_the_policy(engine: Running) -> None:
+    servers, policy = engine
+    contexts, limits, seeds = calls()
+    done = servers.generate(contexts, limits, seeds)
+    again = servers.generate(contexts, limits, seeds)
+    for context_P, limit, first, second in zip(contexts, limits, done, again, strict=True):
+        assert first.tokens_T.tolist() == second.tokens_T.tolist()
+        assert len(first.tokens_T) == limit and first.stop == "length"
+        expected_TV = expected(policy, context_P, first.tokens_T)
+        chosen_T = expected_TV[np.arange(limit), first.tokens_T]
+        np.testing.assert_allclose(first.logprobs_T, chosen_T, atol=1e-4)
+    assert servers.retried == 0
+
+
+@pytest.mark.slow
+def test_every_server_gets_new_weights(engine: Running) -> None:
+    servers, policy = engine
+    assert check(engine) < 1e-4
+    change(policy, 1)
+    with pytest.raises(UserError, match="the engine does not hold the learner's weights"):
+        check(engine)
+    servers.sync(policy)
+    for alone in servers.servers:
+        others = [server for server in servers.servers if server is not alone]
+        for server in others:
+            server.usable = False
+        servers.servers = [alone]
+        assert check(engine) < 1e-4
+        servers.servers = sorted([alone, *others], key=lambda server: server.address)
+        for server in others:
+            server.usable = True
+
+
+@pytest.mark.slow
+def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
+    servers, _ = engine
+    contexts, limits, seeds = calls()
+    wanted = [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)]
+    wrong = servers.servers[0]
+    wrong.call("POST", "/update_weight_version", {"new_version": "other"})
+    before = servers.retried
+    assert [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)] == wanted
+    assert servers.retried > before
+    assert wrong.version == servers.servers[1].version and wrong.usable
+
+
+def wait_for_both(servers: VllmServersEngine) -> None:
+    """Until a server that was restarted works again."""
+    deadline = time.monotonic() + 200
+    while not all(server.usable for server in servers.servers):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+        servers._available()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Running, number: signal.Signals) -> None:
+    servers, policy = engine
+    change(policy, number)
+    servers.sync(policy)
+    contexts = [np.asarray([5, 6, 7 + i], np.int32) for i in range(16) for _ in range(4)]
+    limits, seeds = [100] * 64, list(range(64))
+    started = time.monotonic()
+    wanted = [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)]
+    whole = time.monotonic() - started
+    lost, before = servers.servers[1], servers.retried
+    assert lost.process is not None
+    threading.Timer(whole / 3, os.killpg, (lost.process.pid, number)).start()
+    started = time.monotonic()
+    done = servers.generate(contexts, limits, seeds)
+    assert time.monotonic() - started < 3 * whole + SILENT_SECONDS + 20
+    assert [completion.tokens_T.tolist() for completion in done] == wanted
+    assert 0 < servers.retried - before < 64
+    if number == signal.SIGSTOP:
+        return  # it is restarted in the same way, which takes its time
+    wait_for_both(servers)
+    assert lost.version == servers.servers[0].version
+    assert check(engine) < 1e-4
+
+
+def test_groups_stay_together_and_servers_get_equal_loads() -> None:
+    contexts = [np.asarray([c], np.int32) for c in (1, 1, 2, 2, 3, 3, 4)]
+    assert assign(range(7), contexts, [10, 10, 8, 8, 6, 6, 5], 2) == [[0, 1, 6], [2, 3, 4, 5]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), min_size=1, max_size=30), st.integers(1, 4))
+def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_servers: int) -> None:
+    contexts = [np.asarray([context], np.int32) for context, _ in drawn]
+    shares = assign(range(len(drawn)), contexts, [limit for _, limit in drawn], num_servers)
+    assert sorted(i for share in shares for i in share) == list(range(len(drawn)))
+    for context in range(6):
+        assert sum(any(drawn[i][0] == context for i in share) for share in shares) <= 1
+
+
+def test_weights_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import load_file
+
+    monkeypatch.setattr("trainers.engines.vllm_servers.FILE_BYTES", 100)
+    weights = {f"w{i}": torch.full((10,), float(i)) for i in range(5)}
+    paths = list(write_files(iter(weights.items()), tmp_path))
+    loaded = [load_file(path) for path in paths]
+    assert [sorted(part) for part in loaded] == [["w0", "w1", "w2"], ["w3", "w4"]]
+    assert all(torch.equal(values, weights[name]) for part in loaded for name, values in part.items())

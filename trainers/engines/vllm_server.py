@@ -1,0 +1,206 @@
+"""One vLLM server: its process, if it is ours, and its HTTP endpoints."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from curriculum.rollouts import IntArray, Stop
+from trainers.engines.base import Completion
+from trainers.options import RolloutOptions
+
+PROBE_SECONDS = 5.0
+LARGEST_SEED = 2**63 - 1
+BACKEND = "halfway_files"
+EXTENSION = "trainers.engines.vllm_files.Registration"
+
+
+class ServerError(Exception):
+    """A server did not answer in time, or not as it should."""
+
+
+class OtherWeightsError(ServerError):
+    """A server answers, but from other weights than it was given last."""
+
+
+@dataclass(eq=False)
+class Server:
+    """A vLLM server at an address.
+
+    Attributes:
+        address: "host:port".
+        command: what starts it again; empty if it is not ours.
+        log: file with the messages of a server of ours.
+        version: of the weights that this process last gave it; None = it must get weights before work.
+        usable: False from a failure until it has been revived.
+    """
+
+    address: str
+    command: tuple[str, ...] = ()
+    log: Path | None = None
+    version: str | None = None
+    usable: bool = False
+    process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start the process, after ending an earlier one. The server is not `usable` yet."""
+        assert self.log is not None
+        self.stop()
+        environment = os.environ | {
+            "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+        # A rank's own: with them the server would wait for other ranks.
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            environment.pop(name, None)
+        environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+        with self.log.open("ab") as file:
+            self.process = subprocess.Popen(
+                self.command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        """End the process and its children, frozen or not.
+
+        Args:
+            grace_seconds: time to tidy up, as shared memory; 0 = none.
+        """
+        self.usable, self.version = False, None
+        if self.process is not None:
+            if grace_seconds:
+                self.process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(grace_seconds)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
+        """The answer to a request, as JSON if it is any.
+
+        Raises:
+            ServerError: if there is none within `seconds` of silence, or an error.
+        """
+        parts = urlsplit(f"//{self.address}")
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"{self.address}{path}: {type(error).__name__} {error}") from error
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            raise ServerError(f"{self.address}{path}: status {response.status}: {content[:200]!r}")
+        return json.loads(content) if content.startswith((b"{", b"[")) else None
+
+    def last_words(self) -> str:
+        """The end of its log, on one line."""
+        if self.log is None or not self.log.exists():
+            return "see its own log"
+        return " ".join(self.log.read_text(errors="replace").split())[-300:]
+
+    def healthy(self) -> bool:
+        """Whether it answers."""
+        try:
+            self.call("GET", "/health")
+        except ServerError:
+            return False
+        return True
+
+    def load(self, files: list[str], version: str, seconds: float) -> None:
+        """Give it new weights, and empty the cache that the old ones filled.
+
+        Args:
+            files: safetensors with all weights, a few layers each; none = it has these weights already.
+
+        Raises:
+            ServerError: if it fails; what it holds is then unknown.
+        """
+        self.version = None
+        self.call("POST", "/pause?mode=wait", seconds=seconds)
+        if files:
+            self.call("POST", "/start_weight_update", seconds=seconds)
+            for path in files:
+                self.call("POST", "/update_weights", {"update_info": {"path": path}}, seconds)
+            self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
+        else:
+            self.call("POST", "/update_weight_version", {"new_version": version}, seconds)
+        self.call("POST", "/reset_prefix_cache", seconds=seconds)
+        self.call("POST", "/resume", seconds=seconds)
+        self.version = version
+
+    def generate(self, context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float) -> Completion:
+        """One sequence, sampled by the weights of that version.
+
+        Raises:
+            OtherWeightsError: if other weights sampled any of it.
+            ServerError: if it fails.
+        """
+        body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
+        [choice] = self.call("POST", "/inference/v1/generate", body, seconds)["choices"]
+        versions = {span["version"] for span in choice["weight_versions"] or ()}
+        if versions != {version}:
+            raise OtherWeightsError(f"{self.address}: sampled with weights {sorted(versions)}, not {version!r}")
+        stops: dict[str, Stop] = {"stop": "end", "length": "length"}
+        if choice["finish_reason"] not in stops:
+            raise ServerError(f"{self.address}: ended a request with {choice['finish_reason']!r}")
+        tokens_T = np.asarray(choice["token_ids"], np.int32)
+        logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+        return Completion(
+            tokens_T=tokens_T,
+            logprobs_T=np.asarray(logprobs, np.float32),
+            entropies_T=np.full(len(tokens_T), np.nan, np.float32),
+            stop=stops[choice["finish_reason"]],
+        )
+
+
+def server_command(model_path: str, dtype: str, port: int, options: RolloutOptions, chunked: bool) -> tuple[str, ...]:
+    """What starts a server on this host.
+
+    Args:
+        chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
+    """
+    vllm = options.vllm
+    flags: dict[str, object] = {
+        "model": model_path,
+        "host": "127.0.0.1",
+        "port": port,
+        "dtype": dtype,
+        "max-num-seqs": options.max_sequences,
+        "kv-cache-memory-bytes": int(vllm.kv_cache_gib * 2**30),
+        "block-size": vllm.block_size,
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "worker-extension-cls": EXTENSION,
+        "weight-transfer-config": json.dumps({"backend": BACKEND}),
+    }
+    if vllm.max_length:
+        flags["max-model-len"] = vllm.max_length
+    switches = [
+        "enable-prefix-caching",
+        "skip-tokenizer-init",
+        "enable-scale-out",  # the endpoint that takes and gives tokens
+        "disable-log-stats",
+        "disable-uvicorn-access-log",
+        "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",
+        *(["enforce-eager"] if vllm.eager else []),
+    ]
+    return (
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *(f"--{name}={value}" for name, value in flags.items()),
+        *(f"--{name}" for name in switches),
+    )

@@ -1,0 +1,282 @@
+"""Sampling through vLLM servers: one or many, here or elsewhere, any of which may die."""
+
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from curriculum.errors import UserError
+from curriculum.extras import load_extra
+from curriculum.rollouts import IntArray
+from trainers.deepspeed_backend import free_port
+from trainers.engines.base import Completion, Engine, EngineSetup
+from trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
+from trainers.options import RolloutOptions
+from trainers.weights import named_weights
+
+NEEDED_BY = "rollouts.engine: 'vllm_servers'"
+# Bytes of weights in one file: the learner's memory holds no more of the gathered model at a time.
+FILE_BYTES = 2**28
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10.0
+
+
+def vllm_servers_engine(setup: EngineSetup) -> Engine:
+    """Sampling through vLLM servers, started here or given by address; a lost one costs a retry, and is restarted.
+
+    With several training processes the first one speaks to the servers.
+
+    Raises:
+        UserError: if vLLM is not installed, or the servers do not start.
+    """
+    options = setup.options
+    if options.vllm.entropies:
+        raise UserError("rollouts.vllm.entropies: servers do not tell them; use rollouts.engine=vllm, or false")
+    if distributed.is_initialized() and distributed.get_rank() > 0:
+        return Bystander()
+    if not options.servers.addresses:
+        load_extra("vllm", NEEDED_BY, "vllm")
+    folder = Path(tempfile.mkdtemp(prefix="halfway-", dir=options.servers.folder))
+    if options.servers.addresses:
+        servers = [Server(address) for address in options.servers.addresses]
+    else:
+        dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
+        servers = []
+        for number in range(options.servers.count):
+            port = free_port()
+            command = server_command(setup.model_path, dtype, port, options, chunked=torch.cuda.is_available())
+            servers.append(Server(f"127.0.0.1:{port}", command, folder / f"server-{number}.log"))
+    engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder)
+    atexit.register(engine.close)
+    engine.begin()
+    return engine
+
+
+class VllmServersEngine:
+    """Spreads sequences over servers by load; those with one context, such as a group, go to one server.
+
+    All servers that get work hold the weights of the last `sync`; a completion sampled by any others is not accepted.
+    What a failed server has not answered is sampled again, with the same seeds, by the others. A server of ours is
+    started again and gets the current weights before work; one given by address is taken back once it answers.
+    """
+
+    serves_all = True
+
+    def __init__(self, servers: Sequence[Server], eos_token_ids: Sequence[int], options: RolloutOptions, folder: Path):
+        """
+        Args:
+            folder: for the files with weights; every server can read it.
+        """
+        self.servers = list(servers)
+        self.options = options
+        self.folder = folder
+        self.retried = 0  # sequences that had to be sampled again
+        self._eos_token_ids = list(eos_token_ids)
+        self._number = 0
+        self._files: list[str] = []
+
+    def begin(self) -> None:
+        """Start the servers that are ours, and wait for all.
+
+        Raises:
+            UserError: if one is not up in time.
+        """
+        for server in self.servers:
+            if server.command:
+                server.start()
+        deadline = time.monotonic() + self.options.servers.start_seconds
+        for server in self.servers:
+            while not self._revive(server):
+                ended = server.process is not None and server.process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    why = "ended at once" if ended else f"gave no answer in {self.options.servers.start_seconds:g} s"
+                    raise UserError(
+                        f"{NEEDED_BY}: the server {server.address} {why}; see {server.log or 'its own log'}"
+                    )
+                time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the servers that are ours, and remove the files."""
+        self._each(self.servers, lambda server: server.stop(GRACE_SECONDS))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def generate(
+        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Continue each context, see `trainers.engines.base.Engine.generate`.
+
+        Raises:
+            UserError: if sequences are still unanswered after so many rounds as there may be.
+        """
+        samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
+        done: dict[int, Completion] = {}
+        for _ in range(self.options.servers.rounds):
+            missing = [i for i in range(len(contexts)) if i not in done]
+            if not missing:
+                break
+            self.retried += len(missing) if done else 0
+            done |= self._round(missing, contexts, samplings)
+        if len(done) < len(contexts):
+            raise UserError(
+                f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
+                f"{self.options.servers.rounds} rounds; see the servers' logs in {self.folder}"
+            )
+        return [done[i] for i in range(len(contexts))]
+
+    def sync(self, policy: nn.Module) -> None:
+        """Write the weights of `policy` to files, a few tensors each, and have every server load them.
+
+        Raises:
+            UserError: if no server takes them.
+        """
+        self._number += 1
+        folder = self.folder / str(self._number)
+        folder.mkdir()
+        self._files = list(write_files(named_weights(policy), folder))
+        shutil.rmtree(self.folder / str(self._number - 1), ignore_errors=True)
+        self._each(self.servers, self._refresh)
+        self._available()
+
+    def _refresh(self, server: Server) -> bool:
+        """Give a usable server the current weights. Returns whether it has them now."""
+        if not server.usable:
+            return False
+        try:
+            server.load(self._files, str(self._number), self.options.servers.seconds)
+        except ServerError:
+            self._lost(server)
+        return server.usable
+
+    def _revive(self, server: Server) -> bool:
+        """Take a server back if it answers. Returns whether it can work."""
+        if server.usable:
+            return True
+        server.usable = server.healthy()
+        return self._refresh(server)
+
+    def _lost(self, server: Server) -> None:
+        """Send nothing more to a server; start it again, if it is ours."""
+        server.usable, server.version = False, None
+        if server.command:
+            server.start()
+
+    def _available(self) -> list[Server]:
+        """Servers with the current weights. Waits until there is one.
+
+        Raises:
+            UserError: if there is none in time.
+        """
+        deadline = time.monotonic() + self.options.servers.start_seconds
+        while True:
+            self._each(self.servers, self._revive)
+            found = [server for server in self.servers if server.usable]
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise UserError(f"{NEEDED_BY}: no server answers any more; see their logs in {self.folder}")
+            time.sleep(POLL_SECONDS)
+
+    def _round(
+        self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]]
+    ) -> dict[int, Completion]:
+        """Send out what is missing, once. Returns what was answered."""
+        servers = self._available()
+        of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
+        version, seconds = str(self._number), self.options.servers.seconds
+        failed: dict[Server, ServerError] = {}
+
+        def ask(server: Server, i: int) -> Completion | None:
+            if server in failed:
+                return None
+            try:
+                return server.generate(contexts[i], samplings[i], version, seconds)
+            except ServerError as error:
+                failed.setdefault(server, error)
+                return None
+
+        jobs = [(server, i) for server, share in zip(servers, of_server, strict=True) for i in share]
+        with ThreadPoolExecutor(min(len(jobs), self.options.max_sequences * len(servers))) as pool:
+            answers = pool.map(lambda job: ask(*job), jobs)
+            answered = {i: done for (_, i), done in zip(jobs, answers, strict=True) if done is not None}
+        for server, error in failed.items():
+            if isinstance(error, OtherWeightsError):
+                server.usable = False  # and is given the right ones before the next round
+            else:
+                self._lost(server)
+        return answered
+
+    def _each(self, servers: Sequence[Server], act: Callable[[Server], object]) -> None:
+        with ThreadPoolExecutor(len(servers)) as pool:
+            list(pool.map(act, servers))
+
+    def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
+        return {
+            "temperature": self.options.temperature,
+            "max_tokens": limit,
+            "seed": seed & LARGEST_SEED,
+            "stop_token_ids": self._eos_token_ids,
+            "ignore_eos": True,  # the model's own: ours are above
+            "logprobs": 0,  # of the sampled token alone
+            "detokenize": False,
+        }
+
+
+class Bystander:
+    """The engine of a training process that does not speak to the servers."""
+
+    serves_all = True
+
+    def generate(
+        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+    ) -> list[Completion]:
+        assert not contexts, "only the first process samples"
+        return []
+
+    def sync(self, policy: nn.Module) -> None:
+        """Help to gather weights that are spread over the processes."""
+        for _ in named_weights(policy):
+            pass
+
+
+def assign(
+    missing: Sequence[int], contexts: Sequence[IntArray], limits: Sequence[int], num_servers: int
+) -> list[list[int]]:
+    """The sequences of every server: equal contexts together, about equally many tokens to generate each."""
+    groups: dict[bytes, list[int]] = {}
+    for i in missing:
+        groups.setdefault(contexts[i].tobytes(), []).append(i)
+    shares: list[list[int]] = [[] for _ in range(num_servers)]
+    loads = [0] * num_servers
+    for group in sorted(groups.values(), key=lambda group: -sum(limits[i] for i in group)):
+        server = loads.index(min(loads))
+        shares[server] += group
+        loads[server] += sum(limits[i] for i in group)
+    return shares
+
+
+def write_files(weights: Iterator[tuple[str, Tensor]], folder: Path) -> Iterator[str]:
+    """Write weights as they come, to one file after the other. Gives the paths."""
+    from safetensors.torch import save_file
+
+    held: dict[str, Tensor] = {}
+    number = 0
+
+    def write() -> str:
+        path = str(folder / f"{number:05d}.safetensors")
+        save_file(held, path)
+        return path
+
+    for name, weight in weights:
+        held[name] = weight.to("cpu").contiguous()
+        if sum(tensor.nbytes for tensor in held.values()) >= FILE_BYTES:
+            yield write()
+            held, number = {}, number + 1
+    if held:
+        yield write()
