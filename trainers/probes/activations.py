@@ -1,8 +1,8 @@
 """Hidden states of a frozen causal language model, pooled to one vector a task, in memory or streamed to disk.
 
 Layer i is the output of block i, counted from 0, before any final norm: layer 31 of a model with 32 blocks is the last.
-The forward pass ends at the deepest layer that is asked for. What a vector says depends on the tokens of its task and the
-weights of the model alone: not on other tasks of the batch (but for rounding), nor on any policy.
+The forward pass ends at the deepest layer that is asked for. What a vector says depends on the tokens of its task and
+the weights of the model alone: not on other tasks of the batch (but for rounding), nor on any policy.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from curriculum.errors import UserError, require
 from curriculum.registry import unknown
 from curriculum.rollouts import IntArray
+from trainers.probes.options import ActivationOptions
 from trainers.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
 
 Features = NDArray[np.float32]
@@ -50,38 +51,6 @@ class Reading:
             raise ValueError(f"reading {self.id!r}: spans {self.spans} hold an empty one")
 
 
-@dataclass(frozen=True)
-class ActivationOptions:
-    """What is read.
-
-    Attributes:
-        layers: blocks, from 0.
-        poolings: over tokens for single outputs, over turns for trajectories.
-        turn_pooling: how the tokens of each turn become its vector; empty = single outputs.
-        max_tokens: longer readings lose their beginning, which is counted.
-        batch_tokens: tokens of one forward pass, padding included.
-    """
-
-    layers: tuple[int, ...]
-    poolings: tuple[str, ...] = ("last_token", "mean_full", "mean_last_50")
-    turn_pooling: Literal["", "last_token", "mean_full", "mean_last_50"] = ""
-    max_tokens: int = 4096
-    batch_tokens: int = 16_384
-
-    def __post_init__(self) -> None:
-        known = TRAJECTORY_POOLINGS if self.turn_pooling else TOKEN_POOLINGS
-        for name in self.poolings:
-            if name not in known:
-                raise unknown("activations.poolings", name, known)
-        require(bool(self.layers), "activations.layers", self.layers, "give at least one")
-        require(bool(self.poolings), "activations.poolings", self.poolings, "give at least one")
-        for field in ("layers", "poolings"):
-            values = vars(self)[field]
-            require(len(set(values)) == len(values), f"activations.{field}", values, "name each once")
-        require(self.max_tokens >= 1, "activations.max_tokens", self.max_tokens, "give at least 1")
-        require(self.batch_tokens >= 1, "activations.batch_tokens", self.batch_tokens, "give at least 1")
-
-
 def decoder_blocks(model: nn.Module) -> nn.ModuleList:
     """The blocks of a causal language model of `transformers`. Raises UserError if they cannot be told."""
     config: Any = model.config
@@ -101,7 +70,7 @@ def check_layers(model: nn.Module, layers: Sequence[int]) -> None:
         require(0 <= layer < count, "activations.layers", layer, f"the model has layers 0 to {count - 1}")
 
 
-class _DeepEnough(Exception):
+class _DeepEnoughError(Exception):
     """Ends a forward pass after the last layer that is needed."""
 
 
@@ -121,7 +90,7 @@ def hidden_states(
     def keep(layer: int, output: Any) -> None:
         found[layer] = output[0] if isinstance(output, tuple) else output
         if layer == deepest:
-            raise _DeepEnough
+            raise _DeepEnoughError
 
     blocks, training = decoder_blocks(model), model.training
     hooks = [
@@ -131,7 +100,7 @@ def hidden_states(
     model.eval()
     try:
         model(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False)
-    except _DeepEnough:
+    except _DeepEnoughError:
         pass
     finally:
         model.train(training)
@@ -258,7 +227,9 @@ class ActivationStore:
             raise UserError(
                 f"{path}: activations of another reference model ({manifest['reference']}); extract them anew"
             )
-        options = {key: tuple(v) if isinstance(v, list) else v for key, v in manifest["options"].items()}
+        options: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in manifest["options"].items()
+        }
         return cls(
             path, tuple(manifest["ids"]), manifest["reference"], ActivationOptions(**options), manifest["truncated"]
         )

@@ -3,8 +3,8 @@
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from curriculum.errors import UserError
 from curriculum.extras import one_line
-
-HeadKind = Literal["linear", "mlp", "deep_mlp"]
-HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
+from trainers.probes.options import HEADS, HeadKind
 
 HIDDEN: dict[HeadKind, tuple[int, ...]] = {"linear": (), "mlp": (512, 128), "deep_mlp": (1024, 512, 256, 128)}
 """Widths between the features and the two outputs. PROPEL gives those of "mlp"; those of "deep_mlp" are our choice."""
@@ -51,7 +49,7 @@ class Probe(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         widths = (width, *HIDDEN[kind])
-        for inner, outer in zip(widths, widths[1:], strict=False):
+        for inner, outer in pairwise(widths):
             layers += [nn.Linear(inner, outer), nn.ReLU(), nn.Dropout(DROPOUT)]
         self.kind: HeadKind = kind
         self.head = nn.Sequential(*layers, nn.Linear(widths[-1], 2))

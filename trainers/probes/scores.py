@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from curriculum.extras import load_extra
-from trainers.probes.splits import Labels
+from trainers.probes.splits import Labels, Rows
 
 Floats = NDArray[np.float64]
 ECE_BINS = 15
@@ -24,7 +24,8 @@ class Scores:
     Attributes:
         rows, positives: their number.
         accuracy, balanced_accuracy, f1, auc: as scikit-learn has them.
-        ece: expected calibration error, 15 bins of equal width, norm 1.
+        ece: expected calibration error, 15 bins of equal width, norm 1, on as many rows of one class as of the other:
+            a probe that was trained on balanced classes knows nothing of how rare positives are.
         spearman: rank correlation of the logit with the solver's pass rate; NaN if either never changes.
     """
 
@@ -38,8 +39,12 @@ class Scores:
     spearman: float
 
 
-def score(logits_N: Floats, labels_N: Labels, rates_N: Floats) -> Scores:
-    """Score logits against labels and pass rates. Both classes must be there."""
+def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, balanced_M: Rows) -> Scores:
+    """Score logits against labels and pass rates. Both classes must be there.
+
+    Args:
+        balanced_M: rows with equally many of both classes, for the calibration error.
+    """
     metrics = load_extra("sklearn.metrics", "probe scores", "propel")
     calls_N = logits_N > 0
     varied = np.ptp(logits_N) > 0 and np.ptp(rates_N) > 0
@@ -50,7 +55,7 @@ def score(logits_N: Floats, labels_N: Labels, rates_N: Floats) -> Scores:
         balanced_accuracy=float(metrics.balanced_accuracy_score(labels_N, calls_N)),
         f1=float(metrics.f1_score(labels_N, calls_N, zero_division=0.0)),
         auc=float(metrics.roc_auc_score(labels_N, logits_N)),
-        ece=calibration_error(logits_N, labels_N),
+        ece=calibration_error(logits_N[balanced_M], labels_N[balanced_M]),
         spearman=float(spearmanr(logits_N, rates_N).statistic) if varied else float("nan"),
     )
 

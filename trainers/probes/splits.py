@@ -43,7 +43,7 @@ def random_split(labels_N: Labels, seed: int, validation: float = 0.1, test: flo
         UserError: if a part would lack a class.
     """
     require(
-        0 < validation and 0 < test and validation + test < 1, "split", (validation, test), "give two shares below 1"
+        validation > 0 and test > 0 and validation + test < 1, "split", (validation, test), "give two shares below 1"
     )
     check_labels(labels_N)
     rng = np.random.default_rng(seed)

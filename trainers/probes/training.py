@@ -1,7 +1,6 @@
 """Fitting one probe, as PROPEL's table 10 has it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,36 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from curriculum.errors import require
-from trainers.probes.heads import HeadKind, Probe
+from trainers.probes.heads import Probe
+from trainers.probes.options import HeadKind, ProbeTraining
 from trainers.probes.scores import best_temperature
 from trainers.probes.splits import Labels, Split
-
-
-@dataclass(frozen=True)
-class ProbeTraining:
-    """AdamW with early stopping. The defaults are the paper's; it does not say what it stops on.
-
-    Attributes:
-        lr, weight_decay, batch, epochs: as usual; batch in rows.
-        patience: epochs without improvement after which training stops; the best epoch's weights are kept.
-        stop_on: "loss" (on the validation rows, weighted like the training's) or their "balanced_accuracy".
-        standardize: whether features are brought to mean 0 and variance 1 over the training rows.
-    """
-
-    lr: float = 1e-3
-    weight_decay: float = 1e-4
-    batch: int = 64
-    epochs: int = 50
-    patience: int = 7
-    stop_on: Literal["loss", "balanced_accuracy"] = "loss"
-    standardize: bool = True
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "probe.lr", self.lr, "give a positive number")
-        require(self.weight_decay >= 0, "probe.weight_decay", self.weight_decay, "give 0 or more")
-        for name in ("batch", "epochs", "patience"):
-            require(vars(self)[name] >= 1, f"probe.{name}", vars(self)[name], "give at least 1")
 
 
 def fit(
@@ -71,8 +44,9 @@ def fit(
         best, best_state, waited = -np.inf, probe.state_dict(), 0
         for _ in range(training.epochs):
             probe.train()
-            for rows in torch.randperm(len(train_M)).split(training.batch):
-                loss = functional.cross_entropy(probe(train_MD[rows]), train_M[rows], weights_2)
+            order_M: Any = torch.randperm(len(train_M))
+            for rows in order_M.split(training.batch):
+                loss: Any = functional.cross_entropy(probe(train_MD[rows]), train_M[rows], weights_2)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
