@@ -158,6 +158,30 @@ def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", sho
         raise typer.Exit(USER_ERROR)
 
 
+@command()
+def propel(
+    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate or all.", show_default=False)],
+    file: File,
+    overrides: Overrides = None,
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
+    arm: Annotated[str, typer.Option(help="Train or evaluate this arm only.")] = "",
+) -> None:
+    """Train task generators on probe rewards, stage by stage or all. Run it again to continue."""
+    from experiments.propel.commands import run_stages
+    from experiments.propel.config import load_study, prepare, with_seeds
+
+    changes, chosen = split_seeds(overrides or [], seeds)
+    config = load_study(file, changes)
+    if chosen:
+        config = with_seeds(config, chosen)
+    prepare(config)
+    try:
+        run_stages(config, stage, arm, _console())
+    except KeyboardInterrupt:
+        typer.secho("\nstopped; continue with the same command", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
 @command(name="list")
 def list_parts(
     kind: Annotated[str, typer.Argument(help="controllers, sources, verifiers, environments or engines.")] = "",

@@ -17,6 +17,8 @@ from curriculum.problems import Problem
 from curriculum.sources import content_id
 from curriculum.streams import Stream
 
+BEGIN = "!"
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -29,7 +31,7 @@ class Sums:
     """
 
     sheets: sums.SumsOptions = field(default_factory=sums.SumsOptions)
-    begin: str = "!"
+    begin: str = BEGIN
 
     def __post_init__(self) -> None:
         if not self.begin or self.begin.startswith("^"):

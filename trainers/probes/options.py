@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from curriculum.errors import UserError
 from curriculum.registry import unknown
 from trainers.options import require
 
@@ -140,9 +139,3 @@ class SweepOptions:
         require(self.tie >= 0, "sweep.tie", self.tie, "give 0 or more")
         require(self.policy_samples >= 2, "sweep.policy_samples", self.policy_samples, "give at least 2")
         require(self.permutations >= 0, "sweep.permutations", self.permutations, "give 0 (= no control) or more")
-
-
-def check_rates(low: float, high: float) -> None:
-    """Raise UserError unless 0 <= low <= high <= 1 leaves something outside."""
-    if not 0 <= low <= high <= 1 or (low == 0 and high == 1):
-        raise UserError(f"band: {low} to {high} is not acceptable; give two rising pass rates that leave some outside")
