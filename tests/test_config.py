@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from controllers import CONTROLLERS
 from curriculum.errors import UserError
 from experiments import layers
 from experiments.build import build_problems
@@ -196,12 +195,10 @@ def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field:
     assert value in message and remedy in message, message
 
 
-def test_a_controller_that_needs_values_is_refused_without_a_critic(
-    run_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CONTROLLERS.get("uniform"), "needs", frozenset({"values"}))
+def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Path) -> None:
+    run_file.write_text(RUN.replace("[prefix_sampling, uniform, greso]", "[pros: {top_values: 0.1}]"))
     message = refusal(run_file)
-    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.uniform needs" in message
+    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.pros needs" in message
     assert load_run(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
 
 
