@@ -139,23 +139,34 @@ def report(folder: Folder) -> None:
 def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", show_default=False)]) -> None:
     """Check files completely, without loading anything heavy."""
     from curriculum.errors import UserError
-    from experiments.config import ComparisonConfig, load
 
     failed = 0
     for file in files:
         try:
-            config = load(file)
+            what = _described(file)
         except UserError as error:
             failed += 1
             complain(f"{file}: {error}")
             continue
-        if isinstance(config, ComparisonConfig):
-            what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
-        else:
-            what = "a run of " + " -> ".join(label for label, _ in config.members())
-        typer.echo(f"ok: {file}: {what}, {config.budget.total:g} {config.budget.unit}")
+        typer.echo(f"ok: {file}: {what}")
     if failed:
         raise typer.Exit(USER_ERROR)
+
+
+def _described(file: Path) -> str:
+    """What a YAML file is, in words. Raises UserError if it is not acceptable."""
+    from experiments.config import ComparisonConfig, load
+    from experiments.propel.config import is_study, load_study
+
+    if is_study(file):
+        study = load_study(file)
+        return f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}"
+    config = load(file)
+    if isinstance(config, ComparisonConfig):
+        what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
+    else:
+        what = "a run of " + " -> ".join(label for label, _ in config.members())
+    return f"{what}, {config.budget.total:g} {config.budget.unit}"
 
 
 @command()

@@ -117,6 +117,11 @@ class PropelConfig:
             raise UserError(f"arms.{name}.{error}") from None
 
 
+def is_study(path: Path) -> bool:
+    """Whether a YAML file, which may be malformed otherwise, is a study: only that has a domain."""
+    return "domain" in layers.read(path)
+
+
 def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     """The study in a YAML file, checked completely.
 
