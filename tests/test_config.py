@@ -364,7 +364,7 @@ def test_recipes_were_found() -> None:
     assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
 
 
-@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains"])
+@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
 def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
     comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
