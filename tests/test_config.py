@@ -354,6 +354,8 @@ def test_a_saved_comparison_loads_as_an_equal_one(comparison_file: Path, tmp_pat
 def test_every_recipe_validates(path: Path) -> None:
     config = load(path)
     assert str(REPOSITORY) not in str(to_plain(config))
+    if path.parent.name == "cluster":
+        return  # their data are not here
     for run in [config] if isinstance(config, RunConfig) else [run for _, _, run in config.runs()]:
         build_problems(run)  # draws them, and shows them to the environment
 
@@ -362,7 +364,7 @@ def test_recipes_were_found() -> None:
     assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
 
 
-@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains"])
+@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
 def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
     comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
