@@ -237,7 +237,7 @@ RUN = [
 
 @needs_sandbox
 def test_what_a_run_shows_is_refused() -> None:
-    domain = replace(FENCED, seconds=1.0, distinct_results=2)
+    domain = replace(FENCED, seconds=4.0, distinct_results=2)
     candidates = read(domain, [text(code) for code, _ in RUN])
     assert [c.invalid.reason if c.invalid else "valid" for c in candidates] == [reason for _, reason in RUN]
 

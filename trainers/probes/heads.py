@@ -73,7 +73,8 @@ class Probe(nn.Module):
         """Logit of each row, divided by the temperature if `calibrated`. Without dropout."""
         training = self.training
         self.eval()
-        outputs_N2 = self(torch.from_numpy(np.ascontiguousarray(features_ND, np.float32))).double()
+        features = torch.tensor(np.asarray(features_ND, np.float32))  # a copy: a store's cannot be written
+        outputs_N2 = self(features).double()
         self.train(training)
         logits_N = outputs_N2[:, 1] - outputs_N2[:, 0]
         result_N: NDArray[np.float64] = (logits_N / self.temperature if calibrated else logits_N).numpy()
@@ -82,7 +83,8 @@ class Probe(nn.Module):
 
 def save_probe(probe: Probe, site: Site, file: Path) -> None:
     """Write a probe as a safetensors file that says where it reads."""
-    metadata = {"site": json.dumps(asdict(site)), "kind": probe.kind}
+    # One entry: safetensors writes several in an order that changes, and equal probes shall be equal files.
+    metadata = {"probe": json.dumps({"site": asdict(site), "kind": probe.kind})}
     unfinished = file.with_name(file.name + ".unfinished")
     save_file(probe.state_dict(), unfinished, metadata)
     os.replace(unfinished, file)
@@ -102,8 +104,9 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
             metadata = tensors.metadata() or {}
             names: list[str] = tensors.keys()
             state = {name: tensors.get_tensor(name) for name in names}
-        site, kind = Site(**json.loads(metadata["site"])), metadata["kind"]
-        probe = Probe(next(head for head in HEADS if head == kind), len(state["mean"]))
+        described = json.loads(metadata["probe"])
+        site = Site(**described["site"])
+        probe = Probe(next(head for head in HEADS if head == described["kind"]), len(state["mean"]))
         probe.load_state_dict(state)
     except Exception as error:
         raise UserError(f"{file}: not a probe ({one_line(error)}); train one") from error
