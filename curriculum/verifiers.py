@@ -3,9 +3,10 @@
 import ast
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,24 @@ def symbolic(problem: Problem, response: str) -> bool:
         raise ValueError(f"math-verify finds no expression in the answer {problem.answer!r}")
     found = math_verify.parse(response, parsing_timeout=seconds)
     return bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
+
+
+def equivalent(answers: Sequence[str]) -> bool | None:
+    """Whether final answers, each as it would stand in a box, are mathematically equal, every one to every other.
+
+    math-verify's comparison is not symmetric, so both directions have to hold.
+
+    Returns:
+        None if math-verify cannot read one of them as an expression.
+    """
+    math_verify = load_extra("math_verify", "the comparison of answers")
+    seconds = SYMBOLIC_TIMEOUT if threading.current_thread() is threading.main_thread() else None
+    parsed = [_symbolic_reference(f"\\boxed{{{answer}}}", seconds) for answer in answers]
+    if any(all(isinstance(part, str) for part in parts) for parts in parsed):
+        return None
+    return all(
+        math_verify.verify(list(left), list(right), timeout_seconds=seconds) for left, right in permutations(parsed, 2)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from controllers import CONTROLLERS
+from curriculum.domains.base import DOMAINS
 from curriculum.environments import ENVIRONMENTS
 from curriculum.registry import Registry, unknown
 from curriculum.sources import SOURCES
@@ -15,6 +16,7 @@ from trainers.engines import ENGINES
 
 KINDS: Mapping[str, Registry] = {
     "controllers": CONTROLLERS,
+    "domains": DOMAINS,
     "sources": SOURCES,
     "verifiers": VERIFIERS,
     "environments": ENVIRONMENTS,

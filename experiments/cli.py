@@ -231,7 +231,9 @@ def propel(
 
 @command(name="list")
 def list_parts(
-    kind: Annotated[str, typer.Argument(help="controllers, sources, verifiers, environments or engines.")] = "",
+    kind: Annotated[
+        str, typer.Argument(help="controllers, domains, sources, verifiers, environments or engines.")
+    ] = "",
 ) -> None:
     """List what a YAML file can name, with options and defaults."""
     from experiments.catalogue import catalogue

@@ -154,8 +154,10 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             result[key] = _anchored_options(value, folder)
         elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
             result[key] = anchored(value, folder)
-        elif key == "arms" and isinstance(value, Mapping):
+        elif key in ("arms", "oracles") and isinstance(value, Mapping):
             result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+        elif key == "domain" and isinstance(value, Mapping):
+            result[key] = {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
         elif key == "problems" and isinstance(value, Mapping) and isinstance(value.get("source"), Mapping):
             source = {
                 k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value["source"].items()

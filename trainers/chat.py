@@ -45,6 +45,10 @@ class Prompts:
             return self._encode(problem.prompt)
         return self._encode(self._render(self._messages(problem)))
 
+    def of_text(self, prompt: str) -> IntArray:
+        """Like `of_problem`, for a prompt alone."""
+        return self.of_problem(Problem("", prompt, ""))
+
     def of_observation(self, problem: Problem, text: str) -> IntArray:
         """What follows a response that ended with the end token."""
         if not self._chats(problem):

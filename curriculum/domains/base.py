@@ -6,18 +6,22 @@ means, when it is valid, and which problem a solver gets. It knows no model.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from curriculum.problems import Problem
 from curriculum.registry import Registry
 from curriculum.streams import Stream
+
+if TYPE_CHECKING:
+    from curriculum.domains.oracles import Panel, Verdict
 
 DOMAINS = Registry(
     what="domain",
     group="halfway.domains",
     builtin={
         "function_induction": "curriculum.domains.induction:FunctionInduction",
+        "maths": "curriculum.domains.maths:Maths",
         "sums": "curriculum.domains.sums:Sums",
     },
 )
@@ -40,6 +44,11 @@ class Domain(Protocol[Task]):
     @property
     def name(self) -> str:
         """The source of its problems, for logs."""
+        ...
+
+    @property
+    def open(self) -> bool:
+        """Whether its problems come without an answer, so that oracles have to give one."""
         ...
 
     def prompt(self, stream: Stream) -> str:
@@ -73,6 +82,8 @@ class Candidate(Generic[Task]):
         problem: None if it is not valid.
         invalid: None if it is valid.
         topic: "" if it could not be read.
+        answers: what oracles answered, if they were asked; "" = no answer.
+        oracle_attempts: that this text cost; 0 if its problem stood earlier in the same call.
     """
 
     text: str
@@ -80,14 +91,37 @@ class Candidate(Generic[Task]):
     problem: Problem | None
     invalid: Invalid | None
     topic: str
+    answers: tuple[str, ...] = ()
+    oracle_attempts: int = 0
 
     @property
     def valid(self) -> bool:
         return self.problem is not None
 
 
-def read(domain: Domain[Task], texts: Sequence[str]) -> list[Candidate[Task]]:
-    """Parse, check and turn into problems, in order. The check sees all texts that parse in one call."""
+def read(domain: Domain[Task], texts: Sequence[str], panel: "Panel | None" = None) -> list[Candidate[Task]]:
+    """Parse, check and turn into problems, in order. The check sees all texts that parse in one call.
+
+    Args:
+        panel: gives the problems of an open domain their answers; None = they stay without, and a text that
+            follows the domain's rules counts as valid.
+    """
+    candidates = _by_rules(domain, texts)
+    if panel is None or not domain.open:
+        return candidates
+    verdicts = iter(panel.settle([one.problem for one in candidates if one.problem is not None]))
+    return [one if one.problem is None else _settled(one, next(verdicts)) for one in candidates]
+
+
+def _settled(candidate: Candidate[Task], verdict: "Verdict") -> Candidate[Task]:
+    invalid = verdict.outcome if isinstance(verdict.outcome, Invalid) else None
+    problem = verdict.outcome if isinstance(verdict.outcome, Problem) else None
+    return replace(
+        candidate, problem=problem, invalid=invalid, answers=verdict.answers, oracle_attempts=verdict.attempts
+    )
+
+
+def _by_rules(domain: Domain[Task], texts: Sequence[str]) -> list[Candidate[Task]]:
     parsed = [domain.parse(text) for text in texts]
     checked = iter(domain.check([task for task in parsed if not isinstance(task, Invalid)]))
     candidates: list[Candidate[Task]] = []

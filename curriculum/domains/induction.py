@@ -86,6 +86,10 @@ class FunctionInduction:
     def name(self) -> str:
         return "function_induction"
 
+    @property
+    def open(self) -> bool:
+        return False
+
     def prompt(self, stream: Stream) -> str:
         chosen = self.seed_functions[stream.integer() % len(self.seed_functions)]
         return SYNTAXES[self.syntax].ask(chosen, self.inputs)

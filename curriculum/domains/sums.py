@@ -41,6 +41,10 @@ class Sums:
     def name(self) -> str:
         return "sums"
 
+    @property
+    def open(self) -> bool:
+        return False
+
     def prompt(self, stream: Stream) -> str:
         return self.begin
 

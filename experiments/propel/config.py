@@ -21,6 +21,7 @@ from trainers.probes.options import ActivationOptions, SweepOptions
 from trainers.propel.options import Band, CorpusOptions, GeneratorEvaluation, GeneratorTraining, RewardOptions
 
 BASE = "base"  # the arm that is not trained
+UNTRAINED = "this model is not trained; give 0"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,18 @@ class SolverOptions:
 
 
 @dataclass(frozen=True)
+class OracleOptions:
+    """A model that answers the problems of an open domain, so that they get a reference.
+
+    Attributes:
+        rollouts: how it is sampled; `num_rollouts` is its attempts a problem. What is cut gives no answer.
+    """
+
+    model: ModelOptions
+    rollouts: RolloutOptions = field(default_factory=lambda: RolloutOptions(num_rollouts=2))
+
+
+@dataclass(frozen=True)
 class ArmConfig:
     """What an arm trains: the study's own settings, and what the arm says otherwise."""
 
@@ -66,6 +79,8 @@ class PropelConfig:
     Attributes:
         name: everything goes to `output`/`name`, a folder a seed.
         domain: `{name: options}` of a registered domain (in YAML, the name alone will do).
+        oracles: name -> the fields of an oracle, for a domain whose tasks come without an answer: what they all agree
+            on is the answer, and a task on which they do not is not valid.
         seeds: every stage is done anew for each: corpus, probes, training and evaluation.
         reward: of every arm that does not say otherwise.
         arms: arm -> the fields of generator, reward and training in which it differs.
@@ -77,6 +92,7 @@ class PropelConfig:
     generator: GeneratorOptions
     solver: SolverOptions
     activations: ActivationOptions
+    oracles: dict[str, Any] = field(default_factory=dict)
     corpus: CorpusOptions = field(default_factory=CorpusOptions)
     sweep: SweepOptions = field(default_factory=SweepOptions)
     reward: RewardOptions = field(default_factory=RewardOptions)
@@ -94,6 +110,7 @@ class PropelConfig:
         require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
         require(not self.activations.turn_pooling, "activations.turn_pooling", self.activations.turn_pooling, "give ''")
+        require(self.solver.model.lora.rank == 0, "solver.model.lora.rank", self.solver.model.lora.rank, UNTRAINED)
         require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
         for arm in self.arms:
             named = re.fullmatch(r"[\w.-]+", arm) is not None and arm != BASE
@@ -105,8 +122,14 @@ class PropelConfig:
         return Path(self.output) / self.name
 
     def build_domain(self) -> Any:
-        """The domain."""
-        return part(self.domain, DOMAINS, "domain")
+        """The domain, with paths that can be opened."""
+        [(name, options)] = self.domain.items()
+        found = {k: str(layers.find(v)) if layers.is_path(k, v) else v for k, v in options.items()}
+        return part({name: found}, DOMAINS, "domain")
+
+    def oracle(self, name: str) -> OracleOptions:
+        """The settings of one oracle."""
+        return typed(OracleOptions, self.oracles[name], f"oracles.{name}")
 
     def arm(self, name: str) -> ArmConfig:
         """The settings of one arm. Raises UserError with the arm's name in front."""
@@ -140,11 +163,29 @@ def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     raw["domain"] = full(raw.get("domain", "sums"), DOMAINS, "domain")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
     config = typed(PropelConfig, raw)
+    _check_oracles(config)
     _check_arms(config)
-    for where, engine in (("generator", config.generator.rollouts.engine), ("solver", config.solver.rollouts.engine)):
-        if engine not in ENGINES.names():
-            raise unknown(f"{where}.rollouts.engine", engine, ENGINES.names())
+    sampled = {"generator": config.generator.rollouts, "solver": config.solver.rollouts}
+    for where, rollouts in (
+        sampled | {f"oracles.{name}": config.oracle(name).rollouts for name in config.oracles}
+    ).items():
+        if rollouts.engine not in ENGINES.names():
+            raise unknown(f"{where}.rollouts.engine", rollouts.engine, ENGINES.names())
     return config
+
+
+def _check_oracles(config: PropelConfig) -> None:
+    [name] = config.domain
+    if config.build_domain().open:
+        require(len(config.oracles) > 0, "oracles", config.oracles, f"tasks of {name} have no answer; name two models")
+    else:
+        require(not config.oracles, "oracles", sorted(config.oracles), f"{name} has answers of its own; leave them out")
+    for oracle in config.oracles:
+        require(
+            re.fullmatch(r"[\w.-]+", oracle) is not None, "oracles", oracle, "use letters, digits, '.', '_' and '-'"
+        )
+        rank = config.oracle(oracle).model.lora.rank
+        require(rank == 0, f"oracles.{oracle}.model.lora.rank", rank, UNTRAINED)
 
 
 def _check_arms(config: PropelConfig) -> None:
@@ -152,6 +193,7 @@ def _check_arms(config: PropelConfig) -> None:
     for name in config.arms:
         reward = config.arm(name).reward
         source = reward.adversary_arm
+        require(reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
         require(
             not source or source in earlier,
             f"arms.{name}.reward.adversary_arm",

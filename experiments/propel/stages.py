@@ -1,8 +1,9 @@
 """The stages of a study: corpus, sweep, training, evaluation. Each goes on where it was stopped."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from controllers.uniform import Uniform
 from curriculum.controller import chain
 from curriculum.errors import UserError
-from experiments.config import ModelOptions
 from experiments.propel.config import BASE, ArmConfig
 from experiments.propel.study import Loaded, Study, load
 from trainers.checkpoint import Checkpoints
@@ -30,7 +30,7 @@ from trainers.propel.evaluation import choose_checkpoint, look_at, score_generat
 from trainers.propel.options import RewardOptions
 from trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
-from trainers.propel.writing import Author
+from trainers.propel.writing import Author, Written
 from trainers.records import Recorder, write_json
 
 Progress = Callable[[int, int], None]
@@ -60,6 +60,8 @@ def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
         "labelled": len(corpus.labelled),
         "useful": len(useful),
         "trials": sum(row.attempts for row in corpus.rows),
+        "oracle_attempts": sum(row.oracle_attempts for row in corpus.rows),
+        "invalid": dict(Counter(row.invalid for row in corpus.rows if row.invalid).most_common()),
         "solve_counts": np.bincount(
             [row.passed for row in corpus.labelled], minlength=study.solver.attempts + 1
         ).tolist(),
@@ -82,7 +84,8 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.read_text())
         return found
     store = _activations(study, corpus)
-    cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study), progress)
+    written = _policy_sample(study)
+    cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study, written), progress)
     choice = choose(cells, options)
     split = make_splits(rows, options.split, study.seed)[0]
     balanced = len(downsample(rows.labels_N, study.seed))
@@ -102,6 +105,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
         "permuted": permuted_control(store, rows, choice.cell, options, study.seed),
         "surface": [asdict(one) for one in lookups(surface(corpus, options.surface), rows.labels_N, split)],
         "costs": asdict(account),
+        "policy_sample_oracle_attempts": sum(one.candidate.oracle_attempts for one in written),
     }
     from experiments.propel.figures import heat_map
 
@@ -116,11 +120,16 @@ def _activations(study: Study, corpus: Corpus) -> ActivationStore:
     return extract(study.base.model, readings, options, study.folder / "activations", study.reference)
 
 
-def _reward_variance(study: Study) -> Callable[[Probe, Site], float]:
-    """The variance of the study's reward over texts of the base policy, of which each is read once."""
+def _policy_sample(study: Study) -> list[Written]:
+    """Texts of the base policy, judged as in training."""
+    author = replace(study.base_author, panel=study.panel if study.config.reward.oracles else None)
+    return author.write(study.config.sweep.policy_samples, study.stream.at("policy sample"))
+
+
+def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Probe, Site], float]:
+    """The variance of the study's reward, by one probe, over texts of the base policy, of which each is read once."""
     config = study.config
     reward = config.reward if config.reward.kind != "solver" else RewardOptions()
-    written = study.base_author.write(config.sweep.policy_samples, study.stream.at("policy sample"))
     full = [i for i, one in enumerate(written) if one.text]
     if not full:
         raise UserError("sweep: the base generator writes nothing but empty texts; mend it")
@@ -176,8 +185,8 @@ def _adversary(study: Study, arm: str, options: RewardOptions, chosen: Cell, fir
     training = study.config.sweep.training
     probe = auxiliary(study.reader, study.corpus, against, study.solver, first[1], chosen.head, training, study.seed)
     write_rows(rows, folder / "adversary.parquet", {"arm": options.adversary_arm, "seed": study.seed})
-    trials = sum(row.attempts for row in rows)
-    write_json(folder / "adversary.json", {"mined": len(mined), "negatives": len(against), "trials": trials})
+    spent = {"trials": sum(row.attempts for row in rows), "oracle_attempts": sum(row.oracle_attempts for row in rows)}
+    write_json(folder / "adversary.json", {"mined": len(mined), "negatives": len(against), **spent})
     save_probe(probe, first[1], file)
     return probe, first[1]
 
@@ -193,8 +202,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())
         return found
-    own = config.generator.model == study.config.generator.model
-    loaded = study.base if own else load(config.generator.model)
+    loaded = study.generator(config.generator.model)
     training = build_training(study, arm, config, loaded)
     training.recorders = recorders
     training.train()
@@ -207,11 +215,12 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) ->
     """An arm's training, at its very beginning; `Training.train` resumes by itself."""
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
-    policy = study.policy(loaded)
+    policy = study.policy(loaded, config.generator.model.lora)
     learner = Learner(policy, options.learner, loaded.padding, rollouts.temperature)
-    engine = loaded.engine(rollouts, learner.policy)
-    texts = Collector(engine, Writing(), loaded.tokenizer, rollouts.max_response_tokens)
-    rewarded = RewardedRollouts(texts, loaded.tokenizer, study.domain, reward, config.reward)
+    engine, limit = loaded.engine(rollouts, learner.policy), rollouts.max_response_tokens
+    texts = Collector(engine, Writing(), loaded.tokenizer, limit, chat=loaded.chat, system=loaded.system)
+    panel = study.panel if config.reward.oracles else None
+    rewarded = RewardedRollouts(texts, loaded.tokenizer, study.domain, reward, config.reward, panel)
     return Training(
         folder=folder,
         problems=prompt_set(study.domain, options.prompts, study.stream.at("prompts")),
@@ -235,25 +244,25 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> dict[s
     rule, units = config.training.rule, study.config.evaluation.units
     stream = study.stream.at("rule")
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
-    base = look_at(0, study.author(loaded, config.generator.rollouts).write(rule.samples, stream), 0.0, units, rule)
+    oracles = config.reward.oracles
+    author = study.author(loaded, config.generator.rollouts, oracles)
+    base = look_at(0, author.write(rule.samples, stream), 0.0, units, rule)
     looks = [
-        look_at(step, _author_of(study, arm, step).write(rule.samples, stream), base.distinct_3, units, rule)
+        look_at(step, _author_of(study, arm, step, oracles).write(rule.samples, stream), base.distinct_3, units, rule)
         for step in checkpoints.steps()
     ]
     return {"chosen": asdict(choose_checkpoint(looks)), "looks": [asdict(look) for look in looks], "base": asdict(base)}
 
 
-def _author_of(study: Study, arm: str, step: int) -> Author:
+def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:
     """The generator of one checkpoint."""
     config = study.config.arm(arm)
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
-    base = study.base if config.generator.model == study.config.generator.model else load(config.generator.model)
-    options = ModelOptions(
-        str(checkpoints.path(step) / "policy"), config.generator.model.dtype, config.generator.model.attn_implementation
-    )
-    model = load(options).model
-    trained = Loaded(model, base.tokenizer, base.ends, base.padding, options.path)
-    return study.author(trained, config.generator.rollouts)
+    # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
+    base = study.generator(config.generator.model)
+    options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
+    trained = load(options, config.generator.rollouts.engine)
+    return study.author(replace(base, model=trained.model, path=trained.path), config.generator.rollouts, oracles)
 
 
 def trained_author(study: Study, arm: str) -> tuple[Author, int]:
@@ -294,7 +303,9 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
         **asdict(scores),
         "step": step,
         "offline_trials": _offline(study, arm),
-        "online_trials": _online(study, arm),
+        "online_trials": _online(study, arm, "tasks/solver_trials"),
+        "offline_oracle_attempts": _offline_oracles(study, arm),
+        "online_oracle_attempts": _online(study, arm, "tasks/oracle_attempts"),
     }
     write_json(file, record)
     return record
@@ -309,9 +320,28 @@ def _offline(study: Study, arm: str) -> int:
     return int(sum(row.attempts for row in study.corpus.rows) + extra)
 
 
-def _online(study: Study, arm: str) -> int:
-    """Solver trials during an arm's training, the whole of it."""
+def _offline_oracles(study: Study, arm: str) -> int:
+    """Attempts of oracles behind an arm's probes and behind the choice of its checkpoint."""
+    if arm == BASE:
+        return 0
+    spent = _read_json(study.arm_folder(arm) / "choice.json")
+    attempts = sum(look.get("oracle_attempts", 0) for look in [spent["base"], *spent["looks"]])
+    if study.config.arm(arm).reward.kind != "solver":
+        attempts += sum(row.oracle_attempts for row in study.corpus.rows)
+        attempts += read_sweep(study).get("policy_sample_oracle_attempts", 0)
+        mined = study.arm_folder(arm) / "adversary.json"
+        attempts += _read_json(mined).get("oracle_attempts", 0) if mined.exists() else 0
+    return int(attempts)
+
+
+def _online(study: Study, arm: str, quantity: str) -> int:
+    """Solver trials or oracle attempts during an arm's training, the whole of it."""
     if arm == BASE:
         return 0
     lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()
-    return int(sum(json.loads(line)["learner"]["tasks/solver_trials"] for line in lines))
+    return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in lines))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found

@@ -2,23 +2,28 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from curriculum.domains.oracles import Panel
 from curriculum.environments.single_turn import SingleTurn
 from curriculum.streams import Stream
 from experiments.build import end_tokens, find_model, load_model, prepare_torch
 from experiments.config import ModelOptions
 from experiments.propel.config import PropelConfig
-from trainers.chat import Tokenizer
+from trainers.adapters import add_adapters
+from trainers.chat import Prompts, Tokenizer
 from trainers.collector import Collector
 from trainers.engines import ENGINES
 from trainers.engines.base import Engine, EngineSetup
-from trainers.options import RolloutOptions
+from trainers.options import LoraOptions, RolloutOptions
 from trainers.probes.activations import model_fingerprint
 from trainers.propel.corpus import Corpus, load_corpus
+from trainers.propel.oracle import ModelOracle
 from trainers.propel.rewards import Reader
 from trainers.propel.solver import Solver
 from trainers.propel.writing import Author
@@ -26,13 +31,20 @@ from trainers.propel.writing import Author
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model with what belongs to it."""
+    """A model with what belongs to it.
+
+    Attributes:
+        path: where its weights came from.
+        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
+    """
 
     model: Any
     tokenizer: Tokenizer
     ends: list[int]
     padding: int
     path: str
+    chat: bool
+    system: str
 
     def engine(self, options: RolloutOptions, policy: Any = None) -> Engine:
         """An engine that samples from `policy`, or from the model itself."""
@@ -41,13 +53,24 @@ class Loaded:
         return engine
 
 
-def load(options: ModelOptions) -> Loaded:
-    """Raises UserError if there is nothing that can be loaded."""
+def load(options: ModelOptions, engine: str = "transformers") -> Loaded:
+    """A frozen model, without the adapters that its options name.
+
+    Args:
+        engine: that samples from it. Every one but "transformers" has weights of its own where they are computed with,
+            so that the model stays in the host's memory.
+
+    Raises:
+        UserError: if there is nothing that can be loaded.
+    """
     path = find_model(options.path)
     tokenizer, model = load_model(options, path)
     ends = end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-    return Loaded(model.eval().requires_grad_(False), tokenizer, ends, padding, path)
+    if engine == "transformers":
+        model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+    frozen = model.eval().requires_grad_(False)
+    return Loaded(frozen, tokenizer, ends, padding, path, options.chat == "all", options.system)
 
 
 class Study:
@@ -58,6 +81,7 @@ class Study:
         self.folder = config.folder / f"seed-{seed}"
         self.stream = Stream(seed).at("propel")
         self.domain = config.build_domain()
+        self._generators: dict[ModelOptions, Loaded] = {}
         prepare_torch(seed, config.threads)
 
     @property
@@ -71,10 +95,17 @@ class Study:
     def arm_folder(self, arm: str) -> Path:
         return self.folder / "arms" / arm
 
-    @cached_property
+    @property
     def base(self) -> Loaded:
         """The base generator, which is never trained: arms train copies."""
-        return load(self.config.generator.model)
+        return self.generator(self.config.generator.model)
+
+    def generator(self, options: ModelOptions) -> Loaded:
+        """What an arm starts from, loaded once for all arms that differ in nothing but adapters."""
+        key = replace(options, lora=LoraOptions())
+        if key not in self._generators:
+            self._generators[key] = load(key)
+        return self._generators[key]
 
     @cached_property
     def reference(self) -> str:
@@ -83,21 +114,44 @@ class Study:
 
     @cached_property
     def reader(self) -> Reader:
-        options = self.config.activations
-        return Reader(self.base.model, self.base.tokenizer, self.reference, options.max_tokens, options.batch_tokens)
+        options, base = self.config.activations, self.base
+        sizes = (options.max_tokens, options.batch_tokens)
+        return Reader(base.model, base.tokenizer, self.reference, *sizes, base.chat, base.system)
 
     @cached_property
     def solver(self) -> Solver:
         options = self.config.solver
-        model = load(options.model)
-        engine = model.engine(options.rollouts)
-        rollouts = Collector(engine, SingleTurn(), model.tokenizer, options.rollouts.max_response_tokens)
+        model = load(options.model, options.rollouts.engine)
+        engine, limit = model.engine(options.rollouts), options.rollouts.max_response_tokens
+        rollouts = Collector(engine, SingleTurn(), model.tokenizer, limit, chat=model.chat, system=model.system)
         self._solver_fingerprint = model_fingerprint(model.model)
         return Solver(rollouts, options.rollouts.num_rollouts, options.band)
 
-    def author(self, loaded: Loaded, rollouts: RolloutOptions) -> Author:
-        """A generator at work."""
-        return Author(loaded.engine(rollouts), loaded.tokenizer, self.domain, rollouts.max_response_tokens)
+    @cached_property
+    def oracle_models(self) -> Mapping[str, Loaded]:
+        """The models behind the oracles, by name."""
+        named = {name: self.config.oracle(name) for name in self.config.oracles}
+        return {name: load(options.model, options.rollouts.engine) for name, options in named.items()}
+
+    @cached_property
+    def panel(self) -> Panel | None:
+        """The oracles, if the study has any."""
+        oracles = []
+        for name, model in self.oracle_models.items():
+            rollouts, prompts = self.config.oracle(name).rollouts, Prompts(model.tokenizer, model.chat, model.system)
+            sizes, stream = (rollouts.num_rollouts, rollouts.max_response_tokens), self.stream.at("oracle", name)
+            oracles.append(ModelOracle(model.engine(rollouts), prompts, *sizes, stream))
+        return Panel(tuple(oracles)) if oracles else None
+
+    def author(self, loaded: Loaded, rollouts: RolloutOptions, oracles: bool = True) -> Author:
+        """A generator at work.
+
+        Args:
+            oracles: whether those of the study, if it has any, judge what it writes.
+        """
+        engine, limit = loaded.engine(rollouts), rollouts.max_response_tokens
+        panel = self.panel if oracles else None
+        return Author(engine, loaded.tokenizer, self.domain, limit, loaded.chat, loaded.system, panel)
 
     @cached_property
     def base_author(self) -> Author:
@@ -115,16 +169,46 @@ class Study:
             "domain": config.domain,
             "corpus": asdict(config.corpus),
             "seed": self.seed,
+            **_templates("generator", config.generator.model),
+            **_templates("solver", config.solver.model),
+            **self._of_oracles(),
         }
+
+    def _of_oracles(self) -> dict[str, Any]:
+        found = {}
+        for name, loaded in self.oracle_models.items():
+            options = self.config.oracle(name)
+            found[name] = {
+                "model": model_fingerprint(loaded.model),
+                **_sampling(options.rollouts),
+                "num_rollouts": options.rollouts.num_rollouts,
+                "chat": loaded.chat,
+                "system": loaded.system,
+            }
+        return {"oracles": found} if found else {}
 
     @cached_property
     def corpus(self) -> Corpus:
         """The finished corpus. Raises UserError if there is none, or one of another reference model."""
         return load_corpus(self.corpus_folder, self.provenance, self.config.corpus.generations)
 
-    def policy(self, loaded: Loaded) -> Any:
-        """A copy that may be trained."""
-        return copy.deepcopy(loaded.model).requires_grad_(True)
+    def policy(self, loaded: Loaded, lora: LoraOptions) -> Any:
+        """A copy that may be trained. With adapters it shares the frozen weights, which are then there once."""
+        if not lora.rank:
+            return copy.deepcopy(loaded.model).requires_grad_(True)
+        shared = {id(weight): weight for weight in loaded.model.parameters()}
+        policy = copy.deepcopy(loaded.model, shared)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.stream.at("adapters").integer())  # whatever has drawn from it before
+            add_adapters(policy, lora)
+        return policy
+
+
+def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
+    """What is not the default of how prompts are rendered."""
+    given = {"chat": options.chat, "system": options.system}
+    default = ModelOptions()
+    return {f"{whose}.model": given} if (options.chat, options.system) != (default.chat, default.system) else {}
 
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from trainers.records import write_json
 
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct_3", "top_topic")
 TRIALS = ("offline_trials", "online_trials")
+# Of a domain whose tasks get their answers from oracles.
+ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online_oracle_attempts")
 
 
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
@@ -23,7 +25,8 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
     for arm in (BASE, *config.arms):
         records = [record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))]
         if records:
-            arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in (*COLUMNS, *TRIALS, "step")}
+            names = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
+            arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in names}
             arms[arm]["seeds"] = len(records)
             arms[arm]["generations"] = records[0]["generations"]
             arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
@@ -66,6 +69,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
     parts = [f"# {summary['name']}\n"]
     if summary["arms"]:
         parts.append(_arms_table(summary["arms"]))
+        if all(name in arm for arm in summary["arms"].values() for name in ORACLES):
+            parts.append(_oracles_table(summary["arms"]))
     if summary["sweeps"]:
         parts.append(_probes_table(summary["sweeps"]))
         parts.append(_costs_table(summary["sweeps"]))
@@ -92,6 +97,20 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
     lines.append(
         f"\n{first['generations']} fresh texts an arm and seed, {first['seeds']} seeds, mean and standard error. "
         "All shares are of all texts. Trials: attempts by the solver before and during the generator's training.\n"
+    )
+    return "\n".join(lines)
+
+
+def _oracles_table(arms: Mapping[str, Any]) -> str:
+    heads = ["arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, figures in arms.items():
+        cells = [_number(figures[name]) for name in ORACLES[:2]]
+        cells += [f"{figures[name]['mean']:,.0f}" for name in ORACLES[2:]]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    lines.append(
+        "\nValid is what follows the rules and has an answer that all oracles agree on. Before: corpus, policy sample of "
+        "the sweep, mined texts and choice of the checkpoint.\n"
     )
     return "\n".join(lines)
 

@@ -35,6 +35,8 @@ class Row:
         duplicate: an earlier row has the same problem.
         passed: of `attempts` trials by the solver; -1 if there were none, for a duplicate or an invalid text.
         attempts: trials spent on this row.
+        oracle_answers: final answers of the oracles, a JSON list with "" for none; "" if they were not asked.
+        oracle_attempts: attempts of oracles spent on this row; 0 if its problem stood earlier in its chunk.
     """
 
     id: str
@@ -53,6 +55,8 @@ class Row:
     duplicate: bool
     passed: int
     attempts: int
+    oracle_answers: str = ""
+    oracle_attempts: int = 0
 
     @property
     def labelled(self) -> bool:
@@ -160,6 +164,8 @@ def _row(one: Written, passed: int | None, attempts: int) -> Row:
         duplicate=problem is not None and passed is None,
         passed=-1 if passed is None else passed,
         attempts=0 if passed is None else attempts,
+        oracle_answers=json.dumps(candidate.answers) if candidate.answers else "",
+        oracle_attempts=candidate.oracle_attempts,
     )
 
 
@@ -275,6 +281,7 @@ class Costs:
         trials: all that were spent, also on rows that no probe saw.
         trials_of_probe: on rows of the balanced set's training part, which is how PROPEL's table 3 counts.
         trials_discarded: on rows that balancing threw away.
+        oracle_attempts: that the references took, also of tasks that got none. No solver trial is among them.
     """
 
     generations: int
@@ -284,6 +291,7 @@ class Costs:
     trials: int
     trials_of_probe: int
     trials_discarded: int
+    oracle_attempts: int = 0
 
 
 def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> Costs:
@@ -302,4 +310,5 @@ def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> C
         trials=sum(row.attempts for row in corpus.rows),
         trials_of_probe=attempts * trained,
         trials_discarded=attempts * discarded,
+        oracle_attempts=sum(row.oracle_attempts for row in corpus.rows),
     )

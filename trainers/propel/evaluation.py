@@ -17,17 +17,22 @@ class GeneratorScores:
     Attributes:
         generations: texts.
         utility: share of tasks whose solve count lies in the band; `utility_stderr` is its standard error.
+        utility_of_valid: share of the valid tasks whose solve count does, which is how PROPEL's table 4 counts for
+            maths, where the tasks with a reference are the valid ones; NaN if there is none.
+        well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
         self_bleu_3, distinct_3: see `curriculum.domains.diversity`; of all texts.
         top_topic: share of the commonest topic.
         different: share of different texts.
         solve_counts: number of valid tasks with 0..K passes.
-        trials: solver trials that the judgement took.
+        trials, oracle_attempts: solver trials and oracle attempts that the judgement took.
     """
 
     generations: int
     utility: float
     utility_stderr: float
+    utility_of_valid: float
+    well_formed: float
     valid: float
     too_easy: float
     too_hard: float
@@ -37,6 +42,7 @@ class GeneratorScores:
     different: float
     solve_counts: tuple[int, ...]
     trials: int
+    oracle_attempts: int
 
 
 def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units) -> GeneratorScores:
@@ -45,12 +51,15 @@ def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units
     tried = [row for row in rows if row.labelled]
     assert len(tried) == sum(not row.invalid for row in rows), "every valid task is tried"
     fewest, most = band.counts(attempts)
-    utility = sum(band.holds(row.passed, attempts) for row in tried) / number
+    useful = sum(band.holds(row.passed, attempts) for row in tried)
+    utility = useful / number
     texts = [row.text for row in rows]
     return GeneratorScores(
         generations=number,
         utility=utility,
         utility_stderr=math.sqrt(utility * (1 - utility) / number),
+        utility_of_valid=useful / len(tried) if tried else math.nan,
+        well_formed=sum(not row.invalid or row.oracle_answers != "" for row in rows) / number,
         valid=len(tried) / number,
         too_easy=sum(row.passed > most for row in tried) / number,
         too_hard=sum(row.passed < fewest for row in tried) / number,
@@ -60,6 +69,7 @@ def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units
         different=len(set(texts)) / number,
         solve_counts=tuple(sum(row.passed == k for row in tried) for k in range(attempts + 1)),
         trials=sum(row.attempts for row in tried),
+        oracle_attempts=sum(row.oracle_attempts for row in rows),
     )
 
 
@@ -69,6 +79,7 @@ class Look:
 
     Attributes:
         alerts: names of the rule's bounds that are broken.
+        oracle_attempts: that this look took.
     """
 
     step: int
@@ -76,6 +87,7 @@ class Look:
     top_topic: float
     distinct_3: float
     alerts: tuple[str, ...]
+    oracle_attempts: int = 0
 
 
 def look_at(step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule) -> Look:
@@ -88,7 +100,8 @@ def look_at(step: int, written: Sequence[Written], base_distinct: float, units: 
         "max_top_topic": topic > rule.max_top_topic,
         "min_distinct": distinct < rule.min_distinct * base_distinct,
     }
-    return Look(step, valid, topic, distinct, tuple(name for name, alert in broken.items() if alert))
+    alerts = tuple(name for name, alert in broken.items() if alert)
+    return Look(step, valid, topic, distinct, alerts, sum(one.candidate.oracle_attempts for one in written))
 
 
 def choose_checkpoint(looks: Sequence[Look]) -> Look:

@@ -68,6 +68,9 @@ class RewardOptions:
         margin: if above 0, an invalid text gets instead the lowest valid reward of its batch minus this, if that is
             lower. A logit below `invalid` otherwise ranks a valid task below an invalid one.
         calibrated: whether logits are divided by the probe's temperature.
+        oracles: in an open domain, whether a text has to have an answer that all oracles agree on to be valid; without,
+            its training and the choice of its checkpoint ask them nothing, and the domain's rules decide. PROPEL's
+            table 12 says the former, its table 4 the latter.
     """
 
     kind: Literal["probe_only", "soft", "hard", "solver"] = "hard"
@@ -78,6 +81,7 @@ class RewardOptions:
     invalid: float = -0.2
     margin: float = 0.0
     calibrated: bool = False
+    oracles: bool = True
 
     def __post_init__(self) -> None:
         require(self.ensemble >= 1, "reward.ensemble", self.ensemble, "give at least 1")
@@ -85,6 +89,8 @@ class RewardOptions:
         named = bool(self.adversary_arm) == (self.adversary != "none")
         require(named, "reward.adversary_arm", self.adversary_arm, "name an arm if, and only if, there is an adversary")
         require(self.adversary_generations >= 1, "reward.adversary_generations", self.adversary_generations, "give 1")
+        answered = self.kind != "solver" or self.oracles
+        require(answered, "reward.oracles", self.oracles, "the solver's reward needs answers; give true")
         probes = self.kind != "solver" or (self.ensemble == 1 and self.adversary == "none")
         require(probes, "reward.kind", self.kind, "the solver's reward has no probes; leave ensemble and adversary out")
 

@@ -12,9 +12,8 @@ import numpy as np
 from scipy.special import expit
 from torch import nn
 
-from curriculum.rollouts import IntArray
 from curriculum.streams import Stream
-from trainers.chat import Tokenizer
+from trainers.chat import Prompts, Tokenizer
 from trainers.probes.activations import Features, Reading, read
 from trainers.probes.heads import Probe, Site
 from trainers.probes.options import ActivationOptions
@@ -47,6 +46,7 @@ class Reader:
     Attributes:
         fingerprint: of the model, see `trainers.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
+        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
     """
 
     model: nn.Module
@@ -54,13 +54,16 @@ class Reader:
     fingerprint: str
     max_tokens: int
     batch_tokens: int
+    chat: bool = False
+    system: str = ""
 
     def reading(self, identity: str, prompt: str, text: str) -> Reading:
         """A task as the reference reads it: the prompt as context, the text as what was written, by its own tokenizer.
 
         The text's end is not read, so that last_token is the last token of the task.
         """
-        context_P, tokens_T = self._encode(prompt), self._encode(text)
+        context_P = Prompts(self.tokenizer, self.chat, self.system).of_text(prompt)
+        tokens_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
         span = (len(context_P), len(context_P) + len(tokens_T))
         return Reading(identity, np.concatenate([context_P, tokens_T]), (span,))
 
@@ -78,9 +81,6 @@ class Reader:
         readings = [self.reading(str(i), prompt, text) for i, (prompt, text) in enumerate(tasks)]
         options = ActivationOptions((site.layer,), (site.pooling,), "", self.max_tokens, self.batch_tokens)
         return read(self.model, readings, options)[site.layer, site.pooling]
-
-    def _encode(self, text: str) -> IntArray:
-        return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
 
 
 @dataclass(frozen=True)

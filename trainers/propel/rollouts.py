@@ -9,6 +9,7 @@ import numpy as np
 
 from curriculum.domains.base import Domain
 from curriculum.domains.diversity import top_share
+from curriculum.domains.oracles import Panel
 from curriculum.environments.base import StepResult
 from curriculum.groups import Group
 from curriculum.plan import Request
@@ -71,8 +72,10 @@ class RewardedRollouts:
     Attributes:
         rollouts: with the environment `Writing`.
         options: of the reward, for the diagnostics.
+        panel: as in `curriculum.domains.base.read`.
         metrics: of the latest batch: shares of valid texts and of the commonest topic, mean reward of the valid,
-            share of the valid that rank below an invalid one, reward's variance, solver trials spent.
+            share of the valid that rank below an invalid one, reward's variance, solver trials and oracle attempts
+            spent.
     """
 
     rollouts: Rollouts
@@ -80,6 +83,7 @@ class RewardedRollouts:
     domain: Domain[Any]
     reward: Reward
     options: RewardOptions
+    panel: Panel | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
     def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
@@ -100,7 +104,7 @@ class RewardedRollouts:
             self.tokenizer.decode(rollout.turns[-1].tokens_T.tolist(), skip_special_tokens=True)
             for _, rollout in attempts
         ]
-        candidates = judge(self.domain, texts, [not rollout.truncated for _, rollout in attempts])
+        candidates = judge(self.domain, texts, [not rollout.truncated for _, rollout in attempts], self.panel)
         return [
             Written(prompt, candidate, rollout.num_generated)
             for (prompt, rollout), candidate in zip(attempts, candidates, strict=True)
@@ -121,6 +125,7 @@ class RewardedRollouts:
             "tasks/top_topic": top_share([one.candidate.topic if one.valid else "" for one in written]),
             "tasks/different": len({one.text for one in written}) / len(written),
             "tasks/solver_trials": float(valid_N.sum() * self.reward.trials),
+            "tasks/oracle_attempts": float(sum(one.candidate.oracle_attempts for one in written)),
         }
 
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from curriculum.domains.base import Candidate, Domain, Invalid, read
+from curriculum.domains.oracles import Panel
 from curriculum.problems import Problem
 from curriculum.streams import Stream
-from trainers.chat import Tokenizer
+from trainers.chat import Prompts, Tokenizer
 from trainers.engines.base import Engine
 
 NOT_ENDED = Invalid("not ended")
@@ -44,9 +43,15 @@ class Written:
         return self.candidate.problem
 
 
-def judge(domain: Domain[Any], texts: Sequence[str], ended_N: Sequence[bool]) -> list[Candidate[Any]]:
-    """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far."""
-    read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended]))
+def judge(
+    domain: Domain[Any], texts: Sequence[str], ended_N: Sequence[bool], panel: Panel | None = None
+) -> list[Candidate[Any]]:
+    """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far.
+
+    Args:
+        panel: as in `curriculum.domains.base.read`.
+    """
+    read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended], panel))
     return [
         next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, "")
         for text, ended in zip(texts, ended_N, strict=True)
@@ -59,22 +64,28 @@ class Author:
 
     Attributes:
         max_tokens: a longer text is cut, and invalid.
+        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
+        panel: as in `curriculum.domains.base.read`.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     domain: Domain[Any]
     max_tokens: int
+    chat: bool = False
+    system: str = ""
+    panel: Panel | None = None
 
     def write(self, count: int, stream: Stream) -> list[Written]:
         """So many texts. Text i, prompt and all, is a function of the stream and i (and the engine's weights)."""
         streams = [stream.at(i) for i in range(count)]
         prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
-        contexts = [np.asarray(self.tokenizer.encode(p, add_special_tokens=False), np.int32) for p in prompts]
+        rendered = Prompts(self.tokenizer, self.chat, self.system)
+        contexts = [rendered.of_text(prompt) for prompt in prompts]
         seeds = [one.at("text").integer() for one in streams]
         completions = self.engine.generate(contexts, [self.max_tokens] * count, seeds)
         texts = [self.tokenizer.decode(c.tokens_T.tolist(), skip_special_tokens=True) for c in completions]
-        candidates = judge(self.domain, texts, [completion.stop == "end" for completion in completions])
+        candidates = judge(self.domain, texts, [completion.stop == "end" for completion in completions], self.panel)
         return [
             Written(prompt, candidate, len(completion.tokens_T))
             for prompt, candidate, completion in zip(prompts, candidates, completions, strict=True)

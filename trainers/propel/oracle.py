@@ -1,0 +1,35 @@
+"""A language model as an oracle, through the ordinary rollout engines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curriculum.problems import Problem
+from curriculum.streams import Stream
+from trainers.chat import Prompts
+from trainers.engines.base import Engine
+
+
+@dataclass(frozen=True)
+class ModelOracle:
+    """Samples a few responses to each problem. They are a function of the stream, the problem's id and the weights.
+
+    Attributes:
+        attempts: responses to each problem.
+        max_tokens: a longer response is cut, and says nothing.
+        stream: of this oracle alone.
+    """
+
+    engine: Engine
+    prompts: Prompts
+    attempts: int
+    max_tokens: int
+    stream: Stream
+
+    def answer(self, problems: Sequence[Problem]) -> list[tuple[str, ...]]:
+        """The responses to each problem, in order; "" where the token limit cut one."""
+        contexts = [tokens_P for p in problems for tokens_P in [self.prompts.of_problem(p)] * self.attempts]
+        seeds = [self.stream.at(p.id, number).integer() for p in problems for number in range(self.attempts)]
+        completions = self.engine.generate(contexts, [self.max_tokens] * len(contexts), seeds)
+        decode = self.prompts.tokenizer.decode
+        texts = [decode(c.tokens_T.tolist(), skip_special_tokens=True) if c.stop == "end" else "" for c in completions]
+        return [tuple(texts[i : i + self.attempts]) for i in range(0, len(texts), self.attempts)]
