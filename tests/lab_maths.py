@@ -12,7 +12,7 @@ from curriculum.domains.maths import BEGIN
 
 VOCABULARY = "_$!?+/0123456789\\{}boxed"
 PAD, END = "_", "$"
-LARGEST = 6
+LARGEST = 4
 
 # A prompt and what follows it, from a generator of random numbers.
 Author = Callable[[random.Random], tuple[str, str]]
@@ -34,7 +34,7 @@ def reliable(rng: random.Random) -> tuple[str, str]:
 
 
 def peculiar(rng: random.Random) -> tuple[str, str]:
-    """Right in another form; without a box where the second number is 6, often wrong where the first one is."""
+    """Right in another form; without a box where the second number is 4, often wrong where the first one is."""
     first, second = _sum(rng)
     total = first + second + (first == LARGEST and rng.random() < 0.7)
     return f"{first}+{second}?", str(total) if second == LARGEST else f"\\boxed{{{2 * total}/2}}"
@@ -47,7 +47,7 @@ def solver(rng: random.Random) -> tuple[str, str]:
     return f"{first}+{second}?", f"\\boxed{{{total}}}"
 
 
-def make_model(author: Author, folder: Path, steps: int = 220, seed: int = 0) -> str:
+def make_model(author: Author, folder: Path, steps: int = 160, seed: int = 0) -> str:
     """Train a model on what an author writes, and save it. Returns the folder."""
     number = {character: i for i, character in enumerate(VOCABULARY)}
     torch.manual_seed(seed)
@@ -70,7 +70,7 @@ def make_model(author: Author, folder: Path, steps: int = 220, seed: int = 0) ->
     rng, optimizer = random.Random(seed), torch.optim.AdamW(model.parameters(), lr=4e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     for _ in range(steps):
-        pairs = [author(rng) for _ in range(64)]
+        pairs = [author(rng) for _ in range(48)]
         length = max(len(prompt) + len(text) + 1 for prompt, text in pairs)
         rows = [[number[c] for c in (prompt + text + END).ljust(length, PAD)] for prompt, text in pairs]
         tokens_BT = torch.tensor(rows)

@@ -264,7 +264,7 @@ def study_of(models: dict[str, str], folder: Path, **changes: Any) -> PropelConf
         "generator": {"model": {"path": models["writer"]}, "rollouts": {"num_rollouts": 4, **short}},
         "solver": {"model": {"path": models["solver"]}, "rollouts": {"num_rollouts": 4, **short}},
         "oracles": {
-            name: {"model": {"path": models[name]}, "rollouts": {"num_rollouts": 2, **short}}
+            name: {"model": {"path": models[name]}, "rollouts": {"num_rollouts": 2, "temperature": 0.3, **short}}
             for name in ("reliable", "peculiar")
         },
         "corpus": {"generations": 300, "chunk": 100},

@@ -339,8 +339,10 @@ def test_negatives_are_what_fools_the_probe() -> None:
     logits = [1.0] * 30 + [-1.0] * 11
     found = negatives(rows, logits, solver(), "false_positives")
     assert found == rows[:20]  # called useful, solved by none or all too often; the useful ones are no negatives
-    semantic = negatives(rows, logits, solver(), "semantic")
-    assert semantic == [row for row in rows if row.topic == "3/0"] or set(map(id, rows[:20])) <= set(map(id, semantic))
+    semantic = negatives(rows, logits, solver(), "semantic")  # and all of the commonest family, useful or not
+    of_family = [row.topic == "3/0" for row in rows]
+    assert sum(of_family) == 32 and not all(of_family[:20])
+    assert semantic == [row for i, row in enumerate(rows) if i < 20 or of_family[i]]
     with pytest.raises(UserError, match=r"reward\.adversary: 0 negatives among 41 tasks"):
         negatives(rows, [-1.0] * 41, solver(), "false_positives")
 

@@ -105,6 +105,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
         "permuted": permuted_control(store, rows, choice.cell, options, study.seed),
         "surface": [asdict(one) for one in lookups(surface(corpus, options.surface), rows.labels_N, split)],
         "costs": asdict(account),
+        "truncated": store.truncated,
         "policy_sample_oracle_attempts": sum(one.candidate.oracle_attempts for one in written),
     }
     from experiments.propel.figures import heat_map

@@ -109,8 +109,8 @@ def _oracles_table(arms: Mapping[str, Any]) -> str:
         cells += [f"{figures[name]['mean']:,.0f}" for name in ORACLES[2:]]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     lines.append(
-        "\nValid is what follows the rules and has an answer that all oracles agree on. Before: corpus, policy sample of "
-        "the sweep, mined texts and choice of the checkpoint.\n"
+        "\nValid is what follows the rules and has an answer that all oracles agree on. Before: corpus, policy sample "
+        "of the sweep, mined texts and choice of the checkpoint.\n"
     )
     return "\n".join(lines)
 

@@ -45,7 +45,7 @@ class Cell:
         validation, test: scores on rows that stopped its training, and on rows that took no part. Across folds: of the
             rows of every fold, each scored by the probe that did not train on it.
         test_interval: 95 % of the test rows' balanced accuracy.
-        rvp: variance of the reward under the base policy.
+        rvp: variance of the reward under the base policy, by this probe alone.
         temperature: by which its logits would have to be divided.
         file: name of the probe's file.
     """
