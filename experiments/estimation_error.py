@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 KINDS = ("problems, tried", "problems, not tried", "children, tried", "children, not tried")
 SHIFT = 0.7
 NOISE = "noise"
+PARENT = "its parent alone"
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def believe(known: Evidence, pros: Pros, step: int, stream: Stream) -> dict[str,
     parents_M = np.concatenate([rate_M[: forest.num_trees], rate_M[forest.tree_C]])
     beliefs = {
         "hierarchical": rate_M,
-        "its parent alone": parents_M,
+        PARENT: parents_M,
         "Beta": refreshed(DiscountedBeta(), forest, step, stream),
         "last rate": refreshed(LastRate(), last, step, stream),
     }
@@ -274,11 +275,12 @@ def error_figure(rows: Sequence[Row]) -> "Figure":
         figure, axes = plt.subplots(1, len(kinds), figsize=(3.4 * len(kinds), 3.2), sharey=True, squeeze=False)
         for kind, ax in zip(kinds, axes[0], strict=True):
             for i, belief in enumerate(beliefs):
-                style = {"color": MUTED, "linestyle": ":"} if belief == NOISE else {"color": PALETTE[i]}
-                ax.plot(*_curve(rows, kind, belief), label=belief, **style)
+                color = MUTED if belief == NOISE else PALETTE[i]
+                line = {NOISE: ":", PARENT: "--"}.get(belief, "-")  # dashes: often one with the hierarchical belief
+                ax.plot(*_curve(rows, kind, belief), label=belief, color=color, linestyle=line)
             ax.set_title(kind)
             ax.set_xlabel("step")
-            ax.set_ylim(bottom=0)
+        axes[0][0].set_ylim(bottom=0)  # last: it ends the automatic limits of all
         axes[0][0].set_ylabel("mean absolute error")
         handles, names = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncol=len(names))
