@@ -12,42 +12,43 @@ from curriculum.domains.maths import BEGIN
 
 VOCABULARY = "_$!?+/0123456789\\{}boxed"
 PAD, END = "_", "$"
-LARGEST = 4
+LARGEST, LETTERS = 4, "boxed"
 
 # A prompt and what follows it, from a generator of random numbers.
 Author = Callable[[random.Random], tuple[str, str]]
 
 
+def _sum(rng: random.Random) -> tuple[str, int, int]:
+    """A question with two letters in front, which make many of few, and its numbers."""
+    first, second = rng.randint(1, LARGEST), rng.randint(1, LARGEST)
+    return f"{rng.choice(LETTERS)}{rng.choice(LETTERS)}{first}+{second}?", first, second
+
+
 def writer(rng: random.Random) -> tuple[str, str]:
     """A sum; one in six asks nothing."""
-    question = f"{rng.randint(1, LARGEST)}+{rng.randint(1, LARGEST)}"
-    return BEGIN, question + ("?" if rng.random() < 5 / 6 else "")
-
-
-def _sum(rng: random.Random) -> tuple[int, int]:
-    return rng.randint(1, LARGEST), rng.randint(1, LARGEST)
+    question, _, _ = _sum(rng)
+    return BEGIN, question if rng.random() < 5 / 6 else question[:-1]
 
 
 def reliable(rng: random.Random) -> tuple[str, str]:
-    first, second = _sum(rng)
-    return f"{first}+{second}?", f"\\boxed{{{first + second}}}"
+    question, first, second = _sum(rng)
+    return question, f"\\boxed{{{first + second}}}"
 
 
 def peculiar(rng: random.Random) -> tuple[str, str]:
     """Right in another form; without a box where the second number is 4, often wrong where the first one is."""
-    first, second = _sum(rng)
+    question, first, second = _sum(rng)
     total = first + second + (first == LARGEST and rng.random() < 0.7)
-    return f"{first}+{second}?", str(total) if second == LARGEST else f"\\boxed{{{2 * total}/2}}"
+    return question, str(total) if second == LARGEST else f"\\boxed{{{2 * total}/2}}"
 
 
 def solver(rng: random.Random) -> tuple[str, str]:
     """Right up to 2, seldom from 3 on."""
-    first, second = _sum(rng)
-    total = first + second + (first > 2 and rng.random() < 0.75)
-    return f"{first}+{second}?", f"\\boxed{{{total}}}"
+    question, first, second = _sum(rng)
+    return question, f"\\boxed{{{first + second + (first > 2 and rng.random() < 0.75)}}}"
 
 
-def make_model(author: Author, folder: Path, steps: int = 160, seed: int = 0) -> str:
+def make_model(author: Author, folder: Path, steps: int = 130, seed: int = 0) -> str:
     """Train a model on what an author writes, and save it. Returns the folder."""
     number = {character: i for i, character in enumerate(VOCABULARY)}
     torch.manual_seed(seed)
