@@ -175,7 +175,7 @@ def test_adapters_train_resume_and_are_exported(
 
     training = stages.build_training(study, "lora", config, study.base)
     learner = training.learner
-    learner.load(study.arm_folder("lora") / "checkpoints" / f"step-{step:06d}")
+    learner.load(training.checkpoints.path(step))
     engine = study.base.engine(config.generator.rollouts, learner.learner.policy)
     by_adapters = replace(study.base_author, engine=engine)
     exported, found = stages.trained_author(study, "lora")
