@@ -1,17 +1,14 @@
 """Whole studies at the size of a test: every stage by command, killed and resumed, and bad input in one line."""
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
-from curriculum import Stream, UserError
+from curriculum import UserError
 from experiments.cli import app
 from experiments.layers import REPOSITORY
 from experiments.propel import stages
@@ -19,7 +16,6 @@ from experiments.propel.config import PropelConfig, load_study, prepare
 from experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
 from experiments.propel.study import Study
 from experiments.propel.summary import summarize_study, write_summary
-from trainers.probes.activations import model_fingerprint
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 TINY = [
@@ -144,45 +140,6 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     assert "| worst_case |" in text and "| 0 | " in text
 
 
-LORA = "arms.lora={generator: {model: {lora: {rank: 4, alpha: 8}}}, training: {learner: {lr: 1e-2}}}"
-
-
-@pytest.mark.slow
-def test_adapters_train_resume_and_are_exported(
-    peaceful: PropelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("peft", reason="peft is not installed (extra lora)")
-    for name in ("whole", "killed"):
-        shutil.copytree(peaceful.folder, tmp_path / name / "sums")
-    study, killed = Study(tiny(tmp_path / "whole", LORA), 0), Study(tiny(tmp_path / "killed", LORA), 0)
-    stamp = study.reference
-    step = run_training(study, "lora")["chosen"]["step"]
-    with monkeypatch.context() as patch, pytest.raises(DeathError):
-        patch.setattr(stages.RewardedRollouts, "run", dying(stages.RewardedRollouts.run, 4))
-        torch.manual_seed(5)  # what else has drawn from torch's generator does not matter
-        run_training(killed, "lora")
-    run_training(killed, "lora")
-    mine, theirs = (state(one.arm_folder("lora")) for one in (killed, study))
-    assert any("adapter" in name for name in mine) and mine == theirs
-
-    config = study.config.arm("lora")
-    policy = study.policy(study.base, config.generator.model.lora)
-    weights = {weight.data_ptr() for weight in study.base.model.parameters()}
-    trained = [weight for weight in policy.parameters() if weight.requires_grad]
-    assert weights < {weight.data_ptr() for weight in policy.parameters()}  # the starting weights are there once
-    assert trained and all(weight.data_ptr() not in weights for weight in trained)
-    assert model_fingerprint(study.base.model) == stamp  # which training has left alone
-
-    training = stages.build_training(study, "lora", config, study.base)
-    learner = training.learner
-    learner.load(training.checkpoints.path(step))
-    engine = study.base.engine(config.generator.rollouts, learner.learner.policy)
-    by_adapters = replace(study.base_author, engine=engine)
-    exported, found = stages.trained_author(study, "lora")
-    texts = [[w.text for w in one.write(16, Stream(7))] for one in (by_adapters, exported, study.base_author)]
-    assert found == step and texts[0] == texts[1] != texts[2]
-
-
 @pytest.mark.slow
 def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> None:
     runner = CliRunner()
@@ -237,7 +194,6 @@ def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
         ("domain.sums.sheets.min_lines=0", r"min_lines 0"),
         ("activations.layers=[]", r"activations\.layers"),
         ("seeds=[0,0]", r"seeds: \[0, 0\] is not acceptable"),
-        ("solver.model.lora.rank=4", r"solver\.model\.lora\.rank: 4 is not acceptable; this model is not trained"),
         ("generator.rollouts.engine=vlm", r"generator\.rollouts\.engine: unknown name 'vlm'"),
     ]:
         with pytest.raises(UserError, match=message):
