@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_maths import make_model, peculiar, reliable, solver, writer
+from omegaconf import OmegaConf
 
 from curriculum import Stream, UserError
 from curriculum.domains.base import Invalid, read, reasons
@@ -18,7 +19,7 @@ from curriculum.domains.maths import POOLS, Maths, MathsTask, example_pools
 from curriculum.domains.oracles import Panel, Verdict, final_answer
 from curriculum.problems import Problem
 from curriculum.verifiers import equivalent, verify
-from experiments.propel.config import PropelConfig, study_config
+from experiments.propel.config import PropelConfig, load_study, study_config, to_plain
 from experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
 from experiments.propel.study import Study
 from experiments.propel.summary import write_summary
@@ -331,6 +332,18 @@ def test_a_killed_corpus_has_the_same_answers(models: dict[str, str], tmp_path: 
     other = Study(study_of(models, tmp_path, oracles={"reliable": named["reliable"]}), 0)
     with pytest.raises(UserError, match=r"made with another oracles; give another name"):
         run_corpus(other)
+
+
+def test_paths_of_oracles_and_examples_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "problems.jsonl").write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    paths = dict.fromkeys(("writer", "reliable", "peculiar", "solver"), "model")
+    raw = to_plain(study_of(paths, tmp_path, domain={"maths": {"examples_path": "problems.jsonl"}}))
+    OmegaConf.save(OmegaConf.create(raw), tmp_path / "study.yaml")
+    config = load_study(tmp_path / "study.yaml")
+    assert config.oracle("peculiar").model.path == config.generator.model.path == str(tmp_path / "model")
+    assert "one" in config.build_domain().prompt(Stream(0))
+    assert study_config(to_plain(config)) == config
 
 
 def test_a_study_says_what_is_wrong_with_its_oracles(tmp_path: Path) -> None:
