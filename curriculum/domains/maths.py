@@ -99,7 +99,7 @@ class MathsTask:
 
 @dataclass(frozen=True)
 class Maths:
-    """Text tasks without an answer; oracles give it, see `curriculum.domains.oracles`.
+    """Competition-style text tasks, whose answers oracles give (see `curriculum.domains.oracles`).
 
     Attributes:
         syntax: "tagged" = the problem stands between tags, for a pretrained generator that is asked in words; "plain" =
