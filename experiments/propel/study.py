@@ -198,7 +198,7 @@ class Study:
             return copy.deepcopy(loaded.model).requires_grad_(True)
         shared = {id(weight): weight for weight in loaded.model.parameters()}
         policy = copy.deepcopy(loaded.model, shared)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
             torch.manual_seed(self.stream.at("adapters").integer())  # whatever has drawn from it before
             add_adapters(policy, lora)
         return policy
