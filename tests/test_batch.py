@@ -172,6 +172,21 @@ def lengths_of(sequences: list[TrainingSequence], parts: list[tuple[list[int], f
     return [[sequences[i].length for i in positions] for positions, _ in parts]
 
 
+def test_microbatches_hold_sequences_of_like_length() -> None:
+    sequences = [sequence(length) for length in (100, 80, 75, 74, 60, 50, 20)]
+    parts = split_microbatches(sequences, max_tokens=800, max_padding=0.25)
+    assert [[sequences[i].length for i in part] for part in parts] == [[100, 80, 75], [74, 60], [50, 20]]
+    assert split_microbatches(sequences, max_tokens=800) == [list(range(7))]
+
+
+@given(st.lists(st.integers(4, 108), min_size=150, max_size=250))
+def test_a_quarter_of_padding_is_the_most_but_for_the_last_few(lengths: list[int]) -> None:
+    parts = split_microbatches([sequence(length) for length in lengths], 4000, 0.25)
+    padded = sum(len(part) * max(lengths[i] for i in part) for part in parts)
+    # An eighth of the budget may be filled with whatever there is, once for every halving of the length at most.
+    assert 0.75 * padded <= sum(lengths) + 5 * 500
+
+
 def test_scatter_balances_tokens_and_evens_out_micro_batches() -> None:
     sequences = [sequence(length) for length in (9, 2, 5, 4, 3, 7)]
     first, second = scatter(sequences, max_tokens=10, num_processes=2)

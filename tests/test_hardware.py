@@ -128,7 +128,7 @@ def test_accelerate_understands_the_command() -> None:
 @pytest.mark.engines
 def test_vllm_understands_the_command() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     command = found("two_pools")[3]

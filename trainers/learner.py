@@ -356,7 +356,8 @@ class Learner:
     def _share(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], float]]:
         """This process's micro-batches as positions, each with its weight."""
         accelerator = self._accelerator
-        dealt = scatter(sequences, self.options.max_microbatch_tokens, accelerator.num_processes)
+        options = self.options
+        dealt = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
         return dealt[accelerator.process_index]
 
     def _tensor(self, values: Any) -> Tensor:
