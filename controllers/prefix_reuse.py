@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from curriculum.groups import Group
 from curriculum.prefix import Prefix, cut
 from curriculum.rollouts import FloatArray, IntArray, Rollout, Turn, Unit
 
-TOP_SHARE = 0.1
 LEAST_UNITS = 4  # in fewer, the window from a quarter to three quarters has no choice to make
 
 
@@ -46,17 +44,16 @@ class _Text(NamedTuple):
     turns: tuple[_Piece, ...]
 
 
-def cut_point(
-    entropies_T: FloatArray, values_T: NDArray[np.floating] | None = None, top_share: float = TOP_SHARE
-) -> int | None:
+def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_share: float = 1.0) -> int | None:
     """t* = the position of the highest entropy with T/4 <= t < 3T/4 (PROS, section 3): units 0 .. t* - 1 are kept.
 
     So the first unit to be written anew is the one that the policy was least sure of. The first of equals wins.
 
     Args:
         entropies_T: of the distribution that each of the T units was drawn from.
-        values_T: a critic's values of the T positions; only the top tenth of the window by value is then considered,
-            at least one position. (The source does not say whether the window or the top tenth comes first.)
+        values_T: a critic's values of the T positions.
+        top_share: of the window's positions only this share is considered, those with the highest values, at least one.
+            (The source's actor-critic runs take a tenth; it does not say whether the window or the tenth comes first.)
 
     Returns:
         None if T < 4.
@@ -71,7 +68,7 @@ def cut_point(
     return int(window[np.argmax(entropies_T[window])])
 
 
-def start_of(rollout: Rollout, group: Group, leak_tokens: int) -> Start | str:
+def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float | None = None) -> Start | str:
     """The start that a correct rollout gives, or the reason why it gives none.
 
     The cut point is looked for in what the rollout itself wrote; what it replayed stays in front of it. In tasks of
@@ -80,11 +77,16 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int) -> Start | str:
     Args:
         leak_tokens: the prefix is refused ("leak") if the last so many tokens of the rollout, its end token aside,
             occur in it: then it says already what the rollout ends with, the answer. 0 = no check.
+        top_values: `top_share` of `cut_point`, by the values that a critic gave the rollout; None = without values.
     """
     if rollout.truncated:
         return "truncated"
     past = group.request.prefix.length if group.request.prefix else 0
-    here = cut_point(_unit_entropies(rollout, group.unit)[past:])
+    entropies_T = _unit_entropies(rollout, group.unit)[past:]
+    if top_values is None:
+        here = cut_point(entropies_T)
+    else:
+        here = cut_point(entropies_T, _unit_values(rollout, group.unit)[past:], top_values)
     if here is None:
         return "too_short"
     length = past + here
@@ -140,6 +142,13 @@ def _unit_entropies(rollout: Rollout, unit: Unit) -> FloatArray:
     if unit == "tokens":
         return np.concatenate([turn.entropies_T for turn in rollout.turns])
     return np.asarray([turn.entropies_T.max(initial=0.0) for turn in rollout.turns], np.float32)
+
+
+def _unit_values(rollout: Rollout, unit: Unit) -> FloatArray:
+    """Values of the states before each token, or before each turn."""
+    rows = [turn.values_T for turn in rollout.turns if turn.values_T is not None]
+    assert len(rows) == len(rollout.turns), "a rollout without values, which `Pros.needs` asks for"
+    return np.concatenate(rows) if unit == "tokens" else np.asarray([row_T[:1].sum() for row_T in rows], np.float32)
 
 
 def _leaks(rollout: Rollout, turns: Sequence[Turn], leak_tokens: int) -> bool:

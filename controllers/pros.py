@@ -94,6 +94,8 @@ class Pros(PassRateController[ProsState]):
         reuse: grow children; off = selection alone.
         grandchildren: correct rollouts of a child give children too, of its root, since the model has two layers.
         leak_tokens: refuse a prefix in which the last so many tokens of its rollout occur already; 0 = no check.
+        top_values: cut where the critic's value is within the highest such share of the window only; needs
+            learner.advantage=gae. null = anywhere in the window. The source's PPO: 0.1.
         tree_children, total_children: caps, null = none. Those believed furthest from the target go, the oldest of
             equals; under random selection the oldest. Enforced when a plan is made, with the newest beliefs.
         belief: what turns counts into pass rates.
@@ -107,6 +109,7 @@ class Pros(PassRateController[ProsState]):
     reuse: bool = True
     grandchildren: bool = True
     leak_tokens: int = 4
+    top_values: float | None = None
     tree_children: int | None = 8
     total_children: int | None = 65536
     belief: PassRateBelief = field(default_factory=PassRateBelief)
@@ -116,6 +119,8 @@ class Pros(PassRateController[ProsState]):
         require(0 <= low <= high <= 1, "pros.target", self.target, "give 0 <= low <= high <= 1")
         require(0 <= self.exploration <= 1, "pros.exploration", self.exploration, "give a share between 0 and 1")
         require(self.leak_tokens >= 0, "pros.leak_tokens", self.leak_tokens, "give 0 or more")
+        share = self.top_values
+        require(share is None or 0 < share <= 1, "pros.top_values", share, "give a share above 0, at most 1, or null")
         for name in ("per_tree", "tree_children", "total_children"):
             value = vars(self)[name]
             require(value is None or value >= 1, f"pros.{name}", value, "give at least 1, or null for no limit")
@@ -123,6 +128,10 @@ class Pros(PassRateController[ProsState]):
     @property
     def claims(self) -> frozenset[str]:
         return frozenset({"problems", "prefixes"}) if self.reuse else frozenset({"problems"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset() if self.top_values is None or not self.reuse else frozenset({"values"})
 
     def init(self, problems: ProblemSet) -> ProsState:
         return ProsState(problems, self.belief.init(len(problems)))
@@ -243,7 +252,7 @@ class Pros(PassRateController[ProsState]):
             for rollout in group.rollouts:
                 if not rollout.success:
                     continue
-                start = start_of(rollout, group, self.leak_tokens)
+                start = start_of(rollout, group, self.leak_tokens, self.top_values)
                 if isinstance(start, Start) and (tree, start.text) in texts:
                     start = "duplicate"
                 if isinstance(start, str):

@@ -45,23 +45,32 @@ class Problem:
 class ProblemSet(Sequence[Problem]):
     """An immutable sequence of problems with a constant-time look-up from id to position.
 
+    Attributes:
+        generated: problems that a generator wrote, beside the set and not part of it: only a controller that asks for
+            them proposes them.
+
     Raises:
         UserError: if the set is empty or two problems share an id.
     """
 
-    __slots__ = ("_position", "_problems")
+    __slots__ = ("_position", "_problems", "generated")
 
-    def __init__(self, problems: Sequence[Problem]):
+    def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = ()):
         self._problems = tuple(problems)
         self._position = {problem.id: i for i, problem in enumerate(self._problems)}
+        self.generated = tuple(generated)
         if not self._problems:
             raise UserError("problems: the source gave no problem; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
-            raise UserError(f"problems: id {self._first_duplicate()!r} occurs twice; ids must be unique")
+            raise UserError(f"problems: id {self._first_duplicate(self._problems)!r} occurs twice; ids must be unique")
+        if len({*self._position, *(p.id for p in self.generated)}) != len(self._problems) + len(self.generated):
+            twice = self._first_duplicate((*self._problems, *self.generated))
+            raise UserError(f"problems: id {twice!r} is generated and occurs twice; ids must be unique")
 
-    def _first_duplicate(self) -> str:
+    @staticmethod
+    def _first_duplicate(problems: Sequence[Problem]) -> str:
         seen: set[str] = set()
-        return next(p.id for p in self._problems if p.id in seen or seen.add(p.id))  # type: ignore[func-returns-value]
+        return next(p.id for p in problems if p.id in seen or seen.add(p.id))  # type: ignore[func-returns-value]
 
     def position(self, problem_id: str) -> int:
         """Position of a problem in the set. Raises KeyError for an id that is not in it."""

@@ -62,15 +62,22 @@ class Rollout:
     Attributes:
         success: the raw verdict of the verifier or environment; never a shaped reward.
         truncated: a token, turn or context limit ended the attempt, not the policy.
+        reward: what the policy is trained on, where that is more than the success; None = the success.
     """
 
     turns: tuple[Turn, ...]
     success: bool
     truncated: bool = False
+    reward: float | None = None
 
     @property
     def num_generated(self) -> int:
         return sum(turn.num_generated for turn in self.turns)
+
+    @property
+    def trained_reward(self) -> float:
+        """The reward that advantages are made of."""
+        return float(self.success) if self.reward is None else self.reward
 
     @property
     def num_replayed(self) -> int:

@@ -36,6 +36,7 @@ VERIFIERS = Registry(
         "symbolic": "curriculum.verifiers:symbolic",
         "reasoning_gym": "curriculum.verifiers:reasoning_gym",
         "running_sums": "curriculum.verifiers:running_sums",
+        "function_induction": "curriculum.domains.induction:verify",
     },
 )
 

@@ -38,7 +38,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     """
     model_path = find_model(config.model.path)
     problems = build_problems(config)
-    prepare_torch(config)
+    prepare_torch(config.seed, config.threads)
     return _assemble(config, folder, problems, _build_parts(config, model_path))
 
 
@@ -47,7 +47,7 @@ def build_crew(config: RunConfig) -> "Crew":
     from trainers.crew import Crew
 
     model_path = find_model(config.model.path)
-    prepare_torch(config)
+    prepare_torch(config.seed, config.threads)
     return Crew(*_build_parts(config, model_path))
 
 
@@ -83,16 +83,16 @@ def find_model(path: str) -> str:
     return path
 
 
-def prepare_torch(config: RunConfig) -> None:
-    """Make torch deterministic: the same seed, threads and machine give the same bits."""
+def prepare_torch(seed: int, threads: int) -> None:
+    """Make torch deterministic: the same seed, threads (0 = torch's choice) and machine give the same bits."""
     import torch
 
     # cuBLAS reads this once, at its first call; without it, its results may differ between equal calls.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.manual_seed(config.seed)
+    torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def load_model(options: ModelOptions, path: str) -> tuple[Any, Any]:

@@ -99,7 +99,7 @@ def compare(
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
 ) -> None:
-    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds."""
+    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from curriculum.errors import UserError
     from experiments.compare import prepare_comparison
     from experiments.config import load_comparison, with_seeds
@@ -139,23 +139,16 @@ def report(folder: Folder) -> None:
 def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", show_default=False)]) -> None:
     """Check files completely, without loading anything heavy; and say what memory a run on a cluster needs."""
     from curriculum.errors import UserError
-    from experiments.config import ComparisonConfig, RunConfig, load
-    from experiments.hardware import require_room
 
     failed = 0
     for file in files:
         try:
-            config = load(file)
-            needs = require_room(config) if isinstance(config, RunConfig) and config.cluster.gpus else []
+            what, needs = _described(file)
         except UserError as error:
             failed += 1
             complain(f"{file}: {error}")
             continue
-        if isinstance(config, ComparisonConfig):
-            what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
-        else:
-            what = "a run of " + " -> ".join(label for label, _ in config.members())
-        typer.echo(f"ok: {file}: {what}, {config.budget.total:g} {config.budget.unit}")
+        typer.echo(f"ok: {file}: {what}")
         for need in needs:
             typer.echo(f"  {need}")
     if failed:
@@ -191,6 +184,49 @@ def launch(
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)
+
+
+def _described(file: Path) -> tuple[str, list[str]]:
+    """What a YAML file is, in words, and what it needs of a cluster. Raises UserError if it is not acceptable."""
+    from experiments.config import ComparisonConfig, load
+    from experiments.hardware import require_room
+    from experiments.propel.config import is_study, load_study
+
+    if is_study(file):
+        study = load_study(file)
+        return f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}", []
+    config = load(file)
+    needs = []
+    if isinstance(config, ComparisonConfig):
+        what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
+    else:
+        what = "a run of " + " -> ".join(label for label, _ in config.members())
+        needs = [str(need) for need in require_room(config)] if config.cluster.gpus else []
+    return f"{what}, {config.budget.total:g} {config.budget.unit}", needs
+
+
+@command()
+def propel(
+    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate or all.", show_default=False)],
+    file: File,
+    overrides: Overrides = None,
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
+    arm: Annotated[str, typer.Option(help="Train or evaluate this arm only.")] = "",
+) -> None:
+    """Train task generators on probe rewards, stage by stage or all. Run it again to continue."""
+    from experiments.propel.commands import run_stages
+    from experiments.propel.config import load_study, prepare, with_seeds
+
+    changes, chosen = split_seeds(overrides or [], seeds)
+    config = load_study(file, changes)
+    if chosen:
+        config = with_seeds(config, chosen)
+    prepare(config)
+    try:
+        run_stages(config, stage, arm, _console())
+    except KeyboardInterrupt:
+        typer.secho("\nstopped; continue with the same command", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @command(name="list")

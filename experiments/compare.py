@@ -7,13 +7,13 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments.config import ComparisonConfig, RunConfig, differences, load_comparison, save, with_seeds
+from experiments.config import ComparisonConfig, RunConfig, differences, load_comparison, save
 from experiments.layers import REPOSITORY
 from experiments.progress_bars import Bar, progress_display
 from experiments.runs import COMPARISON, LOG, Follower, last_spent, prepare, read_state, refuse_other_settings
@@ -63,7 +63,7 @@ class Running:
 
 
 def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
-    """Give a comparison its directory; if it has one already, add the new seeds to it.
+    """Give a comparison its directory; if it has one already, add the new seeds and the new arms to it.
 
     Raises:
         UserError: if the directory holds a comparison with other settings.
@@ -72,8 +72,10 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     if path.exists():
         earlier = load_comparison(path)
         added = [seed for seed in config.seeds if seed not in earlier.seeds]
-        config = with_seeds(config, [*earlier.seeds, *added])
-        refuse_other_settings(differences(with_seeds(earlier, config.seeds), config), folder)
+        seeds = (*earlier.seeds, *added)
+        known = replace(earlier, seeds=seeds, arms={**config.arms, **earlier.arms})
+        config = replace(config, seeds=seeds, arms={**earlier.arms, **config.arms})
+        refuse_other_settings(differences(known, config), folder)
     save(config, path)
     return config
 

@@ -23,8 +23,9 @@ from experiments.results import BAND, Comparison, Run
 from experiments.summary import NOT_IN_A_STEP, summarize_arm
 
 Array = NDArray[np.float64]
-# Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+# Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines. The
+# last two are for comparisons of many arms.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#882255", "#999933")
 PAGE_WIDTH = 12.5
 INK, MUTED, GRID = "#1f2933", "#66717e", "#e4e7eb"
 FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}

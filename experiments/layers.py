@@ -150,8 +150,10 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The same mapping, with the paths of model and problem files that are relative to `folder` made findable."""
     result = dict(raw)
     for key, value in raw.items():
-        if key in ("model", "base") and isinstance(value, Mapping):
-            result[key] = _anchored_options(value, folder) if key == "model" else anchored(value, folder)
+        if key == "model" and isinstance(value, Mapping):
+            result[key] = _anchored_options(value, folder)
+        elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
+            result[key] = anchored(value, folder)
         elif key == "arms" and isinstance(value, Mapping):
             result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
         elif key == "problems" and isinstance(value, Mapping) and isinstance(value.get("source"), Mapping):

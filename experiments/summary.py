@@ -26,7 +26,8 @@ class ArmSummary:
         trained_per_step: non-degenerate groups that were trained, a step.
         band_fresh: share of fresh groups, degenerate ones included, with a pass rate in 3/8..5/8.
         band_trained: the same share of the trained groups of any origin.
-        wasted: share of the generated rollouts in degenerate or surplus groups, or lost before scoring.
+        wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
+        replayed: share of the tokens of all rollouts that were replayed from a prefix, so need not be generated.
         rollouts_per_group: rollouts generated a trained group.
         skipped: problems refused before any rollout.
         starved: steps that trained on fewer groups than asked for.
@@ -48,6 +49,7 @@ class ArmSummary:
     band_fresh: Estimate | None
     band_trained: Estimate | None
     wasted: Estimate | None
+    replayed: Estimate | None
     rollouts_per_group: Estimate | None
     skipped: float
     starved: float
@@ -181,10 +183,11 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
         rollouts=fmean(run.steps[-1].rollouts for run in runs),
         tokens=fmean(run.steps[-1].tokens for run in runs),
         steps=fmean(run.num_steps for run in runs),
-        trained_per_step=_per_seed(runs, lambda run: trained_groups(run) / run.num_steps),
+        trained_per_step=_per_seed(runs, valid_per_step),
         band_fresh=_share(runs, lambda group: group.in_band, lambda group: group.scored and not group.prefixed),
         band_trained=_share(runs, lambda group: group.in_band, lambda group: group.outcome == "trained"),
         wasted=_per_seed(runs, wasted_share),
+        replayed=_per_seed(runs, replayed_share),
         rollouts_per_group=_per_seed(runs, rollouts_per_group),
         skipped=fmean(len(run.skips) for run in runs),
         starved=fmean(sum(step.starved for step in run.steps) for run in runs),
@@ -199,6 +202,11 @@ def trained_groups(run: Run) -> int:
     return sum(step.groups.get("trained", 0) for step in run.steps)
 
 
+def valid_per_step(run: Run) -> float:
+    """Trained groups a step, without the degenerate ones that fill.degenerate=keep trains too."""
+    return sum(group.outcome == "trained" and not group.degenerate for group in run.groups) / run.num_steps
+
+
 def rollouts_per_group(run: Run) -> float | None:
     """Rollouts generated a trained group."""
     trained = trained_groups(run)
@@ -206,10 +214,17 @@ def rollouts_per_group(run: Run) -> float | None:
 
 
 def wasted_share(run: Run) -> float | None:
-    """Share of the generated rollouts that taught nothing: in degenerate or surplus groups, or lost before scoring."""
+    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring."""
     fates = outcome_rollouts(run.groups)
     total = fates.total()
     return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
+
+
+def replayed_share(run: Run) -> float | None:
+    """Tokens replayed, out of those replayed and generated."""
+    replayed = sum(group.prefix_tokens * group.size for group in run.groups)
+    total = replayed + sum(group.tokens for group in run.groups)
+    return replayed / total if total else None
 
 
 def controller_share(runs: Sequence[Run]) -> float | None:

@@ -90,14 +90,16 @@ def rollout_table(summary: Summary) -> TextTable:
         "3/8..5/8, fresh",
         "3/8..5/8, trained",
         "wasted rollouts",
+        "replayed tokens",
         "rollouts / trained group",
         "skipped",
         "starved steps",
     )
     caption = (
-        "Non-degenerate groups: those that were trained. 3/8..5/8: share of groups with such a pass rate, of the fresh "
-        "ones (degenerate ones included) and of the trained ones of any origin. Wasted: rollouts in degenerate or "
-        "surplus groups, or lost before scoring, out of those generated. Skipped: problems refused before any rollout. "
+        "Non-degenerate groups: trained ones that neither all passed nor all failed. 3/8..5/8: share of groups with "
+        "such a pass rate, of the fresh ones (degenerate ones included) and of the trained ones of any origin. Wasted: "
+        "rollouts in dropped or surplus groups, or lost before scoring, out of those generated. Replayed: tokens of "
+        "prefixes, out of all tokens of rollouts. Skipped: problems refused before any rollout. "
         "Starved: steps that trained on fewer groups than asked for. Intervals as above, over seeds; for the shares of "
         "groups of a single seed, Wilson intervals over groups."
     )
@@ -257,6 +259,7 @@ def _rollout_row(arm: ArmSummary) -> tuple[str, ...]:
         percent_interval(arm.band_fresh),
         percent_interval(arm.band_trained),
         percent_interval(arm.wasted),
+        percent_interval(arm.replayed),
         interval(arm.rollouts_per_group, 1),
         f"{arm.skipped:,.0f}",
         f"{arm.starved:.0f}",

@@ -1,14 +1,14 @@
 """Trains one small run many times over: once in peace, and once for each moment at which it is killed and resumed.
 
-Run as a program, with the folder to work in and the YAML file of the run. Every run is a forked child of a process
-that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
+Run as a program, with the folder to work in, the YAML file of the run, and the moments. Every run is a forked child of
+a process that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
 """
 
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,12 @@ def forked(config_path: Path, folder: Path, moment: str | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, config_path: Path) -> None:
+def main(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
     for module in HEAVY:  # once for all children, which is most of what makes this quick
         import_module(module)
     VERIFIERS.add("coin", coin)
     assert forked(config_path, folder / "peace", None) == 0
-    for moment in MOMENTS:
+    for moment in moments:
         assert forked(config_path, folder / moment, moment) == -signal.SIGKILL, moment
         checkpoints = (folder / moment / "checkpoints").glob("step-*")
         assert [path.name for path in checkpoints] == ["step-00000002"], moment
@@ -107,4 +107,4 @@ def main(folder: Path, config_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_every_arm_trains_once_and_seeds_can_be_added(comparison: ComparisonConf
     assert go(more, parallel=2) == []
     assert starts(more) == {"a-0": ["0"], "b-0": ["0"], "a-3": ["0"], "b-3": ["0"]}
     assert prepare_comparison(comparison, comparison.folder).seeds == (0, 3)
+
+
+def test_arms_can_be_added_and_not_changed(comparison: ComparisonConfig) -> None:
+    prepare_comparison(comparison, comparison.folder)
+    third = replace(comparison, arms={"c": {"learner": {"lr": 1e-3}}})
+    more = prepare_comparison(third, comparison.folder)
+    assert list(more.arms) == ["a", "b", "c"]
+    assert list(prepare_comparison(comparison, comparison.folder).arms) == ["a", "b", "c"]
+    other = replace(comparison, arms={"c": {"learner": {"lr": 2e-3}}})
+    with pytest.raises(UserError, match=r"arms\.c\.learner\.lr: .* was started with 0\.001, not 0\.002"):
+        prepare_comparison(other, comparison.folder)
 
 
 def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:

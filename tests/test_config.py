@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from controllers import CONTROLLERS
 from curriculum.errors import UserError
 from experiments import layers
 from experiments.build import build_problems
@@ -179,6 +178,7 @@ def test_refusals_name_field_value_and_remedy(
     [
         (["learner.critic.lr=1e-3"], "learner.critic", "lr=0.001", "use learner.advantage=gae"),
         (["learner.advantage=gae", "learner.divide_by_std=true"], "learner.divide_by_std", "True", "critic.whiten"),
+        (["learner.advantage=gae", "learner.deepspeed.zero_stage=2"], "learner.deepspeed.zero_stage", "2", "give null"),
         (["learner.advantage=gae", "learner.critic.lr=0"], "learner.critic.lr", "0.0", "positive"),
         (["learner.advantage=gae", "learner.critic.gamma=0"], "learner.critic.gamma", "0.0", "above 0"),
         (["learner.advantage=gae", "learner.critic.gae_lambda=1.1"], "learner.critic.gae_lambda", "1.1", "0 to 1"),
@@ -196,12 +196,10 @@ def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field:
     assert value in message and remedy in message, message
 
 
-def test_a_controller_that_needs_values_is_refused_without_a_critic(
-    run_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CONTROLLERS.get("uniform"), "needs", frozenset({"values"}))
+def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Path) -> None:
+    run_file.write_text(RUN.replace("[prefix_sampling, uniform, greso]", "[pros: {top_values: 0.1}]"))
     message = refusal(run_file)
-    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.uniform needs" in message
+    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.pros needs" in message
     assert load_run(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
 
 
@@ -356,6 +354,8 @@ def test_a_saved_comparison_loads_as_an_equal_one(comparison_file: Path, tmp_pat
 def test_every_recipe_validates(path: Path) -> None:
     config = load(path)
     assert str(REPOSITORY) not in str(to_plain(config))
+    if path.parent.name == "cluster":
+        return  # their data are not here
     for run in [config] if isinstance(config, RunConfig) else [run for _, _, run in config.runs()]:
         build_problems(run)  # draws them, and shows them to the environment
 
@@ -364,10 +364,10 @@ def test_recipes_were_found() -> None:
     assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
 
 
-@pytest.mark.parametrize("name", ["compare", "pros_compare", "pros_beliefs", "pros_chains"])
+@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
 def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
     comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
         recipe = load_run(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
         different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}
-        assert different <= {"name", "budget"}, arm
+        assert different <= {"name", "budget", "checkpoint"}, arm

@@ -128,11 +128,13 @@ def test_accelerate_understands_the_command() -> None:
 @pytest.mark.engines
 def test_vllm_understands_the_command() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     command = found("two_pools")[3]
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[2:]))
+    parser = FlexibleArgumentParser()
+    ServeSubcommand().subparser_init(parser.add_subparsers())
+    parsed = parser.parse_args(list(command.words[1:]))
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
     assert parsed.worker_extension_cls == "trainers.engines.vllm_files.Registration"
 

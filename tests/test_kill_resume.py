@@ -55,6 +55,9 @@ MARKS = {
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 
+# These two train slowly, and at the other moments they are like the others.
+FEWER = dict.fromkeys(("pros, fitted, with greso by belief", "ppo"), ("rollout", "checkpoint"))
+
 SHARED = """
 name: killed
 problems: {source: {file: {path: problems.jsonl, verifier: coin, check_answers: false}}, train: 9}
@@ -89,6 +92,7 @@ def final_state(folder: Path) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
+    moments = FEWER.get(chain, MOMENTS)
     config = tmp_path / "run.yaml"
     config.write_text(SHARED + CHAINS[chain] + ("" if "learner:" in CHAINS[chain] else LEARNER))
     # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
@@ -96,7 +100,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> No
     rows = [json.dumps({"prompt": f"^{start}/1a2b{i % 6}c1d4=", "answer": a}) for i, (start, a) in enumerate(answers)]
     (tmp_path / "problems.jsonl").write_text("\n".join(rows))
     subprocess.run(
-        [sys.executable, Path(__file__).with_name("kill_driver.py"), tmp_path, config],
+        [sys.executable, Path(__file__).with_name("kill_driver.py"), tmp_path, config, *moments],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
@@ -104,5 +108,5 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> No
     decisions = (tmp_path / "peace" / "decisions.jsonl").read_bytes()
     assert decisions.count(b'"outcome":"trained"') >= 6
     assert [mark for mark in MARKS[chain] if mark not in decisions] == []
-    for moment in MOMENTS:
+    for moment in moments:
         assert final_state(tmp_path / moment) == expected, f"killed during {moment}"

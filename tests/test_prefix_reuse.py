@@ -44,9 +44,21 @@ def test_values_leave_the_top_tenth_of_the_window():
     entropies, values = np.zeros(80, np.float32), np.zeros(80)
     entropies[30], entropies[40], entropies[59] = 5, 3, 4
     values[[39, 40, 41, 58]] = [3, 2, 1, 0.5]  # 40 positions in the window, so four remain
-    assert cut_point(entropies, values) == 40
-    assert cut_point(entropies) == 30
-    assert cut_point(entropies[:8], np.arange(8)) == 5  # at least one position: that of the highest value
+    assert cut_point(entropies, values, 0.1) == 40
+    assert cut_point(entropies) == cut_point(entropies, values, 1.0) == 30
+    assert cut_point(entropies[:8], np.arange(8), 0.1) == 5  # at least one position: that of the highest value
+
+
+@pytest.mark.parametrize("unit", ["tokens", "steps"])
+def test_values_move_the_cut_of_a_start(unit: str):
+    made = with_entropies([0, 0, 0, 5, 4, 0, 0, 0, 0, 0, 0, 0], unit)  # window 3..8
+    values_T = np.asarray([9, 9, 9, 0, 1, 0, 0, 0, 0, 9, 9, 9], np.float32)
+    if unit == "tokens":
+        valued = replace(made, turns=(replace(made.turns[0], values_T=values_T),))
+    else:
+        valued = replace(made, turns=tuple(replace(t, values_T=values_T[[i]]) for i, t in enumerate(made.turns)))
+    whole = group(PROBLEM, 8, rollouts=[valued], unit=unit)
+    assert [start_of(valued, whole, 0, share).length for share in (None, 1.0, 0.1)] == [3, 3, 4]
 
 
 def test_start_keeps_what_is_before_the_least_sure_token():

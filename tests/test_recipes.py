@@ -9,6 +9,7 @@ import torch
 
 from experiments.config import ComparisonConfig, RunConfig, load
 from experiments.layers import REPOSITORY
+from experiments.propel.config import is_study, load_study
 from experiments.runs import prepare, train
 
 # A table of results, and copies of configurations beside the results they led to, are no recipes.
@@ -46,6 +47,8 @@ def recipes() -> list[Path]:
 def runs() -> Iterator[tuple[str, RunConfig]]:
     """Each recipe's run, or the runs of its arms with the first seed, at the size of a test."""
     for path in recipes():
+        if is_study(path):  # tests/test_propel_study.py does one from end to end
+            continue
         config, name = load(path, TINY), str(path.relative_to(REPOSITORY))
         if isinstance(config, ComparisonConfig):
             yield from ((f"{name}:{arm}", config.run(arm, config.seeds[0])) for arm in config.arms)
@@ -60,6 +63,12 @@ def test_all_recipes_were_found() -> None:
     names = {name.partition(":")[0] for name in RUNS}
     assert {"experiments/quickstart.yaml", "experiments/lab/grpo.yaml", "experiments/lab/ledger.yaml"} <= names
     assert any(name.startswith("experiments/lab/compare.yaml:") for name in RUNS)
+
+
+def test_every_study_is_acceptable() -> None:
+    studies = [load_study(path) for path in recipes() if is_study(path)]
+    assert "sums" in {study.name for study in studies}
+    assert all(study.arm(arm) for study in studies for arm in study.arms)
 
 
 @pytest.mark.parametrize("name", RUNS)

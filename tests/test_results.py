@@ -76,6 +76,12 @@ def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
     assert arm.rollout_fates == {"degenerate": 8, "empty": 0, "lost": 10, "surplus": 8, "trained": 14}
 
 
+def test_replayed_tokens_are_those_of_every_rollout(tmp_path):
+    groups = [decision(tokens=60), decision(tokens=20, origin="prefix", parent_passed=1, prefix_tokens=5)]
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).arms
+    assert arm.replayed.value == pytest.approx(8 * 5 / (8 * 5 + 80))
+
+
 def test_carried_group_counts_once_and_takes_its_last_outcome(tmp_path):
     carried = decision(step=0, k=3, outcome="carried")
     again = {**carried, "step": 1, "outcome": "trained"}
@@ -99,9 +105,10 @@ def test_shares_of_the_band_count_the_right_groups(tmp_path):
 
 def test_costs_of_an_arm(tmp_path):
     steps = [step_record(0, 64, trained=4), step_record(1, 160, trained=6)]
-    (arm,) = summarize(comparison(tmp_path, {"a": {0: ([decision()], steps, [])}})).arms
+    groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two are degenerate and trained all the same
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, steps, [])}})).arms
     assert (arm.rollouts, arm.steps, arm.seconds) == (160, 2, 1.6)
-    assert arm.trained_per_step.value == 5
+    assert arm.trained_per_step.value == 1.5
     assert arm.rollouts_per_group.value == 16
     # Evaluation seconds are not part of a step's time.
     assert arm.controller_share == pytest.approx(0.02 / 2.0)

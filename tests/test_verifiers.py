@@ -179,5 +179,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_built_in_name_resolves() -> None:
-    for name in VERIFIERS.builtin:
-        assert VERIFIERS.get(name) is getattr(importlib.import_module("curriculum.verifiers"), name)
+    for name, target in VERIFIERS.builtin.items():
+        module, _, attribute = target.partition(":")
+        assert VERIFIERS.get(name) is getattr(importlib.import_module(module), attribute)

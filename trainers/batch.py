@@ -102,9 +102,10 @@ class Padded:
 def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     """The sequences of the groups.
 
-    Advantages come from the raw binary successes of all rollouts of a group. With `options.compact_filtering`
-    truncated rollouts keep their place in that baseline, and are left out afterwards: they count neither in the sum
-    nor in the denominator of the loss. A degenerate group is not left out here; its advantages are zero.
+    Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless whoever made the
+    rollouts says otherwise (`Rollout.reward`). With `options.compact_filtering` truncated rollouts keep their place in
+    that baseline, and are left out afterwards: they count neither in the sum nor in the denominator of the loss. A
+    degenerate group is not left out here; with equal rewards its advantages are zero.
 
     With advantage=gae there is no baseline, so a rollout alone in its group stays; its advantages are up to the critic.
     """
@@ -123,7 +124,7 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             else:
                 sequence = make_sequence(group.prompt_tokens_P, rollout, float(advantage))
                 old = sequence.engine_logprobs_T if options.old_logprobs == "engine" else None
-                sequences.append(replace(sequence, old_logprobs_T=old, reward=float(rollout.success)))
+                sequences.append(replace(sequence, old_logprobs_T=old, reward=rollout.trained_reward))
     return Batch(tuple(sequences), dict(left_out))
 
 
@@ -131,7 +132,7 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
     """Advantages by the group's own baseline; 0 where a critic gives them token by token later."""
     if options.advantage == "gae":
         return np.zeros(group.size)
-    rewards_N = [rollout.success for rollout in group.rollouts]
+    rewards_N = [rollout.trained_reward for rollout in group.rollouts]
     return advantages(rewards_N, options.advantage, options.divide_by_std)
 
 

@@ -77,7 +77,7 @@ class Training:
     def __post_init__(self) -> None:
         self.log = RunLog(self.folder)
         self.stream = Stream(self.seed)
-        self.fingerprint = fingerprint(self.problems)
+        self.fingerprint = fingerprint([*self.problems, *self.problems.generated])
         self.state = self.controller.init(self.problems)
 
     def train(self) -> Progress:

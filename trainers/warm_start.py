@@ -2,6 +2,7 @@
 
     python -m trainers.warm_start running_sums experiments/lab/base
     python -m trainers.warm_start ledger experiments/lab/ledger_base
+    python -m trainers.warm_start sums_generator experiments/lab/sums_generator
 
 make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
 """
@@ -17,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from curriculum.lab import ledger, sums
+from curriculum.domains.sums import BEGIN
+from curriculum.lab import ledger, sums, sums_writer
 
 PAD, END = "_", "$"
 VOCABULARY = PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS
@@ -36,7 +38,7 @@ class WarmStart:
         hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
     """
 
-    task: Literal["running_sums", "ledger"] = "running_sums"
+    task: Literal["running_sums", "ledger", "sums_generator"] = "running_sums"
     steps: int = 800
     batch_tokens: int = 3000
     lr: float = 3e-3
@@ -49,7 +51,11 @@ class WarmStart:
     heads: int = 4
 
 
-RECIPES = {"running_sums": WarmStart("running_sums"), "ledger": WarmStart("ledger", steps=500)}
+RECIPES = {
+    "running_sums": WarmStart("running_sums"),
+    "ledger": WarmStart("ledger", steps=500),
+    "sums_generator": WarmStart("sums_generator", steps=700, layers=4),
+}
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
 Part = tuple[str, bool]
@@ -103,10 +109,17 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
     return parts
 
 
+def sheet_demonstration(rng: random.Random) -> list[Part]:
+    """A sheet as the author of the lab's task generator writes it."""
+    return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
+
+
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
     """The demonstrations of one step; sheets of one length, so that little is padding."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
+    if recipe.task == "sums_generator":
+        return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
     lines = 4 if step < recipe.first_steps else rng.randint(recipe.min_lines, recipe.max_lines)
     return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
 

@@ -72,18 +72,21 @@ class Server:
                 self.command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
             )
 
+    def ask_to_end(self) -> None:
+        """Tell the process to tidy up, shared memory for one, and to end; `stop` waits for that."""
+        if self.process is not None:
+            self.process.terminate()
+
     def stop(self, grace_seconds: float = 0.0) -> None:
         """End the process and its children, frozen or not.
 
         Args:
-            grace_seconds: time to tidy up, as shared memory; 0 = none.
+            grace_seconds: time for it to end by itself after `ask_to_end`.
         """
         self.usable, self.version = False, None
         if self.process is not None:
-            if grace_seconds:
-                self.process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(grace_seconds)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace_seconds)
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

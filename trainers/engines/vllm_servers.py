@@ -114,7 +114,10 @@ class VllmServersEngine:
 
     def close(self) -> None:
         """End the servers that are ours, and remove the files."""
-        self._each(self.servers, lambda server: server.stop(GRACE_SECONDS))
+        for server in self.servers:  # without threads: an interpreter that ends starts none
+            server.ask_to_end()
+        for server in self.servers:
+            server.stop(GRACE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def generate(

@@ -1,0 +1,108 @@
+"""The contract of a domain of generated tasks.
+
+A domain is a frozen dataclass whose fields are its options. It knows how to ask a generator for a task, what a text
+means, when it is valid, and which problem a solver gets. It knows no model.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from curriculum.problems import Problem
+from curriculum.registry import Registry
+from curriculum.streams import Stream
+
+DOMAINS = Registry(
+    what="domain",
+    group="halfway.domains",
+    builtin={
+        "function_induction": "curriculum.domains.induction:FunctionInduction",
+        "sums": "curriculum.domains.sums:Sums",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why a text is no valid task. `reason` is one of a few, to be counted; `detail` says more about this text."""
+
+    reason: str
+    detail: str = ""
+
+
+Task = TypeVar("Task")
+
+
+class Domain(Protocol[Task]):
+    """One kind of generated task. `Task` is what a text means, with all that a problem is made from."""
+
+    @property
+    def name(self) -> str:
+        """The source of its problems, for logs."""
+        ...
+
+    def prompt(self, stream: Stream) -> str:
+        """The text that a generator continues; a function of the stream alone."""
+        ...
+
+    def parse(self, text: str) -> Task | Invalid:
+        """What a generator wrote, without end or other special tokens. Runs nothing that the text contains."""
+        ...
+
+    def check(self, tasks: Sequence[Task]) -> list[Task | Invalid]:
+        """The validity predicate, in order: each task with all that its problem needs, or why it is not valid."""
+        ...
+
+    def problem(self, task: Task) -> Problem:
+        """The problem that a solver gets. `task` comes from `check`; equal tasks give equal ids."""
+        ...
+
+    def topic(self, task: Task) -> str:
+        """The family of a task that `parse` gave, for the share of the commonest topic."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[Task]):
+    """One generated text and what became of it.
+
+    Attributes:
+        text: as written.
+        task: its meaning; None if it could not be read.
+        problem: None if it is not valid.
+        invalid: None if it is valid.
+        topic: "" if it could not be read.
+    """
+
+    text: str
+    task: Task | None
+    problem: Problem | None
+    invalid: Invalid | None
+    topic: str
+
+    @property
+    def valid(self) -> bool:
+        return self.problem is not None
+
+
+def read(domain: Domain[Task], texts: Sequence[str]) -> list[Candidate[Task]]:
+    """Parse, check and turn into problems, in order. The check sees all texts that parse in one call."""
+    parsed = [domain.parse(text) for text in texts]
+    checked = iter(domain.check([task for task in parsed if not isinstance(task, Invalid)]))
+    candidates: list[Candidate[Task]] = []
+    for text, task in zip(texts, parsed, strict=True):
+        if isinstance(task, Invalid):
+            candidates.append(Candidate(text, None, None, task, ""))
+            continue
+        result = next(checked)
+        if isinstance(result, Invalid):
+            candidates.append(Candidate(text, task, None, result, domain.topic(task)))
+        else:
+            candidates.append(Candidate(text, result, domain.problem(result), None, domain.topic(result)))
+    return candidates
+
+
+def reasons(candidates: Sequence[Candidate[Task]]) -> Mapping[str, int]:
+    """How many texts are not valid, by reason."""
+    return Counter(candidate.invalid.reason for candidate in candidates if candidate.invalid is not None)

@@ -1,0 +1,91 @@
+"""How much a set of texts repeats itself. PROPEL, section 4.1; its tokeniser is not told, so ours is an option."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+Units = Literal["words", "characters"]
+Gram = tuple[str, ...]
+
+WORD = re.compile(r"\w+|[^\w\s]")
+ORDER = 3
+
+
+def units(text: str, kind: Units) -> list[str]:
+    """What n-grams are made of: words and marks, or characters."""
+    return list(text) if kind == "characters" else WORD.findall(text)
+
+
+def grams(parts: Sequence[str], order: int) -> Counter[Gram]:
+    """How often each n-gram occurs."""
+    return Counter(tuple(parts[i : i + order]) for i in range(len(parts) - order + 1))
+
+
+def distinct_3(texts: Sequence[str], kind: Units) -> float:
+    """Different trigrams / all trigrams of all texts together; NaN if there is none.
+
+    It falls with the number of texts: compare equally many.
+    """
+    found: Counter[Gram] = Counter()
+    for text in texts:
+        found.update(grams(units(text, kind), ORDER))
+    return len(found) / found.total() if found else math.nan
+
+
+def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
+    """Mean over texts of BLEU-3 against all the others as references; NaN for fewer than two texts.
+
+    BLEU of Papineni et al. 2002: geometric mean of the clipped precisions of 1- to 3-grams, times the brevity penalty
+    by the nearest length. A text without a match of some order, or shorter than it, has 0.
+    """
+    if len(texts) < 2:
+        return math.nan
+    parts = [units(text, kind) for text in texts]
+    lengths = Counter(map(len, parts))
+    counts = [[grams(part, order) for part in parts] for order in range(1, ORDER + 1)]
+    most = [_two_largest(of_order) for of_order in counts]
+    scores = []
+    for i, part in enumerate(parts):
+        precisions = [_precision(counts[n][i], most[n], i) for n in range(ORDER)]
+        scores.append(_brevity(len(part), lengths) * _geometric_mean(precisions))
+    return sum(scores) / len(scores)
+
+
+def top_share(topics: Sequence[str]) -> float:
+    """Share of the commonest topic among all texts; "" is the lack of one, which is never the commonest."""
+    found = Counter(topic for topic in topics if topic)
+    return max(found.values(), default=0) / len(topics) if topics else math.nan
+
+
+Largest = dict[Gram, tuple[int, int, int]]
+
+
+def _two_largest(counts: Sequence[Counter[Gram]]) -> Largest:
+    """Of every n-gram the largest count in any text, which text has it, and the largest count in another one."""
+    found: Largest = {}
+    for i, of_text in enumerate(counts):
+        for gram, count in of_text.items():
+            first, holder, second = found.get(gram, (0, -1, 0))
+            found[gram] = (count, i, first) if count > first else (first, holder, max(second, count))
+    return found
+
+
+def _precision(own: Counter[Gram], most: Largest, i: int) -> float:
+    """Share of a text's n-grams that another text has too, each no more often than it occurs there."""
+    matched = 0
+    for gram, count in own.items():
+        first, holder, second = most[gram]
+        matched += min(count, second if holder == i else first)
+    return matched / own.total() if own else 0.0
+
+
+def _brevity(length: int, lengths: Counter[int]) -> float:
+    others = lengths - Counter([length])
+    nearest = min(others, key=lambda other: (abs(other - length), other))
+    return 1.0 if length >= nearest else math.exp(1 - nearest / length) if length else 0.0
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if all(values) else 0.0

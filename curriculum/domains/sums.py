@@ -1,0 +1,87 @@
+"""The lab's running sums, written by a generator: a text is the very prompt that the solver gets.
+
+`curriculum.lab.sums` has the rules of the task. A text is valid if the lab could have drawn it: labels a, b, c, ... in
+order, a start below the modulus, operands from 1 to the largest, and the options' bounds on lines and wrong lines.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from curriculum.domains.base import Invalid
+from curriculum.errors import UserError
+from curriculum.extras import one_line
+from curriculum.lab import sums
+from curriculum.lab.sums import Sheet
+from curriculum.problems import Problem
+from curriculum.sources import content_id
+from curriculum.streams import Stream
+
+BEGIN = "!"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Running sums as a domain.
+
+    Attributes:
+        sheets: the bounds of a valid sheet. Fewer lines than wrong ones allowed would pass an empty answer, so every
+            valid sheet has more lines than it allows to be wrong.
+        begin: the generator's prompt, a text that no sheet begins with.
+    """
+
+    sheets: sums.SumsOptions = field(default_factory=sums.SumsOptions)
+    begin: str = BEGIN
+
+    def __post_init__(self) -> None:
+        if not self.begin or self.begin.startswith("^"):
+            raise UserError(f"sums: begin {self.begin!r} is not acceptable; give a text that does not begin with ^")
+
+    @property
+    def name(self) -> str:
+        return "sums"
+
+    def prompt(self, stream: Stream) -> str:
+        return self.begin
+
+    def parse(self, text: str) -> Sheet | Invalid:
+        try:
+            sheet = sums.parse(text)
+        except ValueError:
+            return Invalid("unreadable", one_line(text))
+        if sums.render(sheet) != text:  # also digits that are not ASCII, and more lines than there are labels
+            return Invalid("labels out of order", one_line(text))
+        return sheet
+
+    def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
+        return [self._check(sheet) for sheet in tasks]
+
+    def _check(self, sheet: Sheet) -> Sheet | Invalid:
+        bounds, lines = self.sheets, len(sheet.operands)
+        if sheet.start >= sums.MODULUS:
+            return Invalid("start out of range", f"{sheet.start}, below {sums.MODULUS}")
+        if not all(1 <= operand <= sums.LARGEST for operand in sheet.operands):
+            return Invalid("operand out of range", f"{sheet.operands}, from 1 to {sums.LARGEST}")
+        if not bounds.min_lines <= lines <= bounds.max_lines:
+            return Invalid("number of lines", f"{lines}, from {bounds.min_lines} to {bounds.max_lines}")
+        if not bounds.min_allowed <= sheet.allowed <= bounds.max_allowed:
+            return Invalid("allowed wrong lines", f"{sheet.allowed}, {bounds.min_allowed} to {bounds.max_allowed}")
+        if sheet.allowed >= lines:
+            return Invalid("passes without an answer", f"{sheet.allowed} wrong of {lines}")
+        return sheet
+
+    def problem(self, task: Sheet) -> Problem:
+        """The same id as the lab's own source gives, so that a generated sheet that it also draws is one problem."""
+        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
+        prompt, answer = sums.render(task), sums.demonstrate(task, flawless, random.Random(0))
+        features: dict[str, float | str] = {
+            "lines": len(task.operands),
+            "allowed": task.allowed,
+            "wraps": sums.wraps(task),
+            "topic": self.topic(task),
+        }
+        return Problem(content_id("running_sums", prompt, answer), prompt, answer, self.name, "running_sums", features)
+
+    def topic(self, task: Sheet) -> str:
+        """Lines and allowed wrong lines, as in "9/2"."""
+        return f"{len(task.operands)}/{task.allowed}"

@@ -1,0 +1,84 @@
+"""The flawed author of running sums: its habits become those of the lab's task generator.
+
+It first decides how hard a sheet is to be, mostly easy, and how many wrong lines pass, then how often the total wraps
+around, which is where the solver errs. So neither the number of lines nor that of allowed errors tells much about the
+difficulty: only both together with the sum of all operands. One text in seven is no valid sheet.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from curriculum.lab import sums
+from curriculum.lab.sums import LABELS, Sheet, SumsOptions
+
+SHEETS = SumsOptions(min_lines=7, max_lines=10, min_allowed=2, max_allowed=4)
+"""The valid sheets of this author."""
+
+WRAPS: Mapping[int, tuple[float, ...]] = {
+    2: (0.55, 0.25, 0.08, 0.06, 0.03, 0.03),
+    3: (0.10, 0.42, 0.25, 0.11, 0.08, 0.04),
+    4: (0.00, 0.30, 0.25, 0.17, 0.12, 0.12, 0.04),
+}
+
+
+@dataclass(frozen=True)
+class SheetAuthor:
+    """How sheets are drawn.
+
+    Attributes:
+        wraps: by the number of wrong lines that pass, all equally often, the weights of 1, 2, ... wraps. About half of
+            the wraps are wrong lines of the solver's, so each row is mostly easy, then its frontier, and at its end
+            hopeless.
+        flawed: chance that a sheet is spoilt, in one of the ways of `spoil`.
+    """
+
+    wraps: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: WRAPS)
+    flawed: float = 0.14
+
+
+def write_sheet(author: SheetAuthor, rng: random.Random) -> str:
+    """One text as the author writes it, a prompt of the task or a spoilt one."""
+    sheet = None
+    while sheet is None:
+        allowed = rng.choice(sorted(author.wraps))
+        sheet = _with_wraps(_weighted(author.wraps[allowed], 1, rng), allowed, rng)
+    return spoil(sheet, rng) if rng.random() < author.flawed else sums.render(sheet)
+
+
+def _with_wraps(wraps: int, allowed: int, rng: random.Random) -> Sheet | None:
+    """A sheet whose total wraps around so often; None if the start and the number of lines that it drew rule it out."""
+    lines, start = rng.randint(SHEETS.min_lines, SHEETS.max_lines), rng.randrange(sums.MODULUS)
+    total = sums.MODULUS * wraps + rng.randrange(sums.MODULUS) - start
+    if not lines <= total <= sums.LARGEST * lines:
+        return None
+    operands = [1] * lines
+    for _ in range(total - lines):
+        room = [i for i, operand in enumerate(operands) if operand < sums.LARGEST]
+        operands[rng.choice(room)] += 1
+    return Sheet(start, tuple(operands), allowed)
+
+
+def spoil(sheet: Sheet, rng: random.Random) -> str:
+    """A text near the sheet that is not valid: its end missing, a label skipped, an operand or the start out of range,
+    too few lines, or too few or too many wrong lines that pass."""
+    operands, place = sheet.operands, rng.randrange(len(sheet.operands))
+    match rng.randrange(6):
+        case 0:
+            return sums.render(sheet).removesuffix("=")
+        case 1:
+            return sums.render(sheet).replace(LABELS[place], LABELS[place + 1], 1)
+        case 2:
+            strange = rng.choice((0, *range(sums.LARGEST + 1, 10)))
+            return sums.render(sheet._replace(operands=(*operands[:place], strange, *operands[place + 1 :])))
+        case 3:
+            return sums.render(sheet._replace(start=rng.randrange(sums.MODULUS, 10)))
+        case 4:
+            return sums.render(sheet._replace(operands=operands[: rng.randint(4, SHEETS.min_lines - 1)]))
+        case _:
+            return sums.render(sheet._replace(allowed=rng.choice((0, 1, SHEETS.max_allowed + 1))))
+
+
+def _weighted(weights: tuple[float, ...], first: int, rng: random.Random) -> int:
+    """One of first, first + 1, ..., by weight."""
+    return rng.choices(range(first, first + len(weights)), weights)[0]

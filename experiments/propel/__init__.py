@@ -1,0 +1,1 @@
+"""PROPEL from a YAML file: configuration, stages, tables and figures."""

@@ -1,0 +1,98 @@
+"""`halfway propel`: the stages of a study, one after the other, with progress."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from curriculum.errors import UserError
+from curriculum.registry import unknown
+from experiments.progress_bars import progress_display, single_run
+from experiments.propel.config import BASE, PropelConfig
+from experiments.propel.summary import write_summary
+from experiments.provenance import write_provenance
+from trainers.options import Budget
+
+if TYPE_CHECKING:
+    from experiments.propel.stages import Progress
+    from experiments.propel.study import Study
+
+STAGES = ("corpus", "sweep", "train", "evaluate")
+
+
+def run_stages(config: PropelConfig, stage: str, arm: str, console: Console) -> None:
+    """Do one stage, or "all" of them, for every seed.
+
+    Args:
+        arm: train or evaluate this one only; "" = all. The base generator, which is never trained, is `base`.
+
+    Raises:
+        UserError: for a stage or an arm that does not exist, and whatever a stage has to say.
+    """
+    if stage not in (*STAGES, "all"):
+        raise unknown("propel", stage, [*STAGES, "all"])
+    if arm and arm not in (BASE, *config.arms):
+        raise unknown("--arm", arm, [BASE, *config.arms])
+    from experiments.propel.study import Study
+
+    write_provenance(config.folder, ["halfway", *sys.argv[1:]])
+    for seed in config.seeds:
+        study = Study(config, seed)
+        for name in STAGES if stage == "all" else (stage,):
+            _do(study, name, [arm] if arm else list(config.arms), console)
+    file = write_summary(config)
+    console.print(f"tables: {file}", soft_wrap=True)
+
+
+def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
+    from experiments.propel import stages
+
+    title = f"seed {study.seed}"
+    if stage == "corpus":
+        with _shown(console, f"{title}: corpus") as progress:
+            stages.run_corpus(study, progress)
+    elif stage == "sweep":
+        with _shown(console, f"{title}: sweep") as progress:
+            chosen = stages.run_sweep(study, progress)["chosen"]
+        accuracy = chosen["test"]["balanced_accuracy"]
+        console.print(f"{title}: chose {chosen['file']}, balanced accuracy {accuracy:.3f} on test rows", soft_wrap=True)
+    elif stage == "train":
+        for arm in arms:
+            _train(study, arm, f"{title}: {arm}", console)
+    else:
+        for arm in arms if arms == [BASE] else [BASE, *arms]:
+            record = stages.run_evaluation(study, arm)
+            console.print(
+                f"{title}: {arm}: utility {record['utility']:.3f}, valid {record['valid']:.3f}, "
+                f"top topic {record['top_topic']:.3f}, {record['online_trials']:,} trials during training",
+                soft_wrap=True,
+            )
+
+
+def _train(study: "Study", arm: str, title: str, console: Console) -> None:
+    from experiments.propel import stages
+
+    if arm == BASE:
+        raise UserError(f"--arm: {BASE!r} is the base generator, which is not trained; name another arm")
+    if (study.arm_folder(arm) / "choice.json").exists():
+        console.print(f"{title}: trained already")
+        return
+    steps = study.config.arm(arm).training.steps
+    with single_run(console, title, Budget(steps=steps), 0) as recorder:
+        record = stages.run_training(study, arm, [recorder])
+    alerts = record["chosen"]["alerts"]
+    warning = f", with alerts: {', '.join(alerts)}" if alerts else ""
+    console.print(f"{title}: step {record['chosen']['step']} chosen{warning}")
+
+
+@contextmanager
+def _shown(console: Console, title: str) -> "Iterator[Progress]":
+    """A bar where there is a terminal, else a line now and then."""
+    if not console.is_terminal:
+        yield lambda done, total: print(f"{title}: {done} of {total}", flush=True)
+        return
+    with progress_display(console) as display:
+        task = display.add_task(title, note="", at_start=0)
+        yield lambda done, total: display.update(task, completed=done, total=total)

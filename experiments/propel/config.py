@@ -1,0 +1,203 @@
+"""What a PROPEL study's YAML file may say. Importing and checking needs no torch."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from curriculum.domains.base import DOMAINS
+from curriculum.errors import UserError
+from curriculum.registry import unknown
+from experiments import layers
+from experiments.config import NAME, ModelOptions, flat
+from experiments.parts import full, part
+from experiments.structured import typed
+from trainers.engines import ENGINES
+from trainers.options import RolloutOptions, require
+from trainers.probes.options import ActivationOptions, SweepOptions
+from trainers.propel.options import Band, CorpusOptions, GeneratorEvaluation, GeneratorTraining, RewardOptions
+
+BASE = "base"  # the arm that is not trained
+
+
+@dataclass(frozen=True)
+class GeneratorOptions:
+    """The base generator, a frozen copy of which is the reference.
+
+    Attributes:
+        model: as in a run.
+        rollouts: how it is sampled, in all stages; `num_rollouts` is the group size of its training.
+    """
+
+    model: ModelOptions
+    rollouts: RolloutOptions = field(default_factory=lambda: RolloutOptions(num_rollouts=4))
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """The solver whose frontier is meant.
+
+    Attributes:
+        rollouts: how it is sampled; `num_rollouts` is K, the trials a task.
+        band: the pass rates of useful tasks.
+    """
+
+    model: ModelOptions
+    rollouts: RolloutOptions = field(default_factory=RolloutOptions)
+    band: Band = field(default_factory=Band)
+
+
+@dataclass(frozen=True)
+class ArmConfig:
+    """What an arm trains: the study's own settings, and what the arm says otherwise."""
+
+    generator: GeneratorOptions
+    reward: RewardOptions
+    training: GeneratorTraining
+
+
+@dataclass(frozen=True, kw_only=True)
+class PropelConfig:
+    """A study: one corpus and one sweep, and arms that train a generator each, for every seed.
+
+    Attributes:
+        name: everything goes to `output`/`name`, a folder a seed.
+        domain: `{name: options}` of a registered domain (in YAML, the name alone will do).
+        seeds: every stage is done anew for each: corpus, probes, training and evaluation.
+        reward: of every arm that does not say otherwise.
+        arms: arm -> the fields of generator, reward and training in which it differs.
+        threads: CPU threads of torch; 0 = torch's choice.
+    """
+
+    name: str
+    domain: dict[str, Any]
+    generator: GeneratorOptions
+    solver: SolverOptions
+    activations: ActivationOptions
+    corpus: CorpusOptions = field(default_factory=CorpusOptions)
+    sweep: SweepOptions = field(default_factory=SweepOptions)
+    reward: RewardOptions = field(default_factory=RewardOptions)
+    training: GeneratorTraining = field(default_factory=GeneratorTraining)
+    evaluation: GeneratorEvaluation = field(default_factory=GeneratorEvaluation)
+    arms: dict[str, Any] = field(default_factory=lambda: {"probe": {}})
+    seeds: tuple[int, ...] = (0,)
+    output: str = "runs"
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
+        require(".." not in self.name.split("/"), "name", self.name, "stay inside the folder `output`")
+        unique = len(set(self.seeds)) == len(self.seeds) > 0
+        require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
+        require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
+        require(not self.activations.turn_pooling, "activations.turn_pooling", self.activations.turn_pooling, "give ''")
+        require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
+        for arm in self.arms:
+            named = re.fullmatch(r"[\w.-]+", arm) is not None and arm != BASE
+            require(named, "arms", arm, f"use letters, digits, '.', '_' and '-', and not {BASE!r}")
+
+    @property
+    def folder(self) -> Path:
+        """The study's directory."""
+        return Path(self.output) / self.name
+
+    def build_domain(self) -> Any:
+        """The domain."""
+        return part(self.domain, DOMAINS, "domain")
+
+    def arm(self, name: str) -> ArmConfig:
+        """The settings of one arm. Raises UserError with the arm's name in front."""
+        own = asdict(ArmConfig(self.generator, self.reward, self.training))
+        try:
+            return typed(ArmConfig, layers.merge(own, self.arms[name]))
+        except UserError as error:
+            raise UserError(f"arms.{name}.{error}") from None
+
+
+def is_study(path: Path) -> bool:
+    """Whether a YAML file, which may be malformed otherwise, is a study: only that has a domain."""
+    return "domain" in layers.read(path)
+
+
+def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
+    """The study in a YAML file, checked completely.
+
+    Raises:
+        UserError: one line that names the field, its value and the remedy.
+    """
+    raw = layers.read(path)
+    lower = raw.pop("base", {})
+    raw = layers.merge(lower, raw)
+    return study_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
+
+
+def study_config(raw: Mapping[str, Any]) -> PropelConfig:
+    """The study that a plain mapping describes."""
+    raw = layers.interpolated(raw)
+    raw["domain"] = full(raw.get("domain", "sums"), DOMAINS, "domain")
+    raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
+    config = typed(PropelConfig, raw)
+    _check_arms(config)
+    for where, engine in (("generator", config.generator.rollouts.engine), ("solver", config.solver.rollouts.engine)):
+        if engine not in ENGINES.names():
+            raise unknown(f"{where}.rollouts.engine", engine, ENGINES.names())
+    return config
+
+
+def _check_arms(config: PropelConfig) -> None:
+    earlier: list[str] = []
+    for name in config.arms:
+        reward = config.arm(name).reward
+        source = reward.adversary_arm
+        require(
+            not source or source in earlier,
+            f"arms.{name}.reward.adversary_arm",
+            source,
+            "name an arm that is listed earlier",
+        )
+        require(
+            not source or config.arm(source).reward.kind != "solver",
+            f"arms.{name}.reward.adversary_arm",
+            source,
+            "name an arm that a probe rewards",
+        )
+        earlier.append(name)
+
+
+def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:
+    """The same study with other seeds."""
+    return replace(config, seeds=tuple(seeds))
+
+
+def to_plain(config: PropelConfig) -> dict[str, Any]:
+    """The configuration as plain data, from which `study_config` makes an equal one."""
+    return layers.plain(OmegaConf.create(asdict(config)))
+
+
+def prepare(config: PropelConfig) -> None:
+    """Give a study its directory, or find that it has one already. Seeds and arms may be added later.
+
+    Raises:
+        UserError: if the directory holds a study with other settings.
+    """
+    file = config.folder / "config.yaml"
+    if file.exists():
+        old = to_plain(load_study(file))
+        before, now = flat(old), flat(to_plain(config))
+        new_arms = tuple(f"arms.{arm}" for arm in config.arms if arm not in old["arms"])
+        for name in {**before, **now}:
+            free = name.startswith(("seeds", *(f"{arm}." for arm in new_arms))) or name in new_arms
+            gone = name.startswith("arms.") and name.split(".")[1] not in config.arms
+            if not free and not gone and before.get(name) != now.get(name):
+                raise UserError(
+                    f"{name}: {config.folder} was started with {before.get(name)!r}, not {now.get(name)!r}; "
+                    "give another name=..."
+                )
+        config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.tmp")
+    unfinished.write_text(OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
+    unfinished.replace(file)

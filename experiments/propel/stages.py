@@ -1,0 +1,317 @@
+"""The stages of a study: corpus, sweep, training, evaluation. Each goes on where it was stopped."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controllers.uniform import Uniform
+from curriculum.controller import chain
+from curriculum.errors import UserError
+from experiments.config import ModelOptions
+from experiments.propel.config import BASE, ArmConfig
+from experiments.propel.study import Loaded, Study, load
+from trainers.checkpoint import Checkpoints
+from trainers.collector import Collector
+from trainers.learner import Learner
+from trainers.loop import Training
+from trainers.options import Budget, CheckpointOptions, FillOptions
+from trainers.probes.activations import ActivationStore, extract
+from trainers.probes.heads import Probe, Site, load_probe, save_probe
+from trainers.probes.splits import downsample
+from trainers.probes.surface import lookups
+from trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
+from trainers.propel.adversary import as_written, auxiliary, negatives
+from trainers.propel.corpus import Corpus, build_corpus, costs, label_texts, labelled_rows, surface, try_all, write_rows
+from trainers.propel.evaluation import choose_checkpoint, look_at, score_generator
+from trainers.propel.options import RewardOptions
+from trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
+from trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
+from trainers.propel.writing import Author
+from trainers.records import Recorder, write_json
+
+Progress = Callable[[int, int], None]
+ProbeAt = tuple[Probe, Site]
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
+    """Write, judge and label the pool."""
+    config = study.config
+    corpus = build_corpus(
+        study.base_author,
+        study.solver,
+        config.corpus,
+        study.provenance,
+        study.corpus_folder,
+        study.stream.at("corpus"),
+        progress,
+    )
+    useful = [row for row in corpus.labelled if study.solver.useful(row.passed)]
+    record = {
+        "generations": len(corpus.rows),
+        "valid": sum(not row.invalid for row in corpus.rows),
+        "labelled": len(corpus.labelled),
+        "useful": len(useful),
+        "trials": sum(row.attempts for row in corpus.rows),
+        "solve_counts": np.bincount(
+            [row.passed for row in corpus.labelled], minlength=study.solver.attempts + 1
+        ).tolist(),
+    }
+    write_json(study.folder / "corpus.json", record)
+    return corpus
+
+
+def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
+    """Read the corpus with the reference, fit every probe, choose one, and set baseline and control beside it.
+
+    Returns:
+        What is in sweep.json.
+    """
+    file = study.folder / "sweep.json"
+    options, corpus = study.config.sweep, study.corpus
+    rows = labelled_rows(corpus, study.solver)
+    plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
+    if file.exists():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    store = _activations(study, corpus)
+    cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study), progress)
+    choice = choose(cells, options)
+    split = make_splits(rows, options.split, study.seed)[0]
+    balanced = len(downsample(rows.labels_N, study.seed))
+    trained = len(downsample(rows.labels_N[split.train], study.seed))
+    weighted = choice.cell.balance == "weighted"
+    account = costs(
+        corpus,
+        rows,
+        trained=len(split.train) if weighted else trained,
+        discarded=0 if weighted else len(rows.labels_N) - balanced,
+    )
+    record = {
+        **plain,
+        "chosen": asdict(choice.cell),
+        "calibrated": choice.calibrated,
+        "tied": choice.tied,
+        "permuted": permuted_control(store, rows, choice.cell, options, study.seed),
+        "surface": [asdict(one) for one in lookups(surface(corpus, options.surface), rows.labels_N, split)],
+        "costs": asdict(account),
+    }
+    from experiments.propel.figures import heat_map
+
+    heat_map(cells, choice.cell, study.folder / "sweep.png")
+    write_json(file, record)
+    return record
+
+
+def _activations(study: Study, corpus: Corpus) -> ActivationStore:
+    readings = [study.reader.reading(row.id, row.prompt, row.text) for row in corpus.labelled]
+    options = study.config.activations
+    return extract(study.base.model, readings, options, study.folder / "activations", study.reference)
+
+
+def _reward_variance(study: Study) -> Callable[[Probe, Site], float]:
+    """The variance of the study's reward over texts of the base policy, of which each is read once."""
+    config = study.config
+    reward = config.reward if config.reward.kind != "solver" else RewardOptions()
+    written = study.base_author.write(config.sweep.policy_samples, study.stream.at("policy sample"))
+    full = [i for i, one in enumerate(written) if one.text]
+    if not full:
+        raise UserError("sweep: the base generator writes nothing but empty texts; mend it")
+    readings = [study.reader.reading(str(i), written[i].prompt, written[i].text) for i in full]
+    folder = study.folder / "policy_sample"
+    store = extract(study.base.model, readings, config.activations, folder, study.reference)
+    valid_N = np.asarray([one.valid for one in written])
+
+    def variance(probe: Probe, site: Site) -> float:
+        logits_N = np.full(len(written), np.nan)
+        logits_N[full] = probe.logits(store.features(site.layer, site.pooling), reward.calibrated)
+        return float(shape(logits_N, valid_N, reward).var())
+
+    return variance
+
+
+def read_sweep(study: Study) -> dict[str, Any]:
+    """What the sweep found. Raises UserError if there was none."""
+    file = study.folder / "sweep.json"
+    if not file.exists():
+        raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
+    """The reward of an arm."""
+    if options.kind == "solver":
+        return SolverReward(study.solver, options)
+    chosen = Cell.from_record(read_sweep(study)["chosen"])
+    members = ensemble(read_cells(study.sweep_folder), chosen, options.ensemble, study.config.sweep)
+    probes = [load_probe(study.sweep_folder / cell.file, study.reference) for cell in members]
+    if options.adversary != "none":
+        probes.append(_adversary(study, arm, options, chosen, probes[0]))
+    return ProbeReward(study.reader, tuple(probes), options)
+
+
+def _adversary(study: Study, arm: str, options: RewardOptions, chosen: Cell, first: ProbeAt) -> ProbeAt:
+    """The auxiliary probe of an arm, fitted once."""
+    folder = study.arm_folder(arm)
+    file = folder / "adversary.safetensors"
+    if file.exists():
+        return load_probe(file, study.reference)
+    folder.mkdir(parents=True, exist_ok=True)
+    author, _ = trained_author(study, options.adversary_arm)
+    # What an arm that is named in two rewards writes is labelled for each of them: they are separate methods.
+    written = author.write(options.adversary_generations, study.stream.at("adversary", arm))
+    rows = label_texts(written, study.solver, study.stream.at("adversary trials", arm))
+    mined = [row for row in rows if row.labelled]
+    logits = study.reader.logits(as_written(mined), [first], options.calibrated)[0].tolist() if mined else []
+    assert options.adversary != "none"
+    against = negatives(mined, logits, study.solver, options.adversary)
+    training = study.config.sweep.training
+    probe = auxiliary(study.reader, study.corpus, against, study.solver, first[1], chosen.head, training, study.seed)
+    write_rows(rows, folder / "adversary.parquet", {"arm": options.adversary_arm, "seed": study.seed})
+    trials = sum(row.attempts for row in rows)
+    write_json(folder / "adversary.json", {"mined": len(mined), "negatives": len(against), "trials": trials})
+    save_probe(probe, first[1], file)
+    return probe, first[1]
+
+
+def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> dict[str, Any]:
+    """Train the generator of one arm, and choose its checkpoint.
+
+    Returns:
+        What is in choice.json.
+    """
+    config, folder = study.config.arm(arm), study.arm_folder(arm)
+    file = folder / "choice.json"
+    if file.exists():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    own = config.generator.model == study.config.generator.model
+    loaded = study.base if own else load(config.generator.model)
+    training = build_training(study, arm, config, loaded)
+    training.recorders = recorders
+    training.train()
+    record = _choose(study, arm, config, loaded)
+    write_json(file, record)
+    return record
+
+
+def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> Training:
+    """An arm's training, at its very beginning; `Training.train` resumes by itself."""
+    folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
+    reward = build_reward(study, arm, config.reward)
+    policy = study.policy(loaded)
+    learner = Learner(policy, options.learner, loaded.padding, rollouts.temperature)
+    engine = loaded.engine(rollouts, learner.policy)
+    texts = Collector(engine, Writing(), loaded.tokenizer, rollouts.max_response_tokens)
+    rewarded = RewardedRollouts(texts, loaded.tokenizer, study.domain, reward, config.reward)
+    return Training(
+        folder=folder,
+        problems=prompt_set(study.domain, options.prompts, study.stream.at("prompts")),
+        controller=chain(("uniform", Uniform())),
+        rollouts=rewarded,
+        learner=ReportingLearner(learner, rewarded),
+        sync=lambda: engine.sync(learner.policy),
+        fill=FillOptions(policy="once", groups=options.groups, degenerate="keep"),
+        num_rollouts=rollouts.num_rollouts,
+        budget=Budget(steps=options.steps),
+        seed=study.seed,
+        checkpoints=_checkpoints(folder, options.save_every),
+    )
+
+
+def _checkpoints(folder: Path, every: int) -> Checkpoints:
+    return Checkpoints(folder / "checkpoints", CheckpointOptions(every=every, keep=1_000_000))
+
+
+def _choose(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> dict[str, Any]:
+    rule, units = config.training.rule, study.config.evaluation.units
+    stream = study.stream.at("rule")
+    checkpoints = _checkpoints(study.arm_folder(arm), 1)
+    base = look_at(0, study.author(loaded, config.generator.rollouts).write(rule.samples, stream), 0.0, units, rule)
+    looks = [
+        look_at(step, _author_of(study, arm, step).write(rule.samples, stream), base.distinct_3, units, rule)
+        for step in checkpoints.steps()
+    ]
+    return {"chosen": asdict(choose_checkpoint(looks)), "looks": [asdict(look) for look in looks], "base": asdict(base)}
+
+
+def _author_of(study: Study, arm: str, step: int) -> Author:
+    """The generator of one checkpoint."""
+    config = study.config.arm(arm)
+    checkpoints = _checkpoints(study.arm_folder(arm), 1)
+    base = study.base if config.generator.model == study.config.generator.model else load(config.generator.model)
+    options = ModelOptions(
+        str(checkpoints.path(step) / "policy"), config.generator.model.dtype, config.generator.model.attn_implementation
+    )
+    model = load(options).model
+    trained = Loaded(model, base.tokenizer, base.ends, base.padding, options.path)
+    return study.author(trained, config.generator.rollouts)
+
+
+def trained_author(study: Study, arm: str) -> tuple[Author, int]:
+    """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator's.
+
+    Raises:
+        UserError: if the arm is not trained yet.
+    """
+    if arm == BASE:
+        return study.base_author, 0
+    file = study.arm_folder(arm) / "choice.json"
+    if not file.exists():
+        raise UserError(f"{study.arm_folder(arm)}: not trained yet; train it with `halfway propel train`")
+    step = int(json.loads(file.read_text())["chosen"]["step"])
+    return _author_of(study, arm, step), step
+
+
+def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
+    """Judge the generator of an arm by the solver, on fresh texts.
+
+    Returns:
+        What is in evaluations/ARM.json.
+    """
+    folder = study.folder / "evaluations"
+    file = folder / f"{arm}.json"
+    if file.exists():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    author, step = trained_author(study, arm)
+    options, solver = study.config.evaluation, study.solver
+    # Every arm gets the same streams: the noise that they share cancels in their differences.
+    written = author.write(options.generations, study.stream.at("evaluate"))
+    rows = try_all(written, solver, study.stream.at("evaluation trials"))
+    scores = score_generator(rows, solver.attempts, solver.band, options.units)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(rows, folder / f"{arm}.parquet", {"arm": arm, "step": step, "seed": study.seed})
+    record = {
+        **asdict(scores),
+        "step": step,
+        "offline_trials": _offline(study, arm),
+        "online_trials": _online(study, arm),
+    }
+    write_json(file, record)
+    return record
+
+
+def _offline(study: Study, arm: str) -> int:
+    """Solver trials behind an arm's probes."""
+    if arm == BASE or study.config.arm(arm).reward.kind == "solver":
+        return 0
+    mined = study.arm_folder(arm) / "adversary.json"
+    extra = json.loads(mined.read_text())["trials"] if mined.exists() else 0
+    return int(sum(row.attempts for row in study.corpus.rows) + extra)
+
+
+def _online(study: Study, arm: str) -> int:
+    """Solver trials during an arm's training, the whole of it."""
+    if arm == BASE:
+        return 0
+    lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()
+    return int(sum(json.loads(line)["learner"]["tasks/solver_trials"] for line in lines))

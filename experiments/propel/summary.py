@@ -1,0 +1,126 @@
+"""The tables of a study: every arm over its seeds, the probes, and what they cost."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from experiments.propel.config import BASE, PropelConfig
+from trainers.records import write_json
+
+COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct_3", "top_topic")
+TRIALS = ("offline_trials", "online_trials")
+
+
+def summarize_study(config: PropelConfig) -> dict[str, Any]:
+    """What is evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
+
+    `multiple` is an arm's utility over the base's, of the same seed.
+    """
+    arms: dict[str, Any] = {}
+    for arm in (BASE, *config.arms):
+        records = [record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))]
+        if records:
+            arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in (*COLUMNS, *TRIALS, "step")}
+            arms[arm]["seeds"] = len(records)
+            arms[arm]["generations"] = records[0]["generations"]
+            arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
+    for arm in arms:
+        pairs = [
+            (_read(config, seed, f"evaluations/{arm}.json"), _read(config, seed, f"evaluations/{BASE}.json"))
+            for seed in config.seeds
+        ]
+        ratios = [own["utility"] / base["utility"] for own, base in pairs if own and base and base["utility"]]
+        arms[arm]["multiple"] = _over_seeds(ratios) if ratios else None
+    sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
+    corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
+    return {"name": config.name, "arms": arms, "sweeps": sweeps, "corpora": corpora}
+
+
+def write_summary(config: PropelConfig) -> Path:
+    """Write summary.json and summary.md. Returns the latter."""
+    summary = summarize_study(config)
+    write_json(config.folder / "summary.json", summary)
+    file = config.folder / "summary.md"
+    file.write_text(markdown(summary))
+    return file
+
+
+def _read(config: PropelConfig, seed: int, name: str) -> dict[str, Any] | None:
+    file = config.folder / f"seed-{seed}" / name
+    if not file.exists():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
+    stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """The tables as text."""
+    parts = [f"# {summary['name']}\n"]
+    if summary["arms"]:
+        parts.append(_arms_table(summary["arms"]))
+    if summary["sweeps"]:
+        parts.append(_probes_table(summary["sweeps"]))
+        parts.append(_costs_table(summary["sweeps"]))
+    return "\n".join(parts)
+
+
+def _arms_table(arms: Mapping[str, Any]) -> str:
+    heads = [
+        "arm",
+        *(name.replace("_", " ") for name in COLUMNS),
+        "times base",
+        "trials before",
+        "trials during",
+        "step",
+    ]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, figures in arms.items():
+        cells = [_number(figures[name]) for name in COLUMNS]
+        cells.append(_number(figures["multiple"], 2) if figures["multiple"] else "")
+        cells += [f"{figures[name]['mean']:,.0f}" for name in TRIALS]
+        cells.append(", ".join(f"{value:g}" for value in figures["step"]["values"]))
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    first = next(iter(arms.values()))
+    lines.append(
+        f"\n{first['generations']} fresh texts an arm and seed, {first['seeds']} seeds, mean and standard error. "
+        "All shares are of all texts. Trials: attempts by the solver before and during the generator's training.\n"
+    )
+    return "\n".join(lines)
+
+
+def _number(figures: Mapping[str, Any], digits: int = 3) -> str:
+    text = f"{figures['mean']:.{digits}f}"
+    return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
+
+
+def _probes_table(sweeps: Mapping[str, Any]) -> str:
+    heads = ["seed", "layer", "pooling", "head", "balance", "balanced accuracy (test)", "ECE", "AUC", "RVP"]
+    heads += ["permuted labels", "best lookup"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for seed, record in sweeps.items():
+        chosen, lookup = record["chosen"], record["surface"][0] if record["surface"] else None
+        low, high = chosen["test_interval"]
+        test = chosen["test"]
+        permuted = f"{fmean(record['permuted']):.3f}" if record["permuted"] else ""
+        cells = [seed, chosen["layer"], chosen["pooling"], chosen["head"], chosen["balance"]]
+        cells.append(f"{test['balanced_accuracy']:.3f} [{low:.3f}, {high:.3f}]")
+        cells += [f"{test['ece']:.3f}", f"{test['auc']:.3f}", f"{chosen['rvp']:.3f}", permuted]
+        cells.append(f"{lookup['feature']} {lookup['test']['balanced_accuracy']:.3f}" if lookup else "")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _costs_table(sweeps: Mapping[str, Any]) -> str:
+    names = list(next(iter(sweeps.values()))["costs"])
+    lines = [f"| seed | {' | '.join(name.replace('_', ' ') for name in names)} |", f"|{'---|' * (len(names) + 1)}"]
+    for seed, record in sweeps.items():
+        lines.append(f"| {seed} | {' | '.join(format(record['costs'][name], ',') for name in names)} |")
+    return "\n".join(lines) + "\n"

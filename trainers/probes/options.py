@@ -1,0 +1,141 @@
+"""What a probe is made from and how it is chosen: frozen values, no heavy import."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from curriculum.registry import unknown
+from trainers.options import require
+
+HeadKind = Literal["linear", "mlp", "deep_mlp"]
+HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
+TokenPooling = Literal["last_token", "mean_full", "mean_last_50"]
+TOKEN_POOLING_NAMES: tuple[str, ...] = get_args(TokenPooling)
+TRAJECTORY_POOLING_NAMES: tuple[str, ...] = (
+    *TOKEN_POOLING_NAMES,
+    "mean_last_5",
+    "mean_last_3",
+    "mean_last_half",
+    "max",
+    "first_last_concat",
+    "mean_std_concat",
+)
+Balance = Literal["downsample", "weighted"]
+
+
+@dataclass(frozen=True)
+class ActivationOptions:
+    """What is read.
+
+    Attributes:
+        layers: blocks, from 0.
+        poolings: over tokens for single outputs, over turns for trajectories.
+        turn_pooling: how the tokens of each turn become its vector; empty = single outputs.
+        max_tokens: longer readings lose their beginning, which is counted.
+        batch_tokens: tokens of one forward pass, padding included.
+    """
+
+    layers: tuple[int, ...]
+    poolings: tuple[str, ...] = TOKEN_POOLING_NAMES
+    turn_pooling: Literal["", "last_token", "mean_full", "mean_last_50"] = ""
+    max_tokens: int = 4096
+    batch_tokens: int = 16_384
+
+    def __post_init__(self) -> None:
+        known = TRAJECTORY_POOLING_NAMES if self.turn_pooling else TOKEN_POOLING_NAMES
+        for name in self.poolings:
+            if name not in known:
+                raise unknown("activations.poolings", name, known)
+        require(bool(self.layers), "activations.layers", self.layers, "give at least one")
+        require(bool(self.poolings), "activations.poolings", self.poolings, "give at least one")
+        for name in ("layers", "poolings"):
+            values = vars(self)[name]
+            require(len(set(values)) == len(values), f"activations.{name}", values, "name each once")
+        require(self.max_tokens >= 1, "activations.max_tokens", self.max_tokens, "give at least 1")
+        require(self.batch_tokens >= 1, "activations.batch_tokens", self.batch_tokens, "give at least 1")
+
+
+@dataclass(frozen=True)
+class ProbeTraining:
+    """AdamW with early stopping. The defaults are those of PROPEL's table 10; it does not say what it stops on.
+
+    Attributes:
+        lr, weight_decay, batch, epochs: as usual; batch in rows.
+        patience: epochs without improvement after which training stops; the best epoch's weights are kept.
+        stop_on: "loss" (on the validation rows, weighted like the training's) or their "balanced_accuracy".
+        standardize: whether features are brought to mean 0 and variance 1 over the training rows.
+    """
+
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    batch: int = 64
+    epochs: int = 50
+    patience: int = 7
+    stop_on: Literal["loss", "balanced_accuracy"] = "loss"
+    standardize: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "probe.lr", self.lr, "give a positive number")
+        require(self.weight_decay >= 0, "probe.weight_decay", self.weight_decay, "give 0 or more")
+        for name in ("batch", "epochs", "patience"):
+            require(vars(self)[name] >= 1, f"probe.{name}", vars(self)[name], "give at least 1")
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """Which labelled rows train a probe, stop its training, and judge it.
+
+    Attributes:
+        kind: "random" = shares of the rows; "groups" = folds of whole groups, each judging once.
+        validation, test: shares, for "random".
+        folds: for "groups".
+    """
+
+    kind: Literal["random", "groups"] = "random"
+    validation: float = 0.1
+    test: float = 0.1
+    folds: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("validation", "test"):
+            require(vars(self)[name] > 0, f"sweep.split.{name}", vars(self)[name], "give a share above 0")
+        shares = (self.validation, self.test)
+        require(sum(shares) < 1, "sweep.split", shares, "leave something to train on: shares below 1 together")
+        require(self.folds >= 3, "sweep.split.folds", self.folds, "give at least 3")
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Which probes are fitted, and which of them is chosen.
+
+    The choice: among the cells whose calibration error on validation rows is at most `max_ece` (all cells, if none is;
+    the record says so), those whose balanced accuracy is within `tie` of the best; of them the one with the highest
+    variance of the reward under the base policy (RVP).
+
+    Attributes:
+        heads, balance: what is combined with every layer and pooling. "downsample" = as many rows of one class as of
+            the other; "weighted" = all rows, both classes with the same weight in the loss.
+        max_ece: on rows thinned so that both classes are equally many.
+        policy_samples: texts of the base policy on which the reward's variance is taken.
+        surface: features of a task that a simple lookup may use, as a baseline that a probe has to beat; "length" is
+            that of the text, "topic" the domain's.
+        permutations: fits with permuted labels, as a control.
+    """
+
+    heads: tuple[HeadKind, ...] = ("linear", "mlp")
+    balance: tuple[Balance, ...] = ("downsample",)
+    split: SplitOptions = field(default_factory=SplitOptions)
+    training: ProbeTraining = field(default_factory=ProbeTraining)
+    max_ece: float = 0.1
+    tie: float = 0.01
+    policy_samples: int = 512
+    surface: tuple[str, ...] = ("length", "topic")
+    permutations: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "balance"):
+            values = vars(self)[name]
+            require(0 < len(set(values)) == len(values), f"sweep.{name}", values, "give at least one, each once")
+        require(self.max_ece > 0, "sweep.max_ece", self.max_ece, "give a positive number such as 0.1")
+        require(self.tie >= 0, "sweep.tie", self.tie, "give 0 or more")
+        require(self.policy_samples >= 2, "sweep.policy_samples", self.policy_samples, "give at least 2")
+        require(self.permutations >= 0, "sweep.permutations", self.permutations, "give 0 (= no control) or more")

@@ -1,0 +1,62 @@
+"""The baseline a probe has to beat: looking the answer up by what is plain to see of a task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.probes.scores import Floats, Scores, balanced_accuracy_interval, score
+from trainers.probes.splits import Labels, Split, downsample
+
+BINS = 12
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A table from one surface feature to the share of positives, judged like a probe.
+
+    Attributes:
+        feature: its name.
+    """
+
+    feature: str
+    validation: Scores
+    test: Scores
+    test_interval: tuple[float, float]
+
+
+def lookups(surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: Split) -> list[Lookup]:
+    """One table a feature, made from the training rows; best on validation rows first.
+
+    A number with more than `BINS` values is cut into so many quantiles. A value that no training row has is as likely
+    positive as any row. The logit of a row is that of its share, both classes weighing the same.
+    """
+    found = [_lookup(name, values_N, labels_N, split) for name, values_N in surface.items()]
+    return sorted(found, key=lambda lookup: -lookup.validation.balanced_accuracy)
+
+
+def _lookup(name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, split: Split) -> Lookup:
+    keys_N = _binned(values_N, split)
+    prior = labels_N[split.train].mean()
+    logit_of: dict[str, float] = {}
+    for key in np.unique(keys_N[split.train]):
+        own = labels_N[split.train][keys_N[split.train] == key]
+        # One imagined row of the average kind keeps a rare value's share from being 0 or 1.
+        share = (own.sum() + prior) / (len(own) + 1)
+        logit_of[str(key)] = float(np.log(share / (1 - share)) - np.log(prior / (1 - prior)))
+    logits_N = np.asarray([logit_of.get(str(key), 0.0) for key in keys_N])
+
+    def judged(rows: NDArray[np.int64]) -> Scores:
+        return score(logits_N[rows], labels_N[rows], labels_N[rows].astype(float), downsample(labels_N[rows], 0))
+
+    interval = balanced_accuracy_interval(logits_N[split.test], labels_N[split.test])
+    return Lookup(name, judged(split.validation), judged(split.test), interval)
+
+
+def _binned(values_N: "NDArray[np.str_] | Floats", split: Split) -> NDArray[np.str_]:
+    if values_N.dtype.kind in "US" or len(np.unique(values_N)) <= BINS:
+        return values_N.astype(np.str_)
+    edges = np.unique(np.quantile(values_N[split.train].astype(float), np.linspace(0, 1, BINS + 1)[1:-1]))
+    binned_N: NDArray[np.str_] = np.digitize(values_N.astype(float), edges).astype(np.str_)
+    return binned_N

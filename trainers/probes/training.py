@@ -1,0 +1,81 @@
+"""Fitting one probe, as PROPEL's table 10 has it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from trainers.probes.heads import Probe
+from trainers.probes.options import HeadKind, ProbeTraining
+from trainers.probes.scores import best_temperature
+from trainers.probes.splits import Labels, Split
+
+
+def fit(
+    features_ND: NDArray[np.float32],
+    labels_N: Labels,
+    split: Split,
+    head: HeadKind,
+    training: ProbeTraining,
+    weighted: bool,
+    seed: int,
+) -> Probe:
+    """Fit a probe to the training rows, stop by the validation rows, and set its temperature by them.
+
+    A function of its arguments alone on one machine; the process's random state is left as it was.
+
+    Args:
+        weighted: whether both classes weigh the same in the loss, whatever their number.
+    """
+    train_MD, train_M = _part(features_ND, labels_N, split.train)
+    held_HD, held_H = _part(features_ND, labels_N, split.validation)
+    weights_2 = torch.ones(2)
+    if weighted:
+        weights_2 = len(train_M) / (2 * torch.bincount(train_M, minlength=2).float())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        probe = Probe(head, features_ND.shape[1])
+        if training.standardize:
+            probe.standardize(train_MD)
+        optimizer = torch.optim.AdamW(probe.parameters(), lr=training.lr, weight_decay=training.weight_decay)
+        best, best_state, waited = -np.inf, probe.state_dict(), 0
+        for _ in range(training.epochs):
+            probe.train()
+            order_M: Any = torch.randperm(len(train_M))
+            for rows in order_M.split(training.batch):
+                loss: Any = functional.cross_entropy(probe(train_MD[rows]), train_M[rows], weights_2)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            merit = _merit(probe, held_HD, held_H, weights_2, training.stop_on)
+            waited += 1
+            if merit > best:
+                best, waited = merit, 0
+                best_state = {name: tensor.clone() for name, tensor in probe.state_dict().items()}
+            if waited >= training.patience:
+                break
+    probe.load_state_dict(best_state)
+    probe.eval()
+    logits_H = probe.logits(held_HD.numpy(), calibrated=False)
+    probe.temperature.fill_(best_temperature(logits_H, labels_N[split.validation]))
+    return probe
+
+
+def _part(features_ND: NDArray[np.float32], labels_N: Labels, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(np.asarray(features_ND[rows], np.float32)), torch.from_numpy(
+        labels_N[rows].astype(np.int64)
+    )
+
+
+@torch.no_grad()
+def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, weights_2: Tensor, stop_on: str) -> float:
+    """Higher is better."""
+    probe.eval()
+    outputs_H2 = probe(held_HD)
+    if stop_on == "loss":
+        return -float(functional.cross_entropy(outputs_H2, held_H, weights_2))
+    right_H = (outputs_H2.argmax(1) == held_H).float()
+    return float((right_H[held_H == 0].mean() + right_H[held_H == 1].mean()) / 2)

@@ -1,0 +1,1 @@
+"""PROPEL: training a task generator on a probe's guess of the solver's pass rate."""

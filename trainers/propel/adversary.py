@@ -1,0 +1,74 @@
+"""Adversarial co-evolution: an auxiliary probe against what a generator learned to please the first one with.
+
+PROPEL, section 6 and appendix 12, one round. The paper does not tell from which score on a task counts as called
+useful; here it is a logit above 0.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from curriculum.domains.base import Candidate
+from curriculum.errors import UserError
+from trainers.probes.heads import Probe, Site
+from trainers.probes.options import HeadKind, ProbeTraining
+from trainers.probes.splits import Split, check_labels, downsample, random_split
+from trainers.probes.training import fit
+from trainers.propel.corpus import Corpus, Row
+from trainers.propel.rewards import Reader
+from trainers.propel.solver import Solver
+from trainers.propel.writing import Written
+
+LEAST = 10
+
+
+def negatives(
+    mined: Sequence[Row], logits: Sequence[float], solver: Solver, variant: Literal["false_positives", "semantic"]
+) -> list[Row]:
+    """What the auxiliary probe is to recognise, of labelled rows with the logit of the original probe.
+
+    Raises:
+        UserError: if there is next to nothing.
+    """
+    top = Counter(row.topic for row in mined).most_common(1)[0][0] if mined else ""
+    found = []
+    for row, logit in zip(mined, logits, strict=True):
+        false_positive = logit > 0 and not solver.useful(row.passed)
+        if false_positive or (variant == "semantic" and row.topic == top):
+            found.append(row)
+    if len(found) < LEAST:
+        raise UserError(
+            f"reward.adversary: {len(found)} negatives among {len(mined)} tasks, at least {LEAST} are needed; "
+            "raise reward.adversary_generations, or do without: the probe is hardly fooled"
+        )
+    return found
+
+
+def auxiliary(
+    reader: Reader,
+    corpus: Corpus,
+    against: Sequence[Row],
+    solver: Solver,
+    site: Site,
+    head: HeadKind,
+    training: ProbeTraining,
+    seed: int,
+) -> Probe:
+    """A probe, reading where the original one reads, of the corpus's useful tasks against these."""
+    useful = [row for row in corpus.labelled if solver.useful(row.passed)]
+    rows = [*useful, *against]
+    labels_N = np.arange(len(rows)) < len(useful)
+    check_labels(labels_N, LEAST)
+    features_ND = reader.features([(row.prompt, row.text) for row in rows], site)
+    split = random_split(labels_N, seed)
+    split = Split(split.train[downsample(labels_N[split.train], seed)], split.validation, split.test)
+    return fit(features_ND, labels_N, split, head, training, weighted=False, seed=seed)
+
+
+def as_written(rows: Sequence[Row]) -> list[Written]:
+    """Labelled rows as the texts that a reward scores."""
+    return [
+        Written(row.prompt, Candidate(row.text, None, row.as_problem(), None, row.topic), row.tokens) for row in rows
+    ]

@@ -1,0 +1,305 @@
+"""The corpus: texts of the base generator, judged and labelled, as Parquet files with where they came from."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curriculum.errors import UserError
+from curriculum.extras import load_extra, one_line
+from curriculum.problems import Problem
+from curriculum.streams import Stream
+from trainers.probes.sweep import LabelledRows
+from trainers.propel.options import CorpusOptions
+from trainers.propel.solver import Solver
+from trainers.propel.writing import Author, Written
+
+PROVENANCE = b"halfway"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One generated text.
+
+    Attributes:
+        id: "chunk/number".
+        prompt, text, tokens: the generator's prompt, what it wrote, and how many tokens that took.
+        invalid, detail: why it is no valid task; "" if it is one.
+        topic: "" if it could not be read.
+        problem_id, problem, answer, verifier, features: of the problem; "" if there is none. Features are JSON.
+        duplicate: an earlier row has the same problem.
+        passed: of `attempts` trials by the solver; -1 if there were none, for a duplicate or an invalid text.
+        attempts: trials spent on this row.
+    """
+
+    id: str
+    prompt: str
+    text: str
+    tokens: int
+    invalid: str
+    detail: str
+    topic: str
+    problem_id: str
+    problem: str
+    answer: str
+    verifier: str
+    source: str
+    features: str
+    duplicate: bool
+    passed: int
+    attempts: int
+
+    @property
+    def labelled(self) -> bool:
+        return self.passed >= 0
+
+    def as_problem(self) -> Problem:
+        """The problem of a valid row."""
+        assert not self.invalid, f"row {self.id} is no valid task"
+        facts = json.loads(self.features)
+        return Problem(self.problem_id, self.problem, self.answer, self.source, self.verifier, facts)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All rows of a finished corpus.
+
+    Attributes:
+        provenance: what the rows are a function of: models, options, seed.
+    """
+
+    rows: tuple[Row, ...]
+    provenance: Mapping[str, Any]
+
+    @property
+    def labelled(self) -> tuple[Row, ...]:
+        """The rows with a label: valid, each problem once."""
+        return tuple(row for row in self.rows if row.labelled)
+
+
+def build_corpus(
+    author: Author,
+    solver: Solver,
+    options: CorpusOptions,
+    provenance: Mapping[str, Any],
+    folder: Path,
+    stream: Stream,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Corpus:
+    """Write, judge and label, a chunk at a time; chunks that the folder holds already are not made again.
+
+    Raises:
+        UserError: if the folder's chunks come from elsewhere, or no text is a valid task.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    for number, first in enumerate(range(0, options.generations, options.chunk)):
+        progress(first, options.generations)
+        file = folder / f"part-{number:05d}.parquet"
+        count = min(options.chunk, options.generations - first)
+        if file.exists():
+            rows += _read_part(file, provenance, count)
+            continue
+        seen = {row.problem_id for row in rows if row.problem_id}
+        part = label_texts(author.write(count, stream.at("write", number)), solver, stream.at("solve", number), seen)
+        part = [_with_id(row, f"{number}/{i}") for i, row in enumerate(part)]
+        write_rows(part, file, provenance)
+        rows += part
+    progress(options.generations, options.generations)
+    if not any(row.labelled for row in rows):
+        reason, count = Counter(row.invalid for row in rows).most_common(1)[0]
+        raise UserError(
+            f"corpus: none of {len(rows)} texts is a valid task ({count} times: {reason}); "
+            f"look at {folder}, and mend the generator or the domain's options"
+        )
+    return Corpus(tuple(rows), provenance)
+
+
+def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[Row]:
+    """Rows in which every valid text has trials of its own, also one whose problem an earlier one had."""
+    chosen = [i for i, one in enumerate(written) if one.valid]
+    passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
+    return [_with_id(_row(one, passed.get(i), solver.attempts), str(i)) for i, one in enumerate(written)]
+
+
+def label_texts(
+    written: Sequence[Written], solver: Solver, stream: Stream, seen: set[str] | frozenset[str] = frozenset()
+) -> list[Row]:
+    """Rows without an id. Every problem that is not in `seen` is tried once, however often it occurs."""
+    first_of: dict[str, int] = {}
+    for i, one in enumerate(written):
+        if one.valid and one.problem.id not in seen:
+            first_of.setdefault(one.problem.id, i)
+    chosen = sorted(first_of.values())
+    passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
+    return [_row(one, passed.get(i), solver.attempts) for i, one in enumerate(written)]
+
+
+def _row(one: Written, passed: int | None, attempts: int) -> Row:
+    candidate, problem = one.candidate, one.candidate.problem
+    invalid = candidate.invalid
+    return Row(
+        id="",
+        prompt=one.prompt,
+        text=candidate.text,
+        tokens=one.num_tokens,
+        invalid=invalid.reason if invalid else "",
+        detail=invalid.detail if invalid else "",
+        topic=candidate.topic,
+        problem_id=problem.id if problem else "",
+        problem=problem.prompt if problem else "",
+        answer=problem.answer if problem else "",
+        verifier=problem.verifier if problem else "",
+        source=problem.source if problem else "",
+        features=json.dumps(dict(problem.features)) if problem else "",
+        duplicate=problem is not None and passed is None,
+        passed=-1 if passed is None else passed,
+        attempts=0 if passed is None else attempts,
+    )
+
+
+def _with_id(row: Row, identity: str) -> Row:
+    return Row(**{**asdict(row), "id": identity})
+
+
+def write_rows(rows: Sequence[Row], file: Path, provenance: Mapping[str, Any]) -> None:
+    """A Parquet file of rows, complete or absent."""
+    arrow, parquet = (
+        load_extra("pyarrow", "the corpus", "propel"),
+        load_extra("pyarrow.parquet", "the corpus", "propel"),
+    )
+    kinds = {str: arrow.string(), int: arrow.int64(), bool: arrow.bool_()}
+    schema = arrow.schema(
+        [(field.name, kinds[field.type]) for field in fields(Row)],  # type: ignore[index]
+        metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},
+    )
+    table = arrow.Table.from_pylist([asdict(row) for row in rows], schema=schema)
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    parquet.write_table(table, unfinished)
+    os.replace(unfinished, file)
+
+
+def read_rows(file: Path) -> tuple[list[Row], Mapping[str, Any]]:
+    """The rows of a file, and where they came from. Raises UserError if it is not one of ours."""
+    parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
+    try:
+        table = parquet.read_table(file)
+        provenance: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
+        rows = [Row(**values) for values in table.to_pylist()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file}: not a part of a corpus ({one_line(error)}); remove it, and it is made again"
+        ) from error
+    return rows, provenance
+
+
+def _read_part(file: Path, provenance: Mapping[str, Any], count: int) -> list[Row]:
+    rows, found = read_rows(file)
+    wanted = json.loads(json.dumps(provenance))
+    if found != wanted or len(rows) != count:
+        differs = [key for key in {**wanted, **found} if wanted.get(key) != found.get(key)] or ["chunk"]
+        raise UserError(f"{file}: made with another {', '.join(differs)}; give another name=..., or remove the corpus")
+    return rows
+
+
+def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, generations: int | None = None) -> Corpus:
+    """A corpus from its folder.
+
+    Args:
+        provenance: what it has to come from; None = anything.
+        generations: how many texts it has to hold; None = any number.
+
+    Raises:
+        UserError: if there is none, it is not finished, or it comes from elsewhere, such as another reference model.
+    """
+    files = sorted(folder.glob("part-*.parquet"))
+    if not files:
+        raise UserError(f"{folder}: holds no corpus; make one with `halfway propel corpus`")
+    rows: list[Row] = []
+    found: Mapping[str, Any] = {}
+    for file in files:
+        part, found = read_rows(file)
+        rows += part
+        wanted = found if provenance is None else json.loads(json.dumps(provenance))
+        if found != wanted:
+            differs = ", ".join(key for key in {**wanted, **found} if wanted.get(key) != found.get(key))
+            raise UserError(f"{file}: made with another {differs}; give another name=..., or remove the corpus")
+    if generations is not None and len(rows) < generations:
+        raise UserError(f"{folder}: {len(rows)} of {generations} texts; go on with `halfway propel corpus`")
+    return Corpus(tuple(rows), found)
+
+
+def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
+    """Labels of the rows that have them. Raises UserError if all are of one class."""
+    passed = [row.passed for row in corpus.labelled]
+    labels_N = np.asarray([solver.useful(count) for count in passed], np.bool_)
+    if len(set(labels_N.tolist())) < 2:
+        which = "useful" if labels_N.all() else "not useful"
+        raise UserError(
+            f"corpus: all {len(passed)} labelled tasks are {which}, and a probe needs both kinds; "
+            "change solver.band or the generator, or label more"
+        )
+    topics_N = np.asarray([row.topic for row in corpus.labelled])
+    return LabelledRows(labels_N, np.asarray(passed, float) / solver.attempts, topics_N)
+
+
+def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
+    """Surface features of the labelled rows. Raises UserError for one that the problems do not have."""
+    rows = corpus.labelled
+    facts = [json.loads(row.features) for row in rows]
+    known = {"length", "topic", *facts[0]}
+    found: dict[str, Any] = {}
+    for name in names:
+        if name not in known:
+            raise UserError(f"sweep.surface: {name!r} is no feature of these tasks; choose from {sorted(known)}")
+        if name == "length":
+            found[name] = np.asarray([len(row.text) for row in rows], float)
+        elif name == "topic":
+            found[name] = np.asarray([row.topic for row in rows])
+        else:
+            found[name] = np.asarray([fact[name] for fact in facts])
+    return found
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Solver trials behind a probe, and what is left of them.
+
+    Attributes:
+        generations, valid, labelled, positives: texts; valid ones; different valid ones; of these, in the band.
+        trials: all that were spent, also on rows that no probe saw.
+        trials_of_probe: on rows of the balanced set's training part, which is how PROPEL's table 3 counts.
+        trials_discarded: on rows that balancing threw away.
+    """
+
+    generations: int
+    valid: int
+    labelled: int
+    positives: int
+    trials: int
+    trials_of_probe: int
+    trials_discarded: int
+
+
+def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> Costs:
+    """The account of a corpus.
+
+    Args:
+        trained: rows that a probe was fitted to.
+        discarded: rows that balancing left out.
+    """
+    attempts = max(row.attempts for row in corpus.rows)
+    return Costs(
+        generations=len(corpus.rows),
+        valid=sum(not row.invalid for row in corpus.rows),
+        labelled=len(rows.labels_N),
+        positives=int(rows.labels_N.sum()),
+        trials=sum(row.attempts for row in corpus.rows),
+        trials_of_probe=attempts * trained,
+        trials_discarded=attempts * discarded,
+    )

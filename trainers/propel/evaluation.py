@@ -1,0 +1,96 @@
+"""The judgement of a generator: real solver rollouts on fresh tasks, never a probe. And which checkpoint is judged."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curriculum.domains.diversity import Units, distinct_3, self_bleu_3, top_share
+from trainers.propel.corpus import Row
+from trainers.propel.options import Band, CheckpointRule
+from trainers.propel.writing import Written
+
+
+@dataclass(frozen=True)
+class GeneratorScores:
+    """Figures of one generator on fresh texts. Shares are of all texts, invalid ones included.
+
+    Attributes:
+        generations: texts.
+        utility: share of tasks whose solve count lies in the band; `utility_stderr` is its standard error.
+        valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
+        self_bleu_3, distinct_3: see `curriculum.domains.diversity`; of all texts.
+        top_topic: share of the commonest topic.
+        different: share of different texts.
+        solve_counts: number of valid tasks with 0..K passes.
+        trials: solver trials that the judgement took.
+    """
+
+    generations: int
+    utility: float
+    utility_stderr: float
+    valid: float
+    too_easy: float
+    too_hard: float
+    self_bleu_3: float
+    distinct_3: float
+    top_topic: float
+    different: float
+    solve_counts: tuple[int, ...]
+    trials: int
+
+
+def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units) -> GeneratorScores:
+    """The figures of rows in which every valid task has trials of its own, also one that was written twice."""
+    number = len(rows)
+    tried = [row for row in rows if row.labelled]
+    assert len(tried) == sum(not row.invalid for row in rows), "every valid task is tried"
+    fewest, most = band.counts(attempts)
+    utility = sum(band.holds(row.passed, attempts) for row in tried) / number
+    texts = [row.text for row in rows]
+    return GeneratorScores(
+        generations=number,
+        utility=utility,
+        utility_stderr=math.sqrt(utility * (1 - utility) / number),
+        valid=len(tried) / number,
+        too_easy=sum(row.passed > most for row in tried) / number,
+        too_hard=sum(row.passed < fewest for row in tried) / number,
+        self_bleu_3=self_bleu_3(texts, units),
+        distinct_3=distinct_3(texts, units),
+        top_topic=top_share([row.topic if not row.invalid else "" for row in rows]),
+        different=len(set(texts)) / number,
+        solve_counts=tuple(sum(row.passed == k for row in tried) for k in range(attempts + 1)),
+        trials=sum(row.attempts for row in tried),
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a checkpoint writes, as far as it shows without a solver.
+
+    Attributes:
+        alerts: names of the rule's bounds that are broken.
+    """
+
+    step: int
+    valid: float
+    top_topic: float
+    distinct_3: float
+    alerts: tuple[str, ...]
+
+
+def look_at(step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule) -> Look:
+    """A checkpoint's texts against the rule."""
+    valid = sum(one.valid for one in written) / len(written)
+    topic = top_share([one.candidate.topic if one.valid else "" for one in written])
+    distinct = distinct_3([one.text for one in written], units)
+    broken = {
+        "min_valid": valid < rule.min_valid,
+        "max_top_topic": topic > rule.max_top_topic,
+        "min_distinct": distinct < rule.min_distinct * base_distinct,
+    }
+    return Look(step, valid, topic, distinct, tuple(name for name, alert in broken.items() if alert))
+
+
+def choose_checkpoint(looks: Sequence[Look]) -> Look:
+    """The last one without an alert; or else the last of those with fewest."""
+    return max(looks, key=lambda look: (-len(look.alerts), look.step))

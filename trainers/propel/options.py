@@ -1,0 +1,155 @@
+"""The settings of corpus, rewards, generator training and its evaluation: frozen values, no heavy import."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from curriculum.domains.diversity import Units
+from trainers.options import LearnerOptions, require
+
+
+@dataclass(frozen=True)
+class Band:
+    """The pass rates of useful tasks, ends included. PROPEL, equation 1.
+
+    Attributes:
+        low, high: with 8 attempts, 1/8 and 3/8 are 1 to 3 passes.
+    """
+
+    low: float = 0.125
+    high: float = 0.375
+
+    def __post_init__(self) -> None:
+        rising = 0 <= self.low <= self.high <= 1 and self.high - self.low < 1
+        remedy = "give two rising pass rates that leave some outside"
+        require(rising, "solver.band", (self.low, self.high), remedy)
+
+    def holds(self, passed: int, attempts: int) -> bool:
+        """Whether so many passes lie in the band."""
+        return self.low - 1e-9 <= passed / attempts <= self.high + 1e-9
+
+    def counts(self, attempts: int) -> tuple[int, int]:
+        """Fewest and most passes in the band."""
+        return math.ceil(self.low * attempts - 1e-9), math.floor(self.high * attempts + 1e-9)
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """The pool of labelled tasks.
+
+    Attributes:
+        generations: texts written by the base generator, valid or not.
+        chunk: texts a file; a killed run repeats the chunk that it was at.
+    """
+
+    generations: int = 2000
+    chunk: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("generations", "chunk"):
+            require(vars(self)[name] >= 1, f"corpus.{name}", vars(self)[name], "give at least 1")
+
+
+@dataclass(frozen=True)
+class RewardOptions:
+    """What a generated task is worth. PROPEL, equations 3 and 4 and section 6.
+
+    Attributes:
+        kind: "probe_only" = the probe's probability, valid or not; "soft" = if valid, the probability cut to 0.1..0.95;
+            "hard" = if valid, the logit; "solver" = if valid, 1 where the solver's pass rate lies in the band and 0
+            elsewhere, by rolling it out: the baseline that the others are to make unnecessary.
+        ensemble: number of probes, of which the lowest logit counts (worst case); they read at different sites.
+        adversary: "none", or an auxiliary probe in the ensemble, of original positives against what the generator of
+            another arm wrote: "false_positives" = valid, called useful, and not in the band; "semantic" = these, and
+            all valid tasks of its commonest topic.
+        adversary_arm: that other arm.
+        adversary_generations: texts of it that are labelled.
+        invalid: reward of a text that is no valid task; of an empty one in any case.
+        margin: if above 0, an invalid text gets instead the lowest valid reward of its batch minus this, if that is
+            lower. A logit below `invalid` otherwise ranks a valid task below an invalid one.
+        calibrated: whether logits are divided by the probe's temperature.
+    """
+
+    kind: Literal["probe_only", "soft", "hard", "solver"] = "hard"
+    ensemble: int = 1
+    adversary: Literal["none", "false_positives", "semantic"] = "none"
+    adversary_arm: str = ""
+    adversary_generations: int = 1024
+    invalid: float = -0.2
+    margin: float = 0.0
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.ensemble >= 1, "reward.ensemble", self.ensemble, "give at least 1")
+        require(self.margin >= 0, "reward.margin", self.margin, "give 0 (= off) or more")
+        named = bool(self.adversary_arm) == (self.adversary != "none")
+        require(named, "reward.adversary_arm", self.adversary_arm, "name an arm if, and only if, there is an adversary")
+        require(self.adversary_generations >= 1, "reward.adversary_generations", self.adversary_generations, "give 1")
+        probes = self.kind != "solver" or (self.ensemble == 1 and self.adversary == "none")
+        require(probes, "reward.kind", self.kind, "the solver's reward has no probes; leave ensemble and adversary out")
+
+
+@dataclass(frozen=True)
+class CheckpointRule:
+    """Which checkpoint of a generator's training is used: the last one that raises no alert.
+
+    Every kept checkpoint writes the same number of texts. If each of them raises an alert, the last one of those with
+    fewest is used, and the record says so. No solver is asked.
+
+    Attributes:
+        samples: texts a checkpoint.
+        min_valid: alert if a smaller share is valid.
+        max_top_topic: alert if the commonest topic has a larger share.
+        min_distinct: alert if Distinct-3 is below this share of the base generator's.
+    """
+
+    samples: int = 256
+    min_valid: float = 0.5
+    max_top_topic: float = 1.0
+    min_distinct: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.samples >= 1, "training.rule.samples", self.samples, "give at least 1")
+        for name in ("min_valid", "max_top_topic", "min_distinct"):
+            require(0 <= vars(self)[name] <= 1, f"training.rule.{name}", vars(self)[name], "give a share from 0 to 1")
+
+
+@dataclass(frozen=True)
+class GeneratorTraining:
+    """Training of the generator by GRPO.
+
+    Attributes:
+        steps: learner steps.
+        groups: groups a step; their size is `generator.rollouts.num_rollouts`.
+        prompts: different generator's prompts that are drawn; a domain with one prompt has one.
+        save_every: steps between checkpoints, all of which are kept.
+        learner: as in any run.
+        rule: which checkpoint is used.
+    """
+
+    steps: int = 50
+    groups: int = 64
+    prompts: int = 1024
+    save_every: int = 10
+    learner: LearnerOptions = field(default_factory=LearnerOptions)
+    rule: CheckpointRule = field(default_factory=CheckpointRule)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "groups", "prompts", "save_every"):
+            require(vars(self)[name] >= 1, f"training.{name}", vars(self)[name], "give at least 1")
+
+
+@dataclass(frozen=True)
+class GeneratorEvaluation:
+    """The judgement of a generator by the solver.
+
+    Attributes:
+        generations: fresh texts, equally many of every arm.
+        units: what the n-grams of Self-BLEU-3 and Distinct-3 are made of.
+    """
+
+    generations: int = 512
+    units: Units = "words"
+
+    def __post_init__(self) -> None:
+        require(self.generations >= 2, "evaluation.generations", self.generations, "give at least 2")

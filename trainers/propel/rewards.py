@@ -1,0 +1,152 @@
+"""What a generated task is worth to the generator. PROPEL, equations 3 and 4.
+
+A reward is a function of the rendered task (the generator's prompt and its text), of a frozen reference model with its
+probes, and of the other tasks of the batch only through `RewardOptions.margin`. The policy's weights play no part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.special import expit
+from torch import nn
+
+from curriculum.rollouts import IntArray
+from curriculum.streams import Stream
+from trainers.chat import Tokenizer
+from trainers.probes.activations import Features, Reading, read
+from trainers.probes.heads import Probe, Site
+from trainers.probes.options import ActivationOptions
+from trainers.probes.scores import Floats
+from trainers.probes.splits import Labels
+from trainers.propel.options import RewardOptions
+from trainers.propel.solver import Solver
+from trainers.propel.writing import Written
+
+SOFT_BOUNDS = (0.1, 0.95)
+
+
+class Reward(Protocol):
+    """Scores texts."""
+
+    @property
+    def trials(self) -> int:
+        """Solver trials that scoring one valid task costs."""
+        ...
+
+    def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
+        """The reward of each text. Only a reward that rolls a solver out draws from the stream."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A frozen reference model that reads tasks.
+
+    Attributes:
+        fingerprint: of the model, see `trainers.probes.activations.model_fingerprint`.
+        max_tokens, batch_tokens: as in `ActivationOptions`.
+    """
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    fingerprint: str
+    max_tokens: int
+    batch_tokens: int
+
+    def reading(self, identity: str, prompt: str, text: str) -> Reading:
+        """A task as the reference reads it: the prompt as context, the text as what was written, by its own tokenizer.
+
+        The text's end is not read, so that last_token is the last token of the task.
+        """
+        context_P, tokens_T = self._encode(prompt), self._encode(text)
+        span = (len(context_P), len(context_P) + len(tokens_T))
+        return Reading(identity, np.concatenate([context_P, tokens_T]), (span,))
+
+    def logits(self, written: Sequence[Written], probes: Sequence[tuple[Probe, Site]], calibrated: bool) -> Floats:
+        """The logit of each probe (rows) for each text (columns)."""
+        readings = [self.reading(str(i), one.prompt, one.text) for i, one in enumerate(written)]
+        layers = tuple(sorted({site.layer for _, site in probes}))
+        poolings = tuple(sorted({site.pooling for _, site in probes}))
+        options = ActivationOptions(layers, poolings, "", self.max_tokens, self.batch_tokens)
+        features = read(self.model, readings, options)
+        return np.stack([probe.logits(features[site.layer, site.pooling], calibrated) for probe, site in probes])
+
+    def features(self, tasks: Sequence[tuple[str, str]], site: Site) -> Features:
+        """The vector of each (prompt, text) at one site."""
+        readings = [self.reading(str(i), prompt, text) for i, (prompt, text) in enumerate(tasks)]
+        options = ActivationOptions((site.layer,), (site.pooling,), "", self.max_tokens, self.batch_tokens)
+        return read(self.model, readings, options)[site.layer, site.pooling]
+
+    def _encode(self, text: str) -> IntArray:
+        return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+
+
+@dataclass(frozen=True)
+class ProbeReward:
+    """Scores by probes on the reference's activations; with several, by the lowest logit."""
+
+    reader: Reader
+    probes: tuple[tuple[Probe, Site], ...]
+    options: RewardOptions
+
+    @property
+    def trials(self) -> int:
+        return 0
+
+    def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
+        valid_N = np.asarray([one.valid for one in written], np.bool_)
+        # What is not valid is read only where the reward asks for it. An empty text has nothing to read.
+        asked_N = np.asarray([bool(one.text) for one in written]) & (valid_N | (self.options.kind == "probe_only"))
+        logits_N = np.full(len(written), np.nan)
+        if asked_N.any():
+            asked = [one for one, wanted in zip(written, asked_N, strict=True) if wanted]
+            logits_N[asked_N] = self.reader.logits(asked, self.probes, self.options.calibrated).min(0)
+        return shape(logits_N, valid_N, self.options)
+
+
+@dataclass(frozen=True)
+class SolverReward:
+    """Rolls the solver out on every valid task: 1 in the band, 0 outside."""
+
+    solver: Solver
+    options: RewardOptions
+
+    @property
+    def trials(self) -> int:
+        return self.solver.attempts
+
+    def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
+        valid = [one for one in written if one.valid]
+        passed = iter(self.solver.passes([one.problem for one in valid], stream))
+        invalid = self.options.invalid
+        return np.asarray([float(self.solver.useful(next(passed))) if one.valid else invalid for one in written])
+
+
+def shape(logits_N: Floats, valid_N: Labels, options: RewardOptions) -> Floats:
+    """Rewards from logits and validity; a logit that is NaN belongs to a text that was not read."""
+    if options.kind == "probe_only":
+        return np.where(np.isnan(logits_N), options.invalid, expit(logits_N))
+    value_N = np.clip(expit(logits_N), *SOFT_BOUNDS) if options.kind == "soft" else logits_N
+    floor = options.invalid
+    if options.margin > 0 and valid_N.any():
+        floor = min(floor, float(value_N[valid_N].min()) - options.margin)
+    rewards_N: Floats = np.where(valid_N, value_N, floor)
+    return rewards_N
+
+
+def below_invalid(rewards_N: Floats, valid_N: Labels, options: RewardOptions) -> float:
+    """Share of the valid tasks whose reward is below that of an invalid text; 0 if none is valid, or if the reward does
+    not ask for validity.
+
+    Where the batch has no invalid text, the reward that one would have had is taken.
+    """
+    if not valid_N.any() or options.kind == "probe_only":
+        return 0.0
+    floor = options.invalid
+    if not valid_N.all():
+        floor = float(rewards_N[~valid_N].max())
+    elif options.margin > 0:
+        floor = min(floor, float(rewards_N.min()) - options.margin)
+    return float((rewards_N[valid_N] < floor).mean())

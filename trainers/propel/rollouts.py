@@ -1,0 +1,145 @@
+"""Generator training as an ordinary run: rollouts that are tasks, and rewards that are real numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from curriculum.domains.base import Domain
+from curriculum.domains.diversity import top_share
+from curriculum.environments.base import StepResult
+from curriculum.groups import Group
+from curriculum.plan import Request
+from curriculum.problems import Problem, ProblemSet
+from curriculum.rollouts import Unit
+from curriculum.sources import content_id
+from curriculum.streams import Stream
+from trainers.chat import Tokenizer
+from trainers.propel.options import RewardOptions
+from trainers.propel.rewards import Reward, below_invalid
+from trainers.propel.writing import Written, judge
+
+
+class Rollouts(Protocol):
+    """Of `trainers.loop`."""
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
+
+
+class Learner(Protocol):
+    """Of `trainers.loop`."""
+
+    @property
+    def policy_version(self) -> int: ...
+    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]: ...
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Writing:
+    """An environment in which an attempt is one text. Whether it is a task, `RewardedRollouts` finds out for all of a
+    batch at once."""
+
+    @property
+    def unit(self) -> Unit:
+        return "tokens"
+
+    @property
+    def max_turns(self) -> int:
+        return 1
+
+    def start(self, problems: Sequence[Problem]) -> list[Problem]:
+        return list(problems)
+
+    def step(self, episodes: Sequence[Problem], responses: Sequence[str]) -> list[StepResult[Problem]]:
+        return [StepResult(episode, success=True) for episode in episodes]
+
+
+def prompt_set(domain: Domain[Any], wanted: int, stream: Stream) -> ProblemSet:
+    """The different prompts among so many draws, as the problems that a generator trains on."""
+    prompts = dict.fromkeys(domain.prompt(stream.at(i)) for i in range(wanted))
+    return ProblemSet([Problem(content_id("prompt", text, ""), text, "", domain.name) for text in prompts])
+
+
+@dataclass
+class RewardedRollouts:
+    """Rolls a generator out. A rollout succeeds if its text is a valid task, and is trained on its reward.
+
+    Attributes:
+        rollouts: with the environment `Writing`.
+        options: of the reward, for the diagnostics.
+        metrics: of the latest batch: shares of valid texts and of the commonest topic, mean reward of the valid,
+            share of the valid that rank below an invalid one, reward's variance, solver trials spent.
+    """
+
+    rollouts: Rollouts
+    tokenizer: Tokenizer
+    domain: Domain[Any]
+    reward: Reward
+    options: RewardOptions
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        """One group a request, in the order of the requests."""
+        groups = self.rollouts.run(requests, stream, policy_version)
+        written = self._judged(groups)
+        rewards_N = self.reward(written, stream.at("reward"))
+        self.metrics = self._describe(written, rewards_N)
+        outcomes = iter(zip(written, rewards_N.tolist(), strict=True))
+        return [
+            replace(group, rollouts=tuple(self._outcome(rollout, *next(outcomes)) for rollout in group.rollouts))
+            for group in groups
+        ]
+
+    def _judged(self, groups: Sequence[Group]) -> list[Written]:
+        attempts = [(group.request.problem.prompt, rollout) for group in groups for rollout in group.rollouts]
+        texts = [
+            self.tokenizer.decode(rollout.turns[-1].tokens_T.tolist(), skip_special_tokens=True)
+            for _, rollout in attempts
+        ]
+        candidates = judge(self.domain, texts, [not rollout.truncated for _, rollout in attempts])
+        return [
+            Written(prompt, candidate, rollout.num_generated)
+            for (prompt, rollout), candidate in zip(attempts, candidates, strict=True)
+        ]
+
+    @staticmethod
+    def _outcome(rollout: Any, written: Written, reward: float) -> Any:
+        return replace(rollout, success=written.valid, reward=reward)
+
+    def _describe(self, written: Sequence[Written], rewards_N: Any) -> dict[str, float]:
+        valid_N = np.asarray([one.valid for one in written], np.bool_)
+        of_valid = {"reward/valid_mean": float(rewards_N[valid_N].mean())} if valid_N.any() else {}
+        return of_valid | {
+            "reward/mean": float(rewards_N.mean()),
+            "reward/variance": float(rewards_N.var()),
+            "reward/valid_below_invalid": below_invalid(rewards_N, valid_N, self.options),
+            "tasks/valid": float(valid_N.mean()),
+            "tasks/top_topic": top_share([one.candidate.topic if one.valid else "" for one in written]),
+            "tasks/different": len({one.text for one in written}) / len(written),
+            "tasks/solver_trials": float(valid_N.sum() * self.reward.trials),
+        }
+
+
+@dataclass
+class ReportingLearner:
+    """A learner whose metrics include those of the rollouts that it learns from."""
+
+    learner: Learner
+    rollouts: RewardedRollouts
+
+    @property
+    def policy_version(self) -> int:
+        return self.learner.policy_version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
+        return {**self.learner.update(groups, stream), **self.rollouts.metrics}
+
+    def save(self, folder: Path) -> None:
+        self.learner.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.learner.load(folder)

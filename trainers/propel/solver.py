@@ -1,0 +1,39 @@
+"""The solver, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from curriculum.plan import Request
+from curriculum.problems import Problem
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+from trainers.propel.options import Band
+
+if TYPE_CHECKING:
+    from trainers.loop import Rollouts
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A fixed policy that tries generated problems, through the same rollouts as in training.
+
+    Attributes:
+        attempts: K, trials a problem.
+        band: the pass rates that are wanted.
+    """
+
+    rollouts: "Rollouts"
+    attempts: int
+    band: Band
+
+    def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
+        """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often."""
+        requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
+        groups = self.rollouts.run(requests, stream, policy_version=0) if requests else []
+        assert all(group.size == self.attempts for group in groups), "a fresh attempt is never lost"
+        return [group.num_passed for group in groups]
+
+    def useful(self, passed: int) -> bool:
+        """Whether so many passes lie in the band."""
+        return self.band.holds(passed, self.attempts)

@@ -1,0 +1,81 @@
+"""A generator at work: prompts in, judged texts out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curriculum.domains.base import Candidate, Domain, Invalid, read
+from curriculum.problems import Problem
+from curriculum.streams import Stream
+from trainers.chat import Tokenizer
+from trainers.engines.base import Engine
+
+NOT_ENDED = Invalid("not ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One text of a generator.
+
+    Attributes:
+        prompt: what it was given.
+        candidate: the text, and what it is to the domain.
+        num_tokens: generated, the end included.
+    """
+
+    prompt: str
+    candidate: Candidate[Any]
+    num_tokens: int
+
+    @property
+    def text(self) -> str:
+        return self.candidate.text
+
+    @property
+    def valid(self) -> bool:
+        return self.candidate.valid
+
+    @property
+    def problem(self) -> Problem:
+        """Of a valid text."""
+        assert self.candidate.problem is not None, "only a valid text has a problem"
+        return self.candidate.problem
+
+
+def judge(domain: Domain[Any], texts: Sequence[str], ended_N: Sequence[bool]) -> list[Candidate[Any]]:
+    """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far."""
+    read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended]))
+    return [
+        next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, "")
+        for text, ended in zip(texts, ended_N, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Author:
+    """A generator with its engine.
+
+    Attributes:
+        max_tokens: a longer text is cut, and invalid.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    domain: Domain[Any]
+    max_tokens: int
+
+    def write(self, count: int, stream: Stream) -> list[Written]:
+        """So many texts. Text i, prompt and all, is a function of the stream and i (and the engine's weights)."""
+        streams = [stream.at(i) for i in range(count)]
+        prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
+        contexts = [np.asarray(self.tokenizer.encode(p, add_special_tokens=False), np.int32) for p in prompts]
+        seeds = [one.at("text").integer() for one in streams]
+        completions = self.engine.generate(contexts, [self.max_tokens] * count, seeds)
+        texts = [self.tokenizer.decode(c.tokens_T.tolist(), skip_special_tokens=True) for c in completions]
+        candidates = judge(self.domain, texts, [completion.stop == "end" for completion in completions])
+        return [
+            Written(prompt, candidate, len(completion.tokens_T))
+            for prompt, candidate, completion in zip(prompts, candidates, completions, strict=True)
+        ]
