@@ -161,7 +161,6 @@ def test_microbatches_by_hand() -> None:
 def test_padding_is_on_the_right() -> None:
     padded = pad([sequence(2), replace(sequence(4, trained=2), advantage=0.5)], pad_token_id=9)
     assert padded.tokens_BT.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
-    assert padded.attention_BT.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert padded.mask_BT.tolist() == [[False, True, False, False], [False, False, True, True]]
     assert padded.advantages_BT.tolist() == [[0.0], [0.5]]
     assert padded.engine_logprobs_BT.shape == (2, 4)

@@ -81,7 +81,6 @@ class Padded:
 
     Attributes:
         tokens_BT: int64.
-        attention_BT: 1 on tokens, 0 on padding; int64.
         mask_BT: False on padding.
         advantages_BT: of every token; or one column, where all tokens of a sequence have one advantage.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
@@ -89,7 +88,6 @@ class Padded:
     """
 
     tokens_BT: NDArray[np.int64]
-    attention_BT: NDArray[np.int64]
     mask_BT: BoolArray
     advantages_BT: Floats
     engine_logprobs_BT: Floats
@@ -221,7 +219,6 @@ def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
     advantages_BT = _stack_optional([s.advantages_T for s in sequences])
     return Padded(
         tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
-        attention_BT=_stack([np.ones(s.length) for s in sequences], 0, int64),
         mask_BT=_stack([s.mask_T for s in sequences], False),
         advantages_BT=np.asarray([[s.advantage] for s in sequences]) if advantages_BT is None else advantages_BT,
         engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),

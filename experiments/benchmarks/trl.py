@@ -133,7 +133,8 @@ def trl(task: Task, steps: int, clock: Clock) -> None:
     import torch
     from datasets import Dataset
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     tokenizer, model = load(task.model)
     rollouts = len(task.lengths)
@@ -170,8 +171,8 @@ def trl(task: Task, steps: int, clock: Clock) -> None:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             clock.end_step(clock.now() - self.start)
 
-    def reward(completions: list[str], **_: Any) -> list[float]:
-        return task.rewards[: len(completions)]
+    def reward(completions: list[str], **_: Any) -> list[float | None]:
+        return [*task.rewards[: len(completions)]]
 
     prompts = Dataset.from_list([{"prompt": prompt} for prompt in task.prompts])
     trainer: Any = GRPOTrainer(

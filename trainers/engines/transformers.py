@@ -8,13 +8,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from curriculum.rollouts import IntArray
 from trainers.engines.base import Completion, EngineSetup
 from trainers.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
-ENDED_SHARE = 0.25
+ENDED_SHARE = 0.125
+
+# Columns that the cache grows by when it is full: each growth copies it.
+MORE_COLUMNS = 32
 
 
 def transformers_engine(setup: EngineSetup) -> "TransformersEngine":
@@ -169,8 +173,11 @@ class _Batch:
 
         config: Any = policy.config
         self._cache = DynamicCache(config=config)
+        # Others, such as those of a sliding window, stay as they are.
+        self._cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._column = column  # columns read so far, padding included
         self._mask_BT = mask_UT.to(device)
+        self._padded = bool((mask_UT == 0).any())
         # Explicit positions: by default they would count the padding.
         positions_UP = (mask_UT[:, :column].cumsum(1) - 1).clamp(min=0).to(device)
         logits_UV = self._forward(tokens_UP.to(device), positions_UP)
@@ -196,7 +203,8 @@ class _Batch:
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor) -> Tensor:
         output = self.policy(
             input_ids=tokens_BT,
-            attention_mask=self._mask_BT[:, : self._column],
+            # Without padding a mask would only cost: it is made anew for every token.
+            attention_mask=self._mask_BT[:, : self._column] if self._padded else None,
             position_ids=positions_BT,
             past_key_values=self._cache,
             use_cache=True,
@@ -204,6 +212,39 @@ class _Batch:
         )
         logits_BV: Tensor = output.logits[:, -1]
         return logits_BV
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values of one layer, with room for more tokens: the original copies all of them for every token."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (B, heads, tokens, size) of new tokens; returns all so far, as views."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+            self._room = (self.keys, self.values)
+        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        if end > self._room[0].shape[2]:
+            self._make_room(end + MORE_COLUMNS)
+        for room, states in zip(self._room, (key_states, value_states), strict=True):
+            room[:, :, start:end] = states
+        self.keys, self.values = (room[:, :, :end] for room in self._room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only."""
+        end = self.keys.shape[2]
+        self._room = (self._room[0][indices], self._room[1][indices])
+        self.keys, self.values = (room[:, :, :end] for room in self._room)
+
+    def _make_room(self, columns: int) -> None:
+        rooms = []
+        for states in (self.keys, self.values):
+            rows, heads, filled, size = states.shape
+            room = states.new_empty(rows, heads, columns, size)
+            room[:, :, :filled] = states
+            rooms.append(room)
+        self._room = (rooms[0], rooms[1])
 
 
 def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
