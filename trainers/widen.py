@@ -31,10 +31,10 @@ def widen_heads(source: Path, target: Path, size: int) -> None:
     entries = torch.cat([torch.arange(old // 2), torch.arange(old // 2) + size // 2])
 
     def spread(weight: Tensor, dim: int) -> Tensor:
-        heads = weight.unflatten(dim, (-1, old))
-        shape = list(heads.shape)
-        shape[dim + 1] = size
-        return torch.zeros(shape, dtype=weight.dtype).index_copy(dim + 1, entries, heads).flatten(dim, dim + 1)
+        before, after = weight.shape[:dim], weight.shape[dim + 1 :]
+        wide = torch.zeros(*before, weight.shape[dim] // old, size, *after, dtype=weight.dtype)
+        wide.index_copy_(dim + 1, entries, weight.reshape(*before, -1, old, *after))
+        return wide.flatten(dim, dim + 1)
 
     weights = model.state_dict()
     for name, weight in weights.items():

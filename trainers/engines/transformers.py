@@ -214,37 +214,44 @@ class _Batch:
         return logits_BV
 
 
-class RoomyLayer(DynamicLayer):
+_Layer: Any = DynamicLayer  # its functions are only half typed
+
+
+class RoomyLayer(_Layer):  # type: ignore[misc]
     """Keys and values of one layer, with room for more tokens: the original copies all of them for every token."""
+
+    _room: tuple[Tensor, Tensor]
+    _filled: int
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append (B, heads, tokens, size) of new tokens; returns all so far, as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-            self._room = (self.keys, self.values)
-        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
-        if end > self._room[0].shape[2]:
-            self._make_room(end + MORE_COLUMNS)
+            self._room, self._filled = (key_states[:, :, :0], value_states[:, :, :0]), 0
+        start, self._filled = self._filled, self._filled + key_states.shape[2]
+        if self._filled > self._room[0].shape[2]:
+            keys, values = self._room
+            self._room = (self._with_room(keys, start), self._with_room(values, start))
         for room, states in zip(self._room, (key_states, value_states), strict=True):
-            room[:, :, start:end] = states
-        self.keys, self.values = (room[:, :, :end] for room in self._room)
-        return self.keys, self.values
+            room[:, :, start : self._filled] = states
+        return self._show()
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows only."""
-        end = self.keys.shape[2]
-        self._room = (self._room[0][indices], self._room[1][indices])
-        self.keys, self.values = (room[:, :, :end] for room in self._room)
+        keys, values = self._room
+        self._room = (keys[indices], values[indices])
+        self._show()
 
-    def _make_room(self, columns: int) -> None:
-        rooms = []
-        for states in (self.keys, self.values):
-            rows, heads, filled, size = states.shape
-            room = states.new_empty(rows, heads, columns, size)
-            room[:, :, :filled] = states
-            rooms.append(room)
-        self._room = (rooms[0], rooms[1])
+    def _with_room(self, states: Tensor, filled: int) -> Tensor:
+        rows, heads, _, size = states.shape
+        room = states.new_empty(rows, heads, self._filled + MORE_COLUMNS, size)
+        room[:, :, :filled] = states[:, :, :filled]
+        return room
+
+    def _show(self) -> tuple[Tensor, Tensor]:
+        keys, values = (room[:, :, : self._filled] for room in self._room)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
