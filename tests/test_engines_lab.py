@@ -6,7 +6,7 @@ import pytest
 
 from experiments.benchmarks.engines import COLUMNS, Column, disagreements, table, train
 
-STEPS = 12
+STEPS = 8
 
 
 def column(engine: str, after: float, stderr: float = 0.02) -> Column:

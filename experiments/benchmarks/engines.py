@@ -132,7 +132,7 @@ def table(columns: Sequence[Column], command: str) -> str:
         "",
         f"`{command}`",
         "",
-        "| engine | learner | seed | before | after | rise in pass@1, 95 % | rollouts | seconds | engine gap, nats |",
+        "| engine | learner | seed | before | after | rise in pass@1, 95 % | rollouts | tokens | engine gap, nats |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for c in columns:
@@ -140,7 +140,7 @@ def table(columns: Sequence[Column], command: str) -> str:
         low, high = c.rise - Z95 * c.stderr, c.rise + Z95 * c.stderr
         lines.append(
             f"| {c.engine} | {learner} | {c.seed} | {c.before:.3f} | {c.after:.3f} "
-            f"| {c.rise:+.3f} [{low:+.3f}, {high:+.3f}] | {c.rollouts} | {c.seconds:.0f} | {c.engine_gap:.1e} |"
+            f"| {c.rise:+.3f} [{low:+.3f}, {high:+.3f}] | {c.rollouts} | {c.tokens} | {c.engine_gap:.1e} |"
         )
     verdict = disagreements(columns) or ["Every column rises, and no two rises differ beyond their intervals."]
     return "\n".join([*lines, "", *verdict, ""])

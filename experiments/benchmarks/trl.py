@@ -1,16 +1,16 @@
 """One GRPO step here and in TRL's GRPOTrainer, side by side: the same model, rollouts, lengths and loss.
 
-    python -m experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--steps 4] [--threads 2] [--cpu-time]
+    python -m experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--steps 6] [--threads 2] [--output NAME]
 
 Runs with TRL, and installs it with pip where it is missing. A model without padding token or with another vocabulary
 will do, such as the folder that `python -m trainers.smollm2` makes. Both generate with `transformers`, in float32, from
 32 prompts; the i-th rollout is as long in both (--lengths SHORTEST LONGEST, evenly spread), whatever the policy says.
 Both train one optimizer step on all rollouts, token-normalised, advantages minus the group's mean, no KL penalty. TRL
-accumulates gradients over micro-batches of 32 rows, since it cannot cut them by tokens; activation checkpointing is
-off.
+accumulates gradients over micro-batches of 32 rows, since it cannot cut them by tokens; Halfway over such of at most
+4,096 tokens, with a tenth of padding. Activation checkpointing is off.
 
 Prints where the time goes, the median of the steps after the first one, and exits with 1 if Halfway needs more than
-half of TRL's time.
+half of TRL's time. With --output the table goes to NAME.md and all times to NAME.json.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from curriculum.problems import Problem
 from curriculum.rollouts import Rollout, Turn
 from curriculum.streams import Stream
 
-GROUP_SIZE, MICRO_ROWS = 8, 32
+GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.1
 PARTS = ("generation", "log-probs and loss", "backward", "rest")
 GOAL = 0.5
 
@@ -98,7 +98,14 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
     from trainers.options import LearnerOptions
 
     tokenizer, model = load(task.model)
-    learner = Learner(model, LearnerOptions(lr=1e-6, advantage="mean", compact_filtering=False), 0)
+    options = LearnerOptions(
+        lr=1e-6,
+        advantage="mean",
+        compact_filtering=False,
+        max_microbatch_tokens=MICRO_TOKENS,
+        max_padding=PADDING,
+    )
+    learner = Learner(model, options, 0)
     engine = TransformersEngine(learner.policy, [-1], 0, 1.0)  # no end token: lengths are the limits
     inner, backend = vars(learner), learner._backend
     inner["_loss"] = clock.timed("log-probs and loss", learner._loss)
@@ -219,14 +226,22 @@ def make_task(model: str, rollouts: int, shortest: int, longest: int) -> Task:
     return Task(model, prompts, tuple(int(length) for length in rng.permutation(lengths)))
 
 
-def report(name: str, clock: Clock) -> float:
-    """Print the medians; returns that of the whole step."""
+def medians(clock: Clock) -> dict[str, float]:
+    """Seconds by part, and of the whole step, over the steps after the first."""
     steps = clock.steps[1:] or clock.steps
     parts = {part: statistics.median(step.get(part, 0.0) for step in steps) for part in PARTS}
-    total = statistics.median(sum(step.values()) for step in steps)
-    shares = ", ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items())
-    print(f"{name}: {total:.2f} s a step ({shares})", flush=True)
-    return total
+    return {**parts, "step": statistics.median(sum(step.values()) for step in steps)}
+
+
+def table(title: str, clocks: dict[str, Clock]) -> str:
+    """Markdown."""
+    seconds = {name: medians(clock) for name, clock in clocks.items()}
+    columns = list(seconds["TRL"])
+    lines = [title, "", f"| seconds, median | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, parts in seconds.items():
+        lines.append(f"| {name} | {' | '.join(f'{parts[column]:.2f}' for column in columns)} |")
+    ratios = (seconds["Halfway"][column] / max(seconds["TRL"][column], 1e-9) for column in columns)
+    return "\n".join([*lines, f"| Halfway / TRL | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |", ""])
 
 
 def install() -> None:
@@ -239,27 +254,32 @@ def main() -> int:
     parser.add_argument("--model", default="experiments/lab/base")
     parser.add_argument("--rollouts", type=int, default=256)
     parser.add_argument("--lengths", type=int, nargs=2, default=(4, 96), metavar=("SHORTEST", "LONGEST"))
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu-time", action="store_true", help="seconds of computing, all threads: for a busy machine")
-    parser.add_argument("--json", type=Path, help="where to write all times")
+    parser.add_argument("--output", type=Path, help="where to write table and times, without ending")
     options = parser.parse_args()
     install()
     import torch
 
     torch.set_num_threads(options.threads)
     task = make_task(options.model, options.rollouts, *options.lengths)
-    shape = f"{options.rollouts} rollouts of {min(task.lengths)} to {max(task.lengths)} tokens"
-    print(f"{task.model}: {shape}, {sum(task.lengths)} in all")
     now = time.process_time if options.cpu_time else time.perf_counter
     clocks = {"TRL": Clock(now), "Halfway": Clock(now)}
     trl(task, options.steps, clocks["TRL"])
     halfway(task, options.steps, clocks["Halfway"])
-    totals = {name: report(name, clock) for name, clock in clocks.items()}
-    share = totals["Halfway"] / totals["TRL"]
-    print(f"Halfway / TRL: {share:.2f} (goal: at most {GOAL})")
-    if options.json:
-        options.json.write_text(json.dumps({name: clock.steps for name, clock in clocks.items()}, indent=1) + "\n")
+    shape = (
+        f"{options.rollouts} rollouts of {min(task.lengths)} to {max(task.lengths)} tokens, {sum(task.lengths)} in all"
+    )
+    command = " ".join(["python -m experiments.benchmarks.trl", *sys.argv[1:]])
+    found = table(f"`{command}`: {shape}; {options.threads} threads, {options.steps} steps.", clocks)
+    print(found)
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.with_suffix(".md").write_text(found)
+        times = json.dumps({name: clock.steps for name, clock in clocks.items()}, indent=1)
+        options.output.with_suffix(".json").write_text(times + "\n")
+    share = medians(clocks["Halfway"])["step"] / medians(clocks["TRL"])["step"]
     return 0 if share <= GOAL else 1
 
 
