@@ -104,7 +104,9 @@ def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
-    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)) / temperature
+    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+    if temperature != 1:  # each pass over them counts
+        logits_MV = logits_MV / temperature
     all_MV = torch.log_softmax(logits_MV, -1)
     logprobs_M = all_MV.gather(-1, targets_M[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):

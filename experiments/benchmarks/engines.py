@@ -75,7 +75,7 @@ def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
     """One run, as programs of its own.
 
     Raises:
-        subprocess.CalledProcessError: if it fails.
+        RuntimeError: if it fails.
     """
     policy = folder / "policy"
     if not policy.exists():
@@ -89,8 +89,11 @@ def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
     if engine == "vllm_servers":
         [command] = commands(load_run(RECIPE, overrides), RECIPE, ["localhost"], overrides)
         words, environment = list(command.words), environment | dict(command.environment)
-    with (folder / f"{engine}-{seed}.txt").open("w") as log:
-        subprocess.run(words, check=True, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=1800)
+    output = folder / f"{engine}-{seed}.txt"
+    with output.open("w") as log:
+        status = subprocess.run(words, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=1800).returncode
+    if status:
+        raise RuntimeError(f"{engine} ended with status {status}:\n{output.read_text()[-6000:]}")
     return read(engine, seed, folder / name)
 
 
