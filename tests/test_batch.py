@@ -161,7 +161,6 @@ def test_microbatches_by_hand() -> None:
 def test_padding_is_on_the_right() -> None:
     padded = pad([sequence(2), replace(sequence(4, trained=2), advantage=0.5)], pad_token_id=9)
     assert padded.tokens_BT.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
-    assert padded.attention_BT.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert padded.mask_BT.tolist() == [[False, True, False, False], [False, False, True, True]]
     assert padded.advantages_BT.tolist() == [[0.0], [0.5]]
     assert padded.engine_logprobs_BT.shape == (2, 4)
@@ -170,6 +169,21 @@ def test_padding_is_on_the_right() -> None:
 
 def lengths_of(sequences: list[TrainingSequence], parts: list[tuple[list[int], float]]) -> list[list[int]]:
     return [[sequences[i].length for i in positions] for positions, _ in parts]
+
+
+def test_microbatches_hold_sequences_of_like_length() -> None:
+    sequences = [sequence(length) for length in (100, 80, 75, 74, 60, 50, 20)]
+    parts = split_microbatches(sequences, max_tokens=800, max_padding=0.25)
+    assert [[sequences[i].length for i in part] for part in parts] == [[100, 80, 75], [74, 60], [50, 20]]
+    assert split_microbatches(sequences, max_tokens=800) == [list(range(7))]
+
+
+@given(st.lists(st.integers(4, 108), min_size=150, max_size=250))
+def test_a_quarter_of_padding_is_the_most_but_for_the_last_few(lengths: list[int]) -> None:
+    parts = split_microbatches([sequence(length) for length in lengths], 4000, 0.25)
+    padded = sum(len(part) * max(lengths[i] for i in part) for part in parts)
+    # An eighth of the budget may be filled with whatever there is, once for every halving of the length at most.
+    assert 0.75 * padded <= sum(lengths) + 5 * 500
 
 
 def test_scatter_balances_tokens_and_evens_out_micro_batches() -> None:

@@ -102,8 +102,8 @@ class WithoutLogitsToKeep(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, use_cache: bool) -> Any:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=use_cache)
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+        return self.model(input_ids=input_ids, use_cache=use_cache)
 
 
 @pytest.mark.parametrize("wrap", [lambda model: model, WithoutLogitsToKeep])
@@ -113,9 +113,8 @@ def test_logprobs_and_entropies_are_those_of_a_plain_pass_over_each_row(
 ) -> None:
     rows = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [4, 8, 15, 16, 23]]
     tokens_BT = torch.tensor([row + [PAD] * (6 - len(row)) for row in rows])
-    attention_BT = torch.tensor([[1] * len(row) + [0] * (6 - len(row)) for row in rows])
     mask_BT = torch.tensor([[0, 0, 1, 1, 0, 1], [0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0]]).bool()
-    logprobs_BT, entropies_BT = token_logprobs(wrap(tiny_model), tokens_BT, attention_BT, mask_BT, temperature)
+    logprobs_BT, entropies_BT = token_logprobs(wrap(tiny_model), tokens_BT, mask_BT, temperature)
     for b, row in enumerate(rows):
         expected_T = plain_logprobs(tiny_model, row, temperature)
         probabilities_TV = torch.softmax(tiny_model(input_ids=torch.tensor([row])).logits[0] / temperature, -1)
@@ -182,7 +181,7 @@ def test_no_gradient_reaches_the_logits_of_prefix_positions(tiny_model: Qwen3For
     mask_BT[0, 7:10] = True
     mask_BT[1, 2:12] = True  # another row needs the logits of all of these columns
     tokens_BT = torch.randint(3, 37, (2, 12), generator=torch.Generator().manual_seed(0))
-    logprobs_BT, _ = token_logprobs(tiny_model, tokens_BT, torch.ones_like(tokens_BT), mask_BT)
+    logprobs_BT, _ = token_logprobs(tiny_model, tokens_BT, mask_BT)
     logprobs_BT.sum().backward()
     gradient_BCV = inputs["logits"].grad
     assert gradient_BCV is not None
@@ -284,8 +283,7 @@ def test_every_epoch_is_shuffled_anew(tiny_model: Qwen3ForCausalLM, monkeypatch:
 def test_entropies_carry_a_gradient_only_if_asked_to(tiny_model: Qwen3ForCausalLM, wanted: bool) -> None:
     tokens_BT = torch.tensor([[4, 5, 6, 7]])
     mask_BT = torch.tensor([[False, False, True, True]])
-    ones_BT = torch.ones_like(tokens_BT)
-    logprobs_BT, entropies_BT = token_logprobs(tiny_model, tokens_BT, ones_BT, mask_BT, entropy_gradient=wanted)
+    logprobs_BT, entropies_BT = token_logprobs(tiny_model, tokens_BT, mask_BT, entropy_gradient=wanted)
     assert logprobs_BT.requires_grad and entropies_BT.requires_grad is wanted
 
 

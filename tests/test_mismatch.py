@@ -60,7 +60,7 @@ def shifted_groups(model: Qwen3ForCausalLM, shift: float) -> list[Group]:
         tokens_T = np.asarray([7, 8, 20 + i, 21 + i, 22], np.int32)
         read_BT = torch.tensor([[4, 5, 6, *tokens_T.tolist()]])
         with torch.no_grad():
-            logprobs_BT, _ = token_logprobs(model, read_BT, torch.ones_like(read_BT), torch.arange(8)[None] >= 3)
+            logprobs_BT, _ = token_logprobs(model, read_BT, torch.arange(8)[None] >= 3)
         engine_T = logprobs_BT[0, 3:].numpy() - shift
         engine_T[:2] = 50.0  # at replayed tokens, where it would dominate everything
         rollouts.append(Rollout((Turn(tokens_T, engine_T, engine_T, "end", 2),), i == 0))

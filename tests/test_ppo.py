@@ -250,9 +250,9 @@ def test_no_gradient_reaches_the_value_of_a_token_that_the_policy_did_not_write(
         return kept[-1]
 
     trained.policy.model.norm.register_forward_hook(keep)
-    hidden_MD = score_tokens(trained.policy, tokens_BT, torch.ones_like(tokens_BT), mask_BT, hidden=True).hidden_MD
+    hidden_MD = score_tokens(trained.policy, tokens_BT, mask_BT, hidden=True).hidden_MD
     assert trained._critic is not None
-    values_BT = trained._critic.values(tokens_BT, torch.ones_like(tokens_BT), mask_BT, hidden_MD)
+    values_BT = trained._critic.values(tokens_BT, mask_BT, hidden_MD)
     settings = replace(PPO, critic=replace(CRITIC, value_clip=0.0))
     loss, _ = value_loss(values_BT, torch.zeros(2, 10), torch.ones(2, 10), mask_BT, settings, 4.0)
     loss.backward()

@@ -61,7 +61,7 @@ torch.set_num_threads(1)
 model = Qwen3ForCausalLM(Qwen3Config(vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
     num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True))
 tokens_BT = torch.randint(0, 49152, (1, 2048))
-attention_BT, mask_BT = torch.ones_like(tokens_BT), torch.arange(2048)[None] >= 64
+mask_BT = torch.arange(2048)[None] >= 64
 model(input_ids=tokens_BT[:, :8]).logits.sum().backward()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 if sys.argv[1] == "naive":
@@ -69,7 +69,7 @@ if sys.argv[1] == "naive":
     logprobs = torch.log_softmax(logits.float(), -1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
     logprobs[mask_BT[:, 1:]].mean().backward()
 else:
-    logprobs, _ = token_logprobs(model, tokens_BT, attention_BT, mask_BT)
+    logprobs, _ = token_logprobs(model, tokens_BT, mask_BT)
     (logprobs.sum() / mask_BT.sum()).backward()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """

@@ -1,10 +1,12 @@
 """The processes of our servers, with others in their place: they end with the run, whatever way it ends."""
 
-import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 RUN = """
 import atexit, sys
@@ -19,21 +21,55 @@ engine = VllmServersEngine(servers, [], RolloutOptions(), folder / "weights")
 atexit.register(engine.close)
 for server in servers:
     server.start()
-    print(server.process.pid)
+    print(server.process.pid, flush=True)
+sys.stdin.read()
 """
 
 
 def lives(pid: int) -> bool:
+    """Whether it runs; one that has ended and that nobody has asked for yet does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def start(folder: Path) -> "tuple[subprocess.Popen[str], list[int]]":
+    """A run, and the servers it has started."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    return run, [int(run.stdout.readline()) for _ in range(2)]
 
 
 def test_servers_end_with_the_interpreter(tmp_path: Path) -> None:
     begun = time.monotonic()
-    run = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], capture_output=True, text=True, check=True)
-    pids = [int(line) for line in run.stdout.split()]
-    assert len(pids) == 2 and not any(map(lives, pids))
-    assert not run.stderr and time.monotonic() - begun < 60.0  # at most the time granted for tidying up
+    run, pids = start(tmp_path)
+    _, errors = run.communicate("")
+    assert run.returncode == 0 and not errors
+    assert not any(map(lives, pids))
+    assert time.monotonic() - begun < 60.0  # at most the time granted for tidying up
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_servers_end_with_a_run_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    run, pids = start(tmp_path)
+    while not all(map(children, pids)):
+        time.sleep(0.05)
+    everyone = [*pids, *(child for pid in pids for child in children(pid))]
+    assert len(everyone) == 4
+    run.send_signal(number)
+    run.communicate()
+    deadline = time.monotonic() + 10
+    while any(map(lives, everyone)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -81,7 +81,6 @@ class Padded:
 
     Attributes:
         tokens_BT: int64.
-        attention_BT: 1 on tokens, 0 on padding; int64.
         mask_BT: False on padding.
         advantages_BT: of every token; or one column, where all tokens of a sequence have one advantage.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
@@ -89,7 +88,6 @@ class Padded:
     """
 
     tokens_BT: NDArray[np.int64]
-    attention_BT: NDArray[np.int64]
     mask_BT: BoolArray
     advantages_BT: Floats
     engine_logprobs_BT: Floats
@@ -166,25 +164,33 @@ def split_minibatches(
     return [[sequences[i] for i in part] for part in np.array_split(order, num)]
 
 
-def split_microbatches(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[list[int]]:
+def split_microbatches(
+    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
+) -> list[list[int]]:
     """Positions of the sequences, batched for one forward pass each: longest first, ties in the given order.
 
     Args:
         max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
+        max_padding: where a row would be shorter by more than this share than the longest of its micro-batch, a new
+            one begins, unless that micro-batch is still small: below an eighth of `max_tokens`.
     """
     order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
     parts: list[list[int]] = []
     for i in order:
-        # The first row of a part is its longest.
-        if parts and (len(parts[-1]) + 1) * sequences[parts[-1][0]].length <= max_tokens:
-            parts[-1].append(i)
-        else:
-            parts.append([i])
+        if parts:
+            # The first row of a part is its longest.
+            longest, rows = sequences[parts[-1][0]].length, len(parts[-1])
+            fits = (rows + 1) * longest <= max_tokens
+            like = sequences[i].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
+            if fits and like:
+                parts[-1].append(i)
+                continue
+        parts.append([i])
     return parts
 
 
 def scatter(
-    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int
+    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int, max_padding: float = 1.0
 ) -> list[list[tuple[list[int], float]]]:
     """The micro-batches of every process as positions, each with its weight, 0 or 1.
 
@@ -200,7 +206,7 @@ def scatter(
         loads[process] += sequences[i].length
     dealt = []
     for share in map(sorted, shares):
-        parts = split_microbatches([sequences[i] for i in share], max_tokens)
+        parts = split_microbatches([sequences[i] for i in share], max_tokens, max_padding)
         dealt.append([([share[i] for i in part], 1.0) for part in parts])
     rounds = max(map(len, dealt))
     shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
@@ -213,7 +219,6 @@ def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
     advantages_BT = _stack_optional([s.advantages_T for s in sequences])
     return Padded(
         tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
-        attention_BT=_stack([np.ones(s.length) for s in sequences], 0, int64),
         mask_BT=_stack([s.mask_T for s in sequences], False),
         advantages_BT=np.asarray([[s.advantage] for s in sequences]) if advantages_BT is None else advantages_BT,
         engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),

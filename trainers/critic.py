@@ -48,8 +48,8 @@ class ValueModel(nn.Module):
         self.trunk = copy.deepcopy(policy.base_model)
         self.head = ValueHead(policy)
 
-    def forward(self, tokens_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        output = self.trunk(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False)
+    def forward(self, tokens_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        output = self.trunk(input_ids=tokens_BT, use_cache=False)
         values_M: Tensor = self.head(before(output.last_hidden_state, mask_BT))
         return values_M
 
@@ -85,21 +85,20 @@ class Critic:
         """Optimizer steps so far."""
         return self._steps
 
-    def values(
-        self, tokens_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, hidden_MD: Tensor | None = None
-    ) -> Tensor:
+    def values(self, tokens_BT: Tensor, mask_BT: Tensor, hidden_MD: Tensor | None = None) -> Tensor:
         """Values of the masked tokens, (B, T), 0 elsewhere.
 
         Args:
+            tokens_BT: right-padded.
             hidden_MD: of the policy's pass over these tokens, for a shared trunk; without it the trunk is passed once
                 more, and must not be trained by what comes out.
         """
         if not self.shared:
-            values_M = self._module(tokens_BT, attention_BT, mask_BT)
+            values_M = self._module(tokens_BT, mask_BT)
         else:
             if hidden_MD is None:
                 trunk = self._policy.base_model
-                output = trunk(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False)
+                output = trunk(input_ids=tokens_BT, use_cache=False)
                 hidden_MD = before(output.last_hidden_state, mask_BT)
             values_M = self._module(hidden_MD)
         zeros_BT = torch.zeros(mask_BT.shape, dtype=values_M.dtype, device=values_M.device)

@@ -327,8 +327,7 @@ class Learner:
         self, critic: Critic, hidden_MD: Tensor | None, padded: Padded, denominator: float
     ) -> tuple[Tensor, TokenSums]:
         mask_BT = self._tensor(padded.mask_BT)
-        tokens_BT, attention_BT = self._tensor(padded.tokens_BT), self._tensor(padded.attention_BT)
-        values_BT = critic.values(tokens_BT, attention_BT, mask_BT, hidden_MD)
+        values_BT = critic.values(self._tensor(padded.tokens_BT), mask_BT, hidden_MD)
         old_BT = self._tensor(padded.values_BT).to(values_BT.dtype)
         returns_BT = self._tensor(padded.returns_BT).to(values_BT.dtype)
         return value_loss(values_BT, old_BT, returns_BT, mask_BT, self.options, denominator)
@@ -338,7 +337,6 @@ class Learner:
         return score_tokens(
             model,
             self._tensor(padded.tokens_BT),
-            self._tensor(padded.attention_BT),
             self._tensor(padded.mask_BT),
             self.temperature,
             entropy_gradient=self.options.entropy_coefficient > 0,
@@ -350,13 +348,13 @@ class Learner:
 
     def _values(self, padded: Padded) -> Tensor:
         assert self._critic is not None, "values need learner.advantage=gae, which the configuration checks"
-        tensors = (self._tensor(array_BT) for array_BT in (padded.tokens_BT, padded.attention_BT, padded.mask_BT))
-        return self._critic.values(*tensors)
+        return self._critic.values(self._tensor(padded.tokens_BT), self._tensor(padded.mask_BT))
 
     def _share(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], float]]:
         """This process's micro-batches as positions, each with its weight."""
         accelerator = self._accelerator
-        dealt = scatter(sequences, self.options.max_microbatch_tokens, accelerator.num_processes)
+        options = self.options
+        dealt = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
         return dealt[accelerator.process_index]
 
     def _tensor(self, values: Any) -> Tensor:

@@ -130,6 +130,8 @@ class LearnerOptions:
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
+        max_padding: a micro-batch takes no sequence that is shorter than its longest by more than this share, so that
+            work is about proportional to real tokens; 1 = as few micro-batches as fit.
         activation_checkpointing: keep only the input of each layer for the backward pass and compute the rest again:
             less memory, about a third more work.
         deepspeed: sharded training.
@@ -161,6 +163,7 @@ class LearnerOptions:
     num_minibatches: int = 1
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
+    max_padding: float = 0.25
     activation_checkpointing: bool = False
     deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
@@ -215,6 +218,8 @@ class LearnerOptions:
         require(0 <= floor <= 1, "learner.mismatch_floor", floor, "give a number from 0 to 1")
         tokens = self.max_microbatch_tokens
         require(tokens >= 1, "learner.max_microbatch_tokens", tokens, "give at least 1")
+        padding = self.max_padding
+        require(0 <= padding <= 1, "learner.max_padding", padding, "give a share from 0 to 1, such as 0.25")
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,18 @@ class TokenScores(NamedTuple):
 def token_logprobs(
     model: nn.Module,
     tokens_BT: Tensor,
-    attention_BT: Tensor,
     mask_BT: Tensor,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Natural-log probability of the masked tokens, and the entropy of what each came from, as in `score_tokens`."""
-    scores = score_tokens(model, tokens_BT, attention_BT, mask_BT, temperature, entropy_gradient)
+    scores = score_tokens(model, tokens_BT, mask_BT, temperature, entropy_gradient)
     return scores.logprobs_BT, scores.entropies_BT
 
 
 def score_tokens(
     model: nn.Module,
     tokens_BT: Tensor,
-    attention_BT: Tensor,
     mask_BT: Tensor,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
@@ -54,8 +52,8 @@ def score_tokens(
 
     Args:
         model: of `transformers`, or wrapped for distributed training.
-        tokens_BT: right-padded.
-        attention_BT: 1 on tokens, 0 on padding.
+        tokens_BT: right-padded. What stands right of a token never reaches it in a causal model, so padding needs no
+            attention mask; without one attention skips the upper triangle, and copies no heads to match queries.
         mask_BT: the tokens asked for; never the first of a row, which has no context.
         entropy_gradient: whether the entropies carry a gradient; it costs memory.
         hidden: whether to return the last hidden states too; for models of `transformers`.
@@ -77,7 +75,7 @@ def score_tokens(
 
     def forward() -> Tensor:
         wanted = {"output_hidden_states": True} if hidden else {}
-        output = model(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False, **kept, **wanted)
+        output = model(input_ids=tokens_BT, use_cache=False, **kept, **wanted)
         states[:] = [output.hidden_states[-1]] if hidden else []
         logits_BCV: Tensor = output.logits
         return logits_BCV
@@ -106,7 +104,9 @@ def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
-    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)) / temperature
+    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+    if temperature != 1:  # each pass over them counts
+        logits_MV = logits_MV / temperature
     all_MV = torch.log_softmax(logits_MV, -1)
     logprobs_M = all_MV.gather(-1, targets_M[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):

@@ -8,13 +8,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from curriculum.rollouts import IntArray
 from trainers.engines.base import Completion, EngineSetup
 from trainers.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
-ENDED_SHARE = 0.25
+ENDED_SHARE = 0.125
+
+# Columns that the cache grows by when it is full: each growth copies it.
+MORE_COLUMNS = 32
 
 
 def transformers_engine(setup: EngineSetup) -> "TransformersEngine":
@@ -169,8 +173,11 @@ class _Batch:
 
         config: Any = policy.config
         self._cache = DynamicCache(config=config)
+        # Others, such as those of a sliding window, stay as they are.
+        self._cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._column = column  # columns read so far, padding included
         self._mask_BT = mask_UT.to(device)
+        self._padded = bool((mask_UT == 0).any())
         # Explicit positions: by default they would count the padding.
         positions_UP = (mask_UT[:, :column].cumsum(1) - 1).clamp(min=0).to(device)
         logits_UV = self._forward(tokens_UP.to(device), positions_UP)
@@ -196,7 +203,8 @@ class _Batch:
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor) -> Tensor:
         output = self.policy(
             input_ids=tokens_BT,
-            attention_mask=self._mask_BT[:, : self._column],
+            # Without padding a mask would only cost: it is made anew for every token.
+            attention_mask=self._mask_BT[:, : self._column] if self._padded else None,
             position_ids=positions_BT,
             past_key_values=self._cache,
             use_cache=True,
@@ -204,6 +212,46 @@ class _Batch:
         )
         logits_BV: Tensor = output.logits[:, -1]
         return logits_BV
+
+
+_Layer: Any = DynamicLayer  # its functions are only half typed
+
+
+class RoomyLayer(_Layer):  # type: ignore[misc]
+    """Keys and values of one layer, with room for more tokens: the original copies all of them for every token."""
+
+    _room: tuple[Tensor, Tensor]
+    _filled: int
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (B, heads, tokens, size) of new tokens; returns all so far, as views."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._room, self._filled = (key_states[:, :, :0], value_states[:, :, :0]), 0
+        start, self._filled = self._filled, self._filled + key_states.shape[2]
+        if self._filled > self._room[0].shape[2]:
+            keys, values = self._room
+            self._room = (self._with_room(keys, start), self._with_room(values, start))
+        for room, states in zip(self._room, (key_states, value_states), strict=True):
+            room[:, :, start : self._filled] = states
+        return self._show()
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only."""
+        keys, values = self._room
+        self._room = (keys[indices], values[indices])
+        self._show()
+
+    def _with_room(self, states: Tensor, filled: int) -> Tensor:
+        rows, heads, _, size = states.shape
+        room = states.new_empty(rows, heads, self._filled + MORE_COLUMNS, size)
+        room[:, :, :filled] = states[:, :, :filled]
+        return room
+
+    def _show(self) -> tuple[Tensor, Tensor]:
+        keys, values = (room[:, :, : self._filled] for room in self._room)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -178,7 +178,6 @@ def with_entropies(
         _, entropies_BT = token_logprobs(
             policy,
             torch.as_tensor(padded.tokens_BT, device=device),
-            torch.as_tensor(padded.attention_BT, device=device),
             torch.as_tensor(padded.mask_BT, device=device),
             temperature,
         )

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from curriculum.rollouts import IntArray, Stop
+from trainers.engines import leash
 from trainers.engines.base import Completion
 from trainers.options import RolloutOptions
 
@@ -69,7 +70,12 @@ class Server:
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                self.command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+                (sys.executable, leash.__file__, *self.command),
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
             )
 
     def ask_to_end(self) -> None:
@@ -89,7 +95,7 @@ class Server:
                 self.process.wait(grace_seconds)
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.communicate()
             self.process = None
 
     def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:

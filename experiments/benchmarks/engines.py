@@ -1,0 +1,171 @@
+"""The same run on every engine: does the policy learn as much?
+
+    python -m experiments.benchmarks.engines [--steps 20] [--seeds 0 1] [--output experiments/results/engines]
+
+Trains experiments/lab/engines.yaml (a) with vLLM in the same process, (b) with two vLLM servers on this host and a
+learner of two ranks under ZeRO-3, (c) with the engine "transformers", each as a program of its own. After every weight
+sync engine and learner are compared to 1e-4 nats. vLLM's attention on the CPU takes no heads of size 24, so the lab's
+policy trains with zeros added to its heads, up to 32, on all three. Writes table.md and results.json; exits with 1 if a
+column's pass@1 does not rise beyond its 95 % interval, or two rises differ beyond theirs.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+
+from experiments.config import load_run
+from experiments.launch import commands
+from experiments.layers import REPOSITORY
+from trainers.widen import widen_heads
+
+LAB = REPOSITORY / "experiments" / "lab"
+RECIPE = LAB / "engines.yaml"
+HEAD_SIZE = 32
+COLUMNS = {
+    "transformers": ["rollouts.engine=transformers"],
+    "vllm": ["rollouts.engine=vllm"],
+    "vllm_servers": [
+        "rollouts.engine=vllm_servers",
+        "rollouts.servers.count=2",
+        "learner.deepspeed.zero_stage=3",
+        "cluster.devices_per_node=2",
+    ],
+}
+Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Column:
+    """What came of one run. Rates are held-out pass@1 with its standard error; seconds leave evaluation out."""
+
+    engine: str
+    seed: int
+    before: float
+    before_stderr: float
+    after: float
+    after_stderr: float
+    rollouts: int
+    tokens: int
+    seconds: float
+    engine_gap: float
+
+    @property
+    def rise(self) -> float:
+        return self.after - self.before
+
+    @property
+    def stderr(self) -> float:
+        return math.hypot(self.before_stderr, self.after_stderr)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the rise's interval is above zero."""
+        return self.rise > Z95 * self.stderr
+
+
+def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
+    """One run, as programs of its own.
+
+    Raises:
+        RuntimeError: if it fails.
+    """
+    policy = folder / "policy"
+    if not policy.exists():
+        widen_heads(LAB / "base", policy, HEAD_SIZE)
+    name = f"{engine}/seed-{seed}"
+    overrides = [*COLUMNS[engine], f"seed={seed}", f"budget.steps={steps}", f"checkpoint.every={steps}"]
+    overrides += [f"output={folder}", f"name={name}", f"model.path={policy}", "cluster.port=29651"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+    environment["PYTHONWARNINGS"] = "ignore"
+    words = [sys.executable, "-m", "experiments.cli", "run", str(RECIPE), *overrides]
+    if engine == "vllm_servers":
+        [command] = commands(load_run(RECIPE, overrides), RECIPE, ["localhost"], overrides)
+        words, environment = list(command.words), environment | dict(command.environment)
+    output = folder / f"{engine}-{seed}.txt"
+    with output.open("w") as log:
+        status = subprocess.run(words, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=1800).returncode
+    if status:
+        raise RuntimeError(f"{engine} ended with status {status}:\n{output.read_text()[-6000:]}")
+    return read(engine, seed, folder / name)
+
+
+def read(engine: str, seed: int, run: Path) -> Column:
+    """The result of a finished run."""
+    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    first, last = evaluations[0], evaluations[-1]
+    return Column(
+        engine,
+        seed,
+        first["pass_at_1"],
+        first["stderr"],
+        last["pass_at_1"],
+        last["stderr"],
+        last["rollouts"],
+        last["tokens"],
+        last["seconds"],
+        max(step["learner"].get("engine_gap", 0.0) for step in steps),
+    )
+
+
+def disagreements(columns: Sequence[Column]) -> list[str]:
+    """What speaks against the same rise everywhere, a line each."""
+    found = [f"{c.engine}, seed {c.seed}: no clear rise ({c.rise:+.3f})" for c in columns if not c.clear]
+    for one, other in combinations(columns, 2):
+        reach = Z95 * math.hypot(one.stderr, other.stderr)
+        if one.seed == other.seed and abs(one.rise - other.rise) > reach:
+            found.append(
+                f"seed {one.seed}: {one.engine} {one.rise:+.3f}, {other.engine} {other.rise:+.3f} (+-{reach:.3f})"
+            )
+    return found
+
+
+def table(columns: Sequence[Column], command: str) -> str:
+    """Markdown."""
+    lines = [
+        "# One recipe, three engines",
+        "",
+        f"`{command}`",
+        "",
+        "| engine | learner | seed | before | after | rise in pass@1, 95 % | rollouts | tokens | engine gap, nats |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for c in columns:
+        learner = "2 ranks, ZeRO-3" if c.engine == "vllm_servers" else "1 process"
+        low, high = c.rise - Z95 * c.stderr, c.rise + Z95 * c.stderr
+        lines.append(
+            f"| {c.engine} | {learner} | {c.seed} | {c.before:.3f} | {c.after:.3f} "
+            f"| {c.rise:+.3f} [{low:+.3f}, {high:+.3f}] | {c.rollouts} | {c.tokens} | {c.engine_gap:.1e} |"
+        )
+    verdict = disagreements(columns) or ["Every column rises, and no two rises differ beyond their intervals."]
+    return "\n".join([*lines, "", *verdict, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--engines", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "experiments" / "results" / "engines")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        columns = [train(e, seed, options.steps, Path(folder)) for seed in options.seeds for e in options.engines]
+    command = " ".join(["python -m experiments.benchmarks.engines", *sys.argv[1:]])
+    text = table(columns, command)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "table.md").write_text(text)
+    (options.output / "results.json").write_text(json.dumps([asdict(column) for column in columns], indent=1) + "\n")
+    print(text)
+    return 1 if disagreements(columns) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
