@@ -77,7 +77,8 @@ class Probed(PassRateController[ProbedState]):
         selection: "target", or "random" = any generated problem, as a control.
         target: pass rate.
         tries: most groups of one generated problem in all.
-        noise: standard deviation of a problem around the line, in logits: what the probe cannot know.
+        noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
+            lab: .5 for generated problems, .7 for the data set's own.
         impossible: no success in a group marks a problem as invalid if the chance of that was below this; 0 = never.
         calibration: how the line follows the outcomes.
     """
@@ -86,7 +87,7 @@ class Probed(PassRateController[ProbedState]):
     selection: Literal["target", "random"] = "target"
     target: float = 0.5
     tries: int = 1
-    noise: float = 1.0
+    noise: float = 0.7
     impossible: float = 1e-3
     calibration: Calibration = field(default_factory=Calibration)
 

@@ -1,4 +1,4 @@
-"""A probe of the pass rate itself: both sides of a band are alike to one that tells what lies in it, as PROPEL's does."""
+"""A probe of the pass rate itself. PROPEL's probe tells what lies in a band, and both sides of it look alike to it."""
 
 from dataclasses import dataclass, replace
 
