@@ -207,9 +207,10 @@ class Pros(PassRateController[ProsState]):
         roots = [outcome for outcome in outcomes if outcome.node < forest.num_trees]
         if line is None or not roots:
             return line
-        guesses_R, line = _guesses(state.problems), line.drifted(self.calibration.drift)
+        guesses_R = _guesses(state.problems)
         rates_R = np.clip(forest.rate_M[: forest.num_trees], EDGE, 1 - EDGE)
-        residuals_R = np.log(rates_R / (1 - rates_R)) - state.line.logits(guesses_R)
+        residuals_R = np.log(rates_R / (1 - rates_R)) - line.logits(guesses_R)
+        line = line.drifted(self.calibration.drift)
         for node, _, group in roots:
             own = Residual(float(residuals_R[node]), self.belief.bayes.tau**2)
             line, _ = line.observed(float(guesses_R[node]), own, group.num_passed, group.size)
