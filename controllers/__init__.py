@@ -10,5 +10,6 @@ CONTROLLERS = Registry(
         "greso": "controllers.greso:Greso",
         "prefix_sampling": "controllers.prefix_sampling:PrefixSampling",
         "pros": "controllers.pros:Pros",
+        "probe": "controllers.probe:Probed",
     },
 )

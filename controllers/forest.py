@@ -39,7 +39,7 @@ class Forest:
     """Trees of two layers: a problem (root), and the problems that start from prefixes of its rollouts (children).
 
     Node t is the root of tree t; node R + i is child i, which belongs to tree `tree_C[i]`. Suffixes: _R trees, _C
-    children, _M = R + C nodes. The arrays take 33 bytes a root and 36 a child.
+    children, _M = R + C nodes. The arrays take 33 bytes a root (41 with offsets) and 36 a child.
 
     Attributes:
         tree_C: tree of each child.
@@ -51,6 +51,7 @@ class Forest:
         scales: hyperparameters in use; None if the belief has none.
         refreshed: step of the latest estimation, -1 before it.
         fitted: step of the latest fit of the hyperparameters, -1 before it.
+        offset_R: how far the mean of each root's prior is from mu, in logits; None = not at all.
 
     Raises:
         UserError: if the arrays do not belong together, or a node has more successes than rollouts: a damaged state.
@@ -65,6 +66,7 @@ class Forest:
     scales: Scales | None = None
     refreshed: int = -1
     fitted: int = -1
+    offset_R: Floats | None = None
 
     def __post_init__(self) -> None:
         size = self.num_trees + len(self.tree_C)
@@ -72,6 +74,11 @@ class Forest:
             found = len(getattr(self, name))
             if found != size:
                 raise UserError(f"forest.{name}: {found} values for {size} nodes; resume from an intact checkpoint")
+        if self.offset_R is not None and len(self.offset_R) != self.num_trees:
+            raise UserError(
+                f"forest.offset_R: {len(self.offset_R)} values for {self.num_trees} roots; "
+                "resume from an intact checkpoint"
+            )
         if len(self.tree_C) and not 0 <= self.tree_C.min() <= self.tree_C.max() < self.num_trees:
             raise UserError("forest.tree_C: a child of a tree that does not exist; resume from an intact checkpoint")
 
@@ -86,8 +93,8 @@ class Forest:
     @property
     def num_bytes(self) -> int:
         """Memory of all arrays."""
-        arrays = (self.tree_C, self.passed_M, self.tried_M, self.logit_M, self.rate_M, self.stale_R)
-        return sum(array.nbytes for array in arrays)
+        arrays = (self.tree_C, self.passed_M, self.tried_M, self.logit_M, self.rate_M, self.stale_R, self.offset_R)
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def check_counts(self) -> None:
         """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""

@@ -30,11 +30,13 @@ class Trees(NamedTuple):
     Attributes:
         place_C: for each child, which of the roots it belongs to.
         passed_M, tried_M: discounted counts.
+        offset_R: see `Forest`; 0 = none.
     """
 
     place_C: Positions
     passed_M: Floats
     tried_M: Floats
+    offset_R: Floats | float = 0.0
 
     @property
     def num_roots(self) -> int:
@@ -81,7 +83,7 @@ def collapsed_given(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaus
     omega_C, kappa_C = omega_M[num_roots:], kappa_M[num_roots:]
     shrink_C = 1 / (1 + omega_C / within)
     precision_R = omega_M[:num_roots] + between
-    linear_R = kappa_M[:num_roots] + scales.mu * between
+    linear_R = kappa_M[:num_roots] + (scales.mu + trees.offset_R) * between
     if len(trees.place_C):
         precision_R += np.bincount(trees.place_C, omega_C * shrink_C, num_roots)
         linear_R += np.bincount(trees.place_C, (kappa_C - scales.shift * omega_C) * shrink_C, num_roots)
@@ -115,7 +117,7 @@ def plain_sweep(
     between, within = scales.tau**-2, scales.sigma**-2
     noise_M = generator.standard_normal(len(omega_M))
     precision_R = omega_M[:num_roots] + between
-    linear_R = kappa_M[:num_roots] + scales.mu * between
+    linear_R = kappa_M[:num_roots] + (scales.mu + trees.offset_R) * between
     if len(trees.place_C):
         precision_R += within * np.bincount(trees.place_C, minlength=num_roots)
         linear_R += within * np.bincount(trees.place_C, logit_M[num_roots:] - scales.shift, num_roots)
@@ -183,6 +185,8 @@ def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) 
 @dataclass(frozen=True)
 class HierarchicalBayes:
     """Posterior pass rates under psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2).
+
+    Where a forest has offsets, the mean of each root's prior is mu plus its own.
 
     Evidence of a child thus moves its root and its siblings, and an unseen child is believed to be like its root. Only
     trees whose evidence changed are swept again, from where their chains stood. Nothing but the model is from the
@@ -315,6 +319,12 @@ class HierarchicalBayes:
         return replace(forest, scales=scales, fitted=step, stale_R=np.ones(forest.num_trees, np.bool_))
 
 
+def with_offsets(forest: Forest, offset_R: Floats) -> Forest:
+    """The forest with other means of its roots' priors. Trees without evidence become stale; those with evidence feel
+    the change when they are estimated next."""
+    return replace(forest, offset_R=offset_R, stale_R=forest.stale_R | ~with_evidence(forest))
+
+
 def with_evidence(forest: Forest) -> Flags:
     """For each tree, whether any of its nodes has been tried."""
     seen_R = forest.tried_M[: forest.num_trees] > 0
@@ -324,7 +334,11 @@ def with_evidence(forest: Forest) -> Flags:
 
 def _part(forest: Forest, trees: Positions) -> tuple[Positions, Trees]:
     nodes, place_C = nodes_of(forest, trees)
-    return nodes, Trees(place_C, forest.passed_M[nodes], forest.tried_M[nodes])
+    return nodes, Trees(place_C, forest.passed_M[nodes], forest.tried_M[nodes], _offsets(forest, trees))
+
+
+def _offsets(forest: Forest, trees: Positions) -> Floats | float:
+    return 0.0 if forest.offset_R is None else forest.offset_R[trees]
 
 
 def _chunks(forest: Forest, trees: Positions) -> Iterator[tuple[Positions, Trees]]:
@@ -334,7 +348,8 @@ def _chunks(forest: Forest, trees: Positions) -> Iterator[tuple[Positions, Trees
         stop = min(start + CHUNK_TREES, len(trees))
         first, last = np.searchsorted(place_C, (start, stop))
         part = np.concatenate([nodes[start:stop], nodes[len(trees) + first : len(trees) + last]])
-        yield part, Trees(place_C[first:last] - start, forest.passed_M[part], forest.tried_M[part])
+        offsets = _offsets(forest, trees[start:stop])
+        yield part, Trees(place_C[first:last] - start, forest.passed_M[part], forest.tried_M[part], offsets)
 
 
 def _require_package(needed: bool, package: str, option: str) -> None:

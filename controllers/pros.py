@@ -8,8 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from controllers.forest import Forest, crowded, grow, prune
+from controllers.calibration import EDGE, Calibration, Line, Residual, guesses_of
+from controllers.forest import Floats, Forest, crowded, grow, prune
 from controllers.forest_beliefs import PassRateBelief
+from controllers.hierarchical_bayes import with_offsets
 from controllers.prefix_reuse import Start, prefix_of, start_of, text_of
 from controllers.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
 from curriculum.controller import PassRateController
@@ -45,6 +47,7 @@ class ProsState:
         counts: how often each of `COUNTS` happened.
         replayed, generated: tokens of all rollouts so far.
         offered, offered_in: nodes proposed so far in a step, and that step: a further round of it takes others.
+        line: from a probe's guess to the mean of a root's prior; None = every root has the same.
         error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
             step that had any such groups. With N rollouts a group even the truth would not get 0.
     """
@@ -57,6 +60,7 @@ class ProsState:
     generated: int = 0
     offered: tuple[int, ...] = ()
     offered_in: int = -1
+    line: Line | None = None
     error_roots: float = 0.0
     error_children: float = 0.0
 
@@ -99,6 +103,10 @@ class Pros(PassRateController[ProsState]):
         tree_children, total_children: caps, null = none. Those believed furthest from the target go, the oldest of
             equals; under random selection the oldest. Enforced when a plan is made, with the newest beliefs.
         belief: what turns counts into pass rates.
+        prior: "same" = every root begins with the mean mu; "probed" = with mu plus a probe's guess of the problem's
+            log-odds, so that the first plans need not be random. The guesses come with the problems, see
+            `controllers.calibration`, and go through a line that follows the outcomes of roots.
+        calibration: how that line follows them.
     """
 
     selection: Literal["target", "random"] = "target"
@@ -113,8 +121,15 @@ class Pros(PassRateController[ProsState]):
     tree_children: int | None = 8
     total_children: int | None = 65536
     belief: PassRateBelief = field(default_factory=PassRateBelief)
+    prior: Literal["same", "probed"] = "same"
+    calibration: Calibration = field(default_factory=Calibration)
 
     def __post_init__(self) -> None:
+        probed, bayes = self.prior == "probed", self.belief.bayes
+        fits = self.belief.kind == "hierarchical" and bayes.hyperparameters == "fixed"
+        require(fits or not probed, "pros.prior", self.prior, "a hierarchical belief, hyperparameters fixed, has one")
+        moot = self.calibration == Calibration() or probed
+        require(moot, "pros.calibration", self.calibration, "it belongs to prior=probed; set that, or remove it")
         low, high = self.target
         require(0 <= low <= high <= 1, "pros.target", self.target, "give 0 <= low <= high <= 1")
         require(0 <= self.exploration <= 1, "pros.exploration", self.exploration, "give a share between 0 and 1")
@@ -134,7 +149,12 @@ class Pros(PassRateController[ProsState]):
         return frozenset() if self.top_values is None or not self.reuse else frozenset({"values"})
 
     def init(self, problems: ProblemSet) -> ProsState:
-        return ProsState(problems, self.belief.init(len(problems)))
+        """Raises UserError if the prior is to be a probe's and a problem has no guess."""
+        forest = self.belief.init(len(problems))
+        if self.prior == "same":
+            return ProsState(problems, forest)
+        line = self.calibration.start()
+        return ProsState(problems, with_offsets(forest, line.logits(_guesses(problems))), line=line)
 
     def propose(self, plan: Plan, state: ProsState, stream: Stream) -> tuple[Plan, ProsState]:
         if plan.missing == 0:
@@ -166,8 +186,11 @@ class Pros(PassRateController[ProsState]):
         trees, starts = self._seeds(outcomes, known, counts)
         counted = [(o.node, o.group.num_passed, o.group.size) for o in outcomes]
         nodes, passed, tried = zip(*counted, strict=True) if counted else ((), (), ())
+        line = self._recalibrated(state, outcomes)
         forest = self.belief.learn(state.forest, nodes, passed, tried)
-        state = _with_errors(state, outcomes)
+        if line is not None:
+            forest = with_offsets(forest, line.logits(_guesses(state.problems)))
+        state = replace(_with_errors(state, outcomes), line=line)
         return replace(
             state,
             forest=grow(forest, trees),
@@ -177,11 +200,28 @@ class Pros(PassRateController[ProsState]):
             generated=state.generated + sum(o.group.num_generated for o in outcomes),
         )
 
+    def _recalibrated(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
+        """The line after the outcomes of roots, each against what was believed of it: one that comes back is known
+        to be unlike its guess."""
+        line, forest = state.line, state.forest
+        roots = [outcome for outcome in outcomes if outcome.node < forest.num_trees]
+        if line is None or not roots:
+            return line
+        guesses_R = _guesses(state.problems)
+        rates_R = np.clip(forest.rate_M[: forest.num_trees], EDGE, 1 - EDGE)
+        residuals_R = np.log(rates_R / (1 - rates_R)) - line.logits(guesses_R)
+        line = line.drifted(self.calibration.drift)
+        for node, _, group in roots:
+            own = Residual(float(residuals_R[node]), self.belief.bayes.tau**2)
+            line, _ = line.observed(float(guesses_R[node]), own, group.num_passed, group.size)
+        return line
+
     def metrics(self, state: ProsState) -> Mapping[str, float]:
         """`COUNTS`, the errors of `ProsState`, and of the pool:
 
         children, trees_with_children, mean_rate_roots, mean_rate_children, in_band (share of nodes believed to pass at
-        0.3 to 0.7); share_replayed: of all tokens so far, those that need not be generated; and the hyperparameters.
+        0.3 to 0.7); share_replayed: of all tokens so far, those that need not be generated; the hyperparameters; and
+        offset and slope of the line from a probe's guesses.
         """
         forest = state.forest
         roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
@@ -200,6 +240,8 @@ class Pros(PassRateController[ProsState]):
         if forest.scales is not None:
             scales = forest.scales
             values |= {"mu": scales.mu, "tau": scales.tau, "sigma": scales.sigma, "shift": scales.shift}
+        if state.line is not None:
+            values |= {"offset": state.line.mean_2[0], "slope": state.line.mean_2[1]}
         return {name: float(value) for name, value in values.items()}
 
     def _refreshed(self, state: ProsState, step: int, stream: Stream) -> ProsState:
@@ -263,6 +305,10 @@ class Pros(PassRateController[ProsState]):
                 trees.append(tree)
                 starts.append(start)
         return trees, starts
+
+
+def _guesses(problems: ProblemSet) -> Floats:
+    return guesses_of(problems, "problems.source")
 
 
 def tag(text: bytes) -> str:

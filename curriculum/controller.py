@@ -46,13 +46,14 @@ class PassRateController(Generic[State]):
 
     @property
     def claims(self) -> frozenset[str]:
-        """What this controller must be alone in doing, of "problems" (choosing them) and "prefixes" (attaching)."""
+        """What this controller must be alone in doing, of "problems" (choosing those of the data set), "prefixes"
+        (attaching) and "generated" (proposing generated problems)."""
         return frozenset()
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this controller reads of rollouts that they do not always have: of "values" (see `Turn.values_T`). A run
-        that cannot provide it is refused."""
+        """What this controller reads that is not always there, of "values" of rollouts (see `Turn.values_T`) and
+        "generated" problems (see `ProblemSet`). A run that cannot provide it is refused."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:

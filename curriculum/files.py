@@ -41,9 +41,9 @@ class File(Source):
 
     A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
 
-    A row is bad if it is not JSON or not an object, has no prompt or answer (absent, null, empty, or neither text nor
-    number), repeats the id or the prompt and answer of an earlier row, names no known verifier, or has an answer that
-    its verifier cannot read. Blank lines of JSONL are no rows.
+    A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, empty, or neither
+    text nor number), repeats the id or the prompt and answer of an earlier row, names no known verifier, or has an
+    answer that its verifier cannot read. Blank lines of JSONL are no rows.
 
     The order of the problems is a function of the stream and their ids, so that it does not matter for the held-out
     rows where in the file they stand.
@@ -56,6 +56,7 @@ class File(Source):
         id_column: column of stable, unique ids; empty = a hash of the content.
         verifier: registered name of the verifier.
         verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
+        feature_columns: columns whose numbers or texts become features of the problems.
         check_answers: whether each answer is shown to its verifier while loading (a millisecond a row for "symbolic").
         on_bad_row: "refuse" the file, or "drop" the row, count it and go on.
     """
@@ -68,6 +69,7 @@ class File(Source):
     id_column: str = ""
     verifier: str = "exact"
     verifier_column: str = ""
+    feature_columns: tuple[str, ...] = ()
     check_answers: bool = True
     on_bad_row: Literal["refuse", "drop"] = "refuse"
 
@@ -150,11 +152,20 @@ class File(Source):
             raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
 
     def _columns(self, known: list[str]) -> list[str]:
-        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column]
+        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, *self.feature_columns]
         for name in filter(None, needed):
             if name not in known:
                 raise unknown(f"{self.path}: column", name, known)
         return list(dict.fromkeys(filter(None, needed)))
+
+
+@dataclass(frozen=True)
+class Pool(File):
+    """Problems with a probe's guess of their pass rates, as `halfway propel export` writes them."""
+
+    id_column: str = "id"
+    verifier_column: str = "verifier"
+    feature_columns: tuple[str, ...] = ("probed_rate", "probed_by")
 
 
 @dataclass
@@ -184,7 +195,14 @@ class _RowReader:
         name = file.name or Path(file.path).stem
         content = content_id(name, prompt, answer)
         verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
-        problem = Problem(texts.get(file.id_column, content), prompt, answer, name, verifier, messages=messages)
+        features: dict[str, float | str] = {}
+        for column in file.feature_columns:
+            text = _text(values, column)
+            if isinstance(text, Bad):
+                return text
+            features[column] = values[column]
+        identity = texts.get(file.id_column, content)
+        problem = Problem(identity, prompt, answer, name, verifier, features, messages)
         keys = [("prompt and answer", content), ("id", problem.id)]
         for key in keys:
             if key in self.where_of:

@@ -26,6 +26,7 @@ SOURCES = Registry(
     builtin={
         "file": "curriculum.files:File",
         "ledger": "curriculum.sources:LedgerAccounts",
+        "pool": "curriculum.files:Pool",
         "reasoning_gym": "curriculum.sources:ReasoningGym",
         "running_sums": "curriculum.sources:RunningSums",
     },
@@ -134,6 +135,32 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Sp
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)
     return Split(ProblemSet(chosen), list(kept_out), report)
+
+
+def with_generated(parts: Split, source: Source, stream: Stream) -> Split:
+    """The split with the problems of another source beside its training set, for controllers that propose such.
+
+    What shares an id or a prompt with the training set or the held-out problems is left out, and counted.
+
+    Raises:
+        UserError: if nothing is left.
+    """
+    loaded = source.load(None, stream)
+    known = {"in the training set": parts.train, "shared with held-out": parts.heldout}
+    taken = {key: reason for reason, problems in known.items() for p in problems for key in (p.id, p.prompt)}
+    why = [taken.get(problem.id) or taken.get(problem.prompt) for problem in loaded.problems]
+    chosen = [problem for problem, reason in zip(loaded.problems, why, strict=True) if reason is None]
+    left_out = Counter(f"generated, {reason}" for reason in why if reason)
+    if not chosen:
+        raise UserError(
+            f"problems.generated: no task is left of {len(why)}, all are {' or '.join(known)}; export another pool"
+        )
+    report = parts.report
+    dropped = (
+        Counter(report.dropped) + left_out + Counter({f"generated, {k}": n for k, n in loaded.report.dropped.items()})
+    )
+    report = SourceReport(report.kept + len(chosen), dict(dropped), (*report.examples, *loaded.report.examples))
+    return Split(ProblemSet(list(parts.train), chosen), parts.heldout, report)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:

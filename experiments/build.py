@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from curriculum.controller import chain
 from curriculum.errors import UserError
 from curriculum.extras import one_line
-from curriculum.sources import Split, split
+from curriculum.sources import Split, split, with_generated
 from curriculum.streams import Stream
 from experiments.config import ModelOptions, RunConfig
 from experiments.layers import find
@@ -55,15 +55,20 @@ def build_problems(config: RunConfig) -> Split:
     """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
 
     Raises:
-        UserError: if the source has too few, or the environment cannot judge them.
+        UserError: if the source has too few, none of the generated ones is left, or the environment cannot judge them.
     """
     stream = Stream(config.problems.seed).at("problems")
     problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
-    try:
-        config.build_environment().start([*problems.train, *problems.heldout])
-    except UserError as error:
-        [name] = config.environment
-        raise UserError(f"environment: {name!r} does not suit the problems of problems.source: {error}") from None
+    generated = config.generated()
+    if generated is not None:
+        problems = with_generated(problems, generated, stream.at("generated"))
+    own = [*problems.train, *problems.heldout]
+    for where, some in (("source", own), ("generated", problems.train.generated)):
+        try:
+            config.build_environment().start(some)
+        except UserError as error:
+            [name] = config.environment
+            raise UserError(f"environment: {name!r} does not suit the problems of problems.{where}: {error}") from None
     return problems
 
 

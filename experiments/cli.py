@@ -207,13 +207,17 @@ def _described(file: Path) -> tuple[str, list[str]]:
 
 @command()
 def propel(
-    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate or all.", show_default=False)],
+    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all; or export.", show_default=False)],
     file: File,
     overrides: Overrides = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
-    arm: Annotated[str, typer.Option(help="Train or evaluate this arm only.")] = "",
+    arm: Annotated[str, typer.Option(help="Train, evaluate or export this arm only.")] = "",
+    run: Annotated[Path | None, typer.Option(help="With export: guesses for the problems of this YAML file.")] = None,
 ) -> None:
-    """Train task generators on probe rewards, stage by stage or all. Run it again to continue."""
+    """Train task generators on probe rewards, stage by stage or all. Run it again to continue.
+
+    Export writes pools for solver training: new tasks of every arm, or the problems of a run, with guessed pass rates.
+    """
     from experiments.propel.commands import run_stages
     from experiments.propel.config import load_study, prepare, with_seeds
 
@@ -223,7 +227,7 @@ def propel(
         config = with_seeds(config, chosen)
     prepare(config)
     try:
-        run_stages(config, stage, arm, _console())
+        run_stages(config, stage, arm, _console(), run)
     except KeyboardInterrupt:
         typer.secho("\nstopped; continue with the same command", err=True)
         raise typer.Exit(INTERRUPTED) from None

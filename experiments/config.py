@@ -44,11 +44,15 @@ class ProblemOptions:
             source that generates problems does not have.
         seed: of a generating source, and of the choice of the held-out problems. Runs with different seeds of their
             own train and are evaluated on the same problems.
+        generated: `{name: options}` of a source of problems beside those, for a controller that proposes generated
+            problems; usually `{pool: {path: ...}}`, a file of `halfway propel export`. Empty = none. Those that the
+            source itself gives, to train on or held out, are left out.
     """
 
     source: dict[str, Any]
     train: int | None = None
     seed: int = 0
+    generated: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.train is None or self.train >= 1, "problems.train", self.train, "give at least 1, or null for all")
@@ -142,13 +146,21 @@ class RunConfig:
 
     def source(self) -> Any:
         """The problem source, with paths that can be opened."""
-        [(name, options)] = self.problems.source.items()
-        found = {k: str(layers.find(v)) if layers.is_path(k, v) else v for k, v in options.items()}
-        return part({name: found}, SOURCES, "problems.source")
+        return _source(self.problems.source, "problems.source")
+
+    def generated(self) -> Any:
+        """The source of generated problems, likewise; None if there is none."""
+        return _source(self.problems.generated, "problems.generated") if self.problems.generated else None
 
     def build_environment(self) -> Any:
         """The environment."""
         return part(self.environment, ENVIRONMENTS, "environment")
+
+
+def _source(chosen: Mapping[str, Any], where: str) -> Any:
+    [(name, options)] = chosen.items()
+    found = {k: str(layers.find(v)) if layers.is_path(k, v) else v for k, v in options.items()}
+    return part({name: found}, SOURCES, where)
 
 
 @dataclass(frozen=True)
@@ -240,8 +252,9 @@ def run_config(raw: Mapping[str, Any]) -> RunConfig:
         raw["controllers"] = full_entries(raw["controllers"])
     raw["environment"] = full(raw.get("environment", "single_turn"), ENVIRONMENTS, "environment")
     problems = raw.get("problems")
-    if isinstance(problems, Mapping) and "source" in problems:
-        raw["problems"] = {**problems, "source": full(problems["source"], SOURCES, "problems.source")}
+    if isinstance(problems, Mapping):
+        named = [which for which in layers.PROBLEM_SOURCES if problems.get(which)]
+        raw["problems"] = {**problems, **{k: full(problems[k], SOURCES, f"problems.{k}") for k in named}}
     config = typed(RunConfig, raw)
     check_chain(config.members())
     check_needs(config)
@@ -257,6 +270,19 @@ def check_needs(config: RunConfig) -> None:
             config.learner.advantage,
             f"controllers.{label} needs the values of a critic; use learner.advantage=gae, or change its options",
         )
+        require(
+            "generated" not in member.needs or bool(config.problems.generated),
+            "problems.generated",
+            config.problems.generated,
+            f"controllers.{label} proposes generated problems; give a pool, such as {{pool: {{path: ...}}}}",
+        )
+    wanted = any("generated" in member.claims for _, member in config.members())
+    require(
+        wanted or not config.problems.generated,
+        "problems.generated",
+        config.problems.generated,
+        "no controller proposes generated problems; list probe before the one that chooses problems, or remove it",
+    )
 
 
 def _comparison(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:

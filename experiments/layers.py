@@ -15,7 +15,10 @@ from curriculum.registry import unknown
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
-ALTERNATIVES = frozenset({("budget",), ("environment",), ("problems", "source")})
+ALTERNATIVES = frozenset({("budget",), ("environment",), ("problems", "source"), ("problems", "generated")})
+
+PROBLEM_SOURCES = ("source", "generated")
+"""Fields of `problems` that name a registered source."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -156,14 +159,18 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             result[key] = anchored(value, folder)
         elif key in ("arms", "oracles") and isinstance(value, Mapping):
             result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
-        elif key == "domain" and isinstance(value, Mapping):
-            result[key] = {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
-        elif key == "problems" and isinstance(value, Mapping) and isinstance(value.get("source"), Mapping):
-            source = {
-                k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value["source"].items()
-            }
-            result[key] = {**value, "source": source}
+        elif key == "domain":
+            result[key] = _anchored_part(value, folder)
+        elif key == "problems" and isinstance(value, Mapping):
+            result[key] = {k: _anchored_part(v, folder) if k in PROBLEM_SOURCES else v for k, v in value.items()}
     return result
+
+
+def _anchored_part(value: Any, folder: Path) -> Any:
+    """The same for `{name: options}`; anything else is left for the checks to come."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
 
 
 def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:

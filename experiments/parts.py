@@ -102,8 +102,8 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
 
     Raises:
         UserError: if two members claim the same thing, nobody chooses problems, or the order leaves a member idle:
-            who attaches prefixes reserves slots, so it comes before the member that fills all the others; who only
-            filters comes after it.
+            who attaches prefixes or proposes generated problems takes slots of its own, so it comes before the member
+            that fills all the others; who only filters comes after it.
     """
     chain(*listed)
     owners = [label for label, member in listed if "problems" in member.claims]
@@ -112,10 +112,11 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
         raise UserError(f"{path}: none of {labels} chooses problems, so no batch would fill; add uniform to the list")
     owner = owners[0]
     place = [label for label, _ in listed].index(owner)
+    works = {"prefixes": "attaches prefixes", "generated": "proposes generated problems"}
     for label, member in listed[place + 1 :]:
-        if "prefixes" in member.claims:
+        for claim in sorted(works.keys() & member.claims):
             raise UserError(
-                f"{path}: {label!r} attaches prefixes but is listed after {owner!r}, which fills every slot; "
+                f"{path}: {label!r} {works[claim]} but is listed after {owner!r}, which fills every slot; "
                 f"list {label} before {owner}"
             )
     for label, member in listed[:place]:

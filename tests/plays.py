@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from controllers.calibration import RATE
 from curriculum import (
     Group,
     Origin,
@@ -29,8 +30,14 @@ from curriculum.simulator import SimulatedRollouts
 SIMULATED = SimulatedRollouts()
 
 
-def problem_set(count: int) -> ProblemSet:
-    return ProblemSet([Problem(f"p{i}", f"prompt {i}", "0") for i in range(count)])
+def problem_set(count: int, generated: int = 0) -> ProblemSet:
+    """Problems of its own and generated ones, all with a probe's guess."""
+    made = [
+        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features={RATE: (i % 19 + 1) / 20})
+        for kind, number in (("p", count), ("g", generated))
+        for i in range(number)
+    ]
+    return ProblemSet(made[:count], made[count:])
 
 
 def rollout(success: bool, length: int = 8, unit: Unit = "tokens", truncated: bool = False, first: int = 0) -> Rollout:

@@ -161,6 +161,12 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
             "prefix_sampling and again",
             "keep only one",
         ),
+        ("controllers=[uniform, probe]", "controllers", "'probe'", "list probe before uniform"),
+        ("controllers=[probe, {more: {use: probe}}, uniform]", "controllers", "probe and more", "keep only one"),
+        ("controllers=[probe, uniform]", "problems.generated", "{}", "give a pool"),
+        ("problems.generated=running_sums", "problems.generated", "running_sums", "list probe before"),
+        ("problems.generated=pol", "problems.generated", "'pol'", "'pool'"),
+        ("problems.generated={pool: {}}", "problems.generated.pool.path", "missing", "text"),
         ("name=${nowhere}", "name", "nowhere", "not found"),
         ("learner.lr", "override", "'learner.lr'", "learner.lr=3e-4"),
         ("controllers=[uniform", "override", "[uniform", "brackets"),
@@ -252,6 +258,17 @@ def test_paths_are_found_beside_the_file_that_names_them(tmp_path: Path) -> None
     assert load_run(path).model.path == str(tmp_path / "policy")
     above = _write(tmp_path / "sub", "base: ../file.yaml\n")
     assert load_run(above).model.path == str(tmp_path / "policy")
+
+
+def test_a_pool_is_found_beside_the_file_that_names_it_and_another_replaces_it(tmp_path: Path) -> None:
+    (tmp_path / "pool.parquet").touch()
+    own = RUN.replace("{source: running_sums}", "{source: running_sums, generated: {pool: {path: pool.parquet}}}")
+    path = _write(tmp_path, own, "own.yaml")
+    config = load_run(path, ["controllers=[probe, uniform]"])
+    assert config.generated().path == str(tmp_path / "pool.parquet")
+    assert run_config(to_plain(config)) == config
+    other = load_run(path, ["controllers=[probe, uniform]", "problems.generated={running_sums: {max_lines: 9}}"])
+    assert list(other.problems.generated) == ["running_sums"] and other.generated().max_lines == 9
 
 
 def test_paths_inside_the_repository_are_kept_relative_to_it() -> None:

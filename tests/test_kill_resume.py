@@ -31,6 +31,10 @@ controllers:
   - greso: {frozen_epochs: 0, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
+    "probe, with pros by probed priors": """
+controllers: [probe: {share: 0.34}, pros: {prior: probed}]
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
     "ppo": """
 controllers: [prefix_sampling, uniform]
 fill: {policy: once, groups: 6, degenerate: keep}
@@ -50,17 +54,22 @@ learner:
 MARKS = {
     "greso": [b'"outcome":"skipped"', b'"round":1'],
     "prefix_sampling": [b'"origin":"prefix"'],
+    "probe, with pros by probed priors": [b'"origin":"generated"', b'"origin":"prefix"'],
     "ppo": [b'"origin":"prefix"', b'"k":0'],
     "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 
-# These two train slowly, and at the other moments they are like the others.
-FEWER = dict.fromkeys(("pros, fitted, with greso by belief", "ppo"), ("rollout", "checkpoint"))
+# These train slowly, or are like another one at the other moments.
+FEWER = dict.fromkeys(
+    ("pros, fitted, with greso by belief", "probe, with pros by probed priors", "ppo"), ("rollout", "checkpoint")
+)
 
 SHARED = """
 name: killed
-problems: {source: {file: {path: problems.jsonl, verifier: coin, check_answers: false}}, train: 9}
+problems:
+  source: {file: {path: problems.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}}
+  train: 9
 model: {path: experiments/lab/base}
 rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
 budget: {steps: 5}
@@ -68,6 +77,9 @@ evaluation: {points: 2, samples: 2, problems: 2}
 checkpoint: {every: 2}
 tracking: {mlflow: false}
 threads: 1
+"""
+GENERATED = """  generated:
+    file: {path: generated.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}
 """
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
 
@@ -94,11 +106,16 @@ def final_state(folder: Path) -> dict[str, object]:
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
     moments = FEWER.get(chain, MOMENTS)
     config = tmp_path / "run.yaml"
-    config.write_text(SHARED + CHAINS[chain] + ("" if "learner:" in CHAINS[chain] else LEARNER))
+    shared = SHARED.replace("  train: 9\n", "  train: 9\n" + GENERATED) if "probe:" in CHAINS[chain] else SHARED
+    config.write_text(shared + CHAINS[chain] + ("" if "learner:" in CHAINS[chain] else LEARNER))
     # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
     answers = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
-    rows = [json.dumps({"prompt": f"^{start}/1a2b{i % 6}c1d4=", "answer": a}) for i, (start, a) in enumerate(answers)]
-    (tmp_path / "problems.jsonl").write_text("\n".join(rows))
+    for name, label in (("problems", "a"), ("generated", "b")):
+        rows = [
+            {"prompt": f"^{start}/1{label}2b{i % 6}c1d4=", "answer": a, "probed_rate": (i % 5 + 1) / 6}
+            for i, (start, a) in enumerate(answers)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     subprocess.run(
         [sys.executable, Path(__file__).with_name("kill_driver.py"), tmp_path, config, *moments],
         check=True,

@@ -2,6 +2,7 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curriculum.errors import UserError
-from curriculum.files import File, write_problems
+from curriculum.files import File, Pool, write_problems
 from curriculum.lab import ledger, sums
 from curriculum.problems import Problem
 from curriculum.sources import (
@@ -24,6 +25,7 @@ from curriculum.sources import (
     content_id,
     fingerprint,
     split,
+    with_generated,
 )
 from curriculum.streams import Stream
 from curriculum.verifiers import verify
@@ -378,6 +380,38 @@ def test_written_problems_are_read_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [Path(path)]
 
 
+def test_columns_may_become_features(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD | {"hard": 3, "topic": "sums"})
+    [problem] = File(path, feature_columns=("hard", "topic")).load(None, STREAM).problems
+    assert problem.features == {"hard": 3, "topic": "sums"}
+    path = jsonl(tmp_path, GOOD, {"prompt": "2+2=", "answer": "4", "hard": 1})
+    kept = File(path, feature_columns=("hard",), on_bad_row="drop").load(None, STREAM)
+    assert [p.answer for p in kept.problems] == ["4"] and kept.report.dropped == {"no hard": 1}
+
+
+def test_a_pool_wants_guesses(tmp_path: Path) -> None:
+    row = GOOD | {"id": "g1", "verifier": "exact", "probed_rate": 0.25, "probed_by": "abc"}
+    [problem] = Pool(jsonl(tmp_path, row)).load(None, STREAM).problems
+    assert problem == Problem("g1", "1+1=", "2", "tasks", "exact", {"probed_rate": 0.25, "probed_by": "abc"})
+    with pytest.raises(UserError, match=r":1: no probed_rate; no row is left"):
+        Pool(jsonl(tmp_path, {k: v for k, v in row.items() if k != "probed_rate"})).load(None, STREAM)
+    with pytest.raises(UserError, match="the file has no rows"):
+        Pool(jsonl(tmp_path)).load(None, STREAM)
+
+
+def test_generated_problems_stand_beside_the_set_without_what_it_has() -> None:
+    made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(6)]
+    parts = split(Fixed(*made[:4]), None, 2, STREAM)
+    held, trained = parts.heldout[0], parts.train[0]
+    others = [replace(held, id="x"), replace(trained, prompt="y"), *made[4:]]
+    both = with_generated(parts, Fixed(*others), STREAM)
+    assert list(both.train) == list(parts.train) and both.heldout == parts.heldout
+    assert list(both.train.generated) == made[4:] and parts.train.generated == ()
+    assert both.report.dropped == {"generated, shared with held-out": 1, "generated, in the training set": 1}
+    with pytest.raises(UserError, match=r"problems\.generated: no task is left of 4, all are in the training set or"):
+        with_generated(parts, Fixed(*made[:4]), STREAM)
+
+
 def test_the_fingerprint_tells_sets_apart() -> None:
     problems = RunningSums().load(5, STREAM).problems
     assert fingerprint(problems) == fingerprint(list(problems)) != fingerprint(problems[::-1])
@@ -387,6 +421,7 @@ def test_every_built_in_name_resolves() -> None:
     assert {name: SOURCES.get(name).__name__ for name in SOURCES.builtin} == {
         "file": "File",
         "ledger": "LedgerAccounts",
+        "pool": "Pool",
         "reasoning_gym": "ReasoningGym",
         "running_sums": "RunningSums",
     }

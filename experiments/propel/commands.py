@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -20,19 +21,23 @@ if TYPE_CHECKING:
     from experiments.propel.study import Study
 
 STAGES = ("corpus", "sweep", "train", "evaluate")
+EXPORT = "export"  # not one of "all": it makes the pools of solver training
 
 
-def run_stages(config: PropelConfig, stage: str, arm: str, console: Console) -> None:
+def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run: Path | None = None) -> None:
     """Do one stage, or "all" of them, for every seed.
 
     Args:
-        arm: train or evaluate this one only; "" = all. The base generator, which is never trained, is `base`.
+        arm: train, evaluate or export this one only; "" = all. The base generator, which is never trained, is `base`.
+        run: export the problems of this recipe, in the place of new tasks.
 
     Raises:
         UserError: for a stage or an arm that does not exist, and whatever a stage has to say.
     """
-    if stage not in (*STAGES, "all"):
-        raise unknown("propel", stage, [*STAGES, "all"])
+    if stage not in (*STAGES, EXPORT, "all"):
+        raise unknown("propel", stage, [*STAGES, EXPORT, "all"])
+    if run is not None and (stage != EXPORT or arm):
+        raise UserError(f"--run: {str(run)!r} goes with `halfway propel export` alone, without --arm")
     if arm and arm not in (BASE, *config.arms):
         raise unknown("--arm", arm, [BASE, *config.arms])
     from experiments.propel.study import Study
@@ -40,8 +45,13 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console) -> 
     write_provenance(config.folder, ["halfway", *sys.argv[1:]])
     for seed in config.seeds:
         study = Study(config, seed)
+        if stage == EXPORT:
+            _export(study, [arm] if arm else list(config.arms), run, console)
+            continue
         for name in STAGES if stage == "all" else (stage,):
             _do(study, name, [arm] if arm else list(config.arms), console)
+    if stage == EXPORT:
+        return
     file = write_summary(config)
     console.print(f"tables: {file}", soft_wrap=True)
 
@@ -69,6 +79,21 @@ def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
                 f"top topic {record['top_topic']:.3f}, {record['online_trials']:,} trials during training",
                 soft_wrap=True,
             )
+
+
+def _export(study: "Study", arms: list[str], run: Path | None, console: Console) -> None:
+    from experiments.build import build_problems
+    from experiments.config import load_run
+    from experiments.propel.export import export_pool, export_problems
+
+    if run is None:
+        made = [export_pool(study, arm) for arm in arms]
+    else:
+        recipe = load_run(run)
+        problems = build_problems(recipe)
+        made = [export_problems(study, recipe.name, [*problems.train, *problems.heldout])]
+    for file, number in made:
+        console.print(f"seed {study.seed}: {number} problems: {file}", soft_wrap=True)
 
 
 def _train(study: "Study", arm: str, title: str, console: Console) -> None:

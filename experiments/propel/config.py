@@ -18,7 +18,14 @@ from experiments.structured import typed
 from trainers.engines import ENGINES
 from trainers.options import RolloutOptions, require
 from trainers.probes.options import ActivationOptions, SweepOptions
-from trainers.propel.options import Band, CorpusOptions, GeneratorEvaluation, GeneratorTraining, RewardOptions
+from trainers.propel.options import (
+    Band,
+    CorpusOptions,
+    ExportOptions,
+    GeneratorEvaluation,
+    GeneratorTraining,
+    RewardOptions,
+)
 
 BASE = "base"  # the arm that is not trained
 UNTRAINED = "this model is not trained; give 0"
@@ -98,6 +105,7 @@ class PropelConfig:
     reward: RewardOptions = field(default_factory=RewardOptions)
     training: GeneratorTraining = field(default_factory=GeneratorTraining)
     evaluation: GeneratorEvaluation = field(default_factory=GeneratorEvaluation)
+    export: ExportOptions = field(default_factory=ExportOptions)
     arms: dict[str, Any] = field(default_factory=lambda: {"probe": {}})
     seeds: tuple[int, ...] = (0,)
     output: str = "runs"
@@ -220,7 +228,8 @@ def to_plain(config: PropelConfig) -> dict[str, Any]:
 
 
 def prepare(config: PropelConfig) -> None:
-    """Give a study its directory, or find that it has one already. Seeds and arms may be added later.
+    """Give a study its directory, or find that it has one already. Seeds and arms may be added later, and pools of any
+    size be exported.
 
     Raises:
         UserError: if the directory holds a study with other settings.
@@ -231,7 +240,7 @@ def prepare(config: PropelConfig) -> None:
         before, now = flat(old), flat(to_plain(config))
         new_arms = tuple(f"arms.{arm}" for arm in config.arms if arm not in old["arms"])
         for name in {**before, **now}:
-            free = name.startswith(("seeds", *(f"{arm}." for arm in new_arms))) or name in new_arms
+            free = name.startswith(("seeds", "export.", *(f"{arm}." for arm in new_arms))) or name in new_arms
             gone = name.startswith("arms.") and name.split(".")[1] not in config.arms
             if not free and not gone and before.get(name) != now.get(name):
                 raise UserError(

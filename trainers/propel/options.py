@@ -51,6 +51,20 @@ class CorpusOptions:
 
 
 @dataclass(frozen=True)
+class ExportOptions:
+    """The pool of tasks for solver training.
+
+    Attributes:
+        texts: written by an arm's generator; those that are valid, each problem once, make the pool.
+    """
+
+    texts: int = 1000
+
+    def __post_init__(self) -> None:
+        require(self.texts >= 1, "export.texts", self.texts, "give at least 1")
+
+
+@dataclass(frozen=True)
 class RewardOptions:
     """What a generated task is worth. PROPEL, equations 3 and 4 and section 6.
 

@@ -1,0 +1,199 @@
+"""Generated problems in solver training, chosen by a probe's guess that is corrected as the solver moves."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controllers.calibration import Calibration, Line, Residual, guesses_of
+from controllers.forest import Floats
+from controllers.hierarchical_bayes import sigmoid
+from curriculum.controller import PassRateController
+from curriculum.errors import require
+from curriculum.groups import Group
+from curriculum.plan import Plan, Request
+from curriculum.problems import ProblemSet
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+
+INVALID = ("impossible", "lost")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbedState:
+    """What is known of the generated problems, at their positions.
+
+    Attributes:
+        line: from a guess to the present pass rate.
+        tried_P: groups that were rolled out.
+        residual_P, variance_P: of each problem's log-odds around the line.
+        invalid_P: taken for invalid; `counts` has how many for each reason.
+        offered, offered_in: positions proposed so far in a step, and that step.
+        error: mean absolute difference between predicted and observed pass rate, in the latest step that had any.
+        rate: mean observed pass rate in it.
+    """
+
+    problems: ProblemSet
+    line: Line
+    tried_P: NDArray[np.int64]
+    residual_P: Floats
+    variance_P: Floats
+    invalid_P: NDArray[np.bool_]
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(INVALID, 0))
+    offered: tuple[int, ...] = ()
+    offered_in: int = -1
+    error: float = 0.0
+    rate: float = 0.0
+
+    def rates(self) -> Floats:
+        """The predicted pass rate of every generated problem."""
+        return sigmoid(self.line.logits(_guesses(self.problems)) + self.residual_P)
+
+    def own(self, place: int) -> Residual:
+        return Residual(float(self.residual_P[place]), float(self.variance_P[place]))
+
+
+@dataclass(frozen=True)
+class Probed(PassRateController[ProbedState]):
+    """Gives a share of every plan to the generated problems that are predicted to pass nearest the target.
+
+    The predictions begin as a probe's guesses, which come with the problems (`problems.generated`). The solver moves,
+    so they go through a line (offset and slope, in logits) that follows the outcomes. What one problem does beyond the
+    line is its own, and moves the line the less, the less the probe is trusted. Outcomes of other problems, the data
+    set's own too, say nothing here.
+
+    A problem is dropped as invalid if nobody passes it although that was all but impossible, or if all its rollouts
+    were lost.
+
+    It comes before the member that chooses the data set's own problems. PROPEL leaves all of this open; every number
+    is ours.
+
+    Attributes:
+        share: of a plan, rounded down.
+        selection: "target", or "random" = any generated problem, as a control.
+        target: pass rate.
+        tries: most groups of one generated problem in all.
+        noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
+            lab: .5 for generated problems, .7 for the data set's own.
+        impossible: no success in a group marks a problem as invalid if the chance of that was below this; 0 = never.
+        calibration: how the line follows the outcomes.
+    """
+
+    share: float = 0.5
+    selection: Literal["target", "random"] = "target"
+    target: float = 0.5
+    tries: int = 1
+    noise: float = 0.7
+    impossible: float = 1e-3
+    calibration: Calibration = field(default_factory=Calibration)
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "probe.share", self.share, "give a share above 0, at most 1")
+        require(0 < self.target < 1, "probe.target", self.target, "give a pass rate between 0 and 1")
+        require(self.tries >= 1, "probe.tries", self.tries, "give at least 1")
+        require(self.noise >= 0, "probe.noise", self.noise, "give 0 (= the probe knows all) or more logits")
+        require(0 <= self.impossible < 1, "probe.impossible", self.impossible, "give 0 (= never) or a small chance")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"generated"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"generated"})
+
+    def init(self, problems: ProblemSet) -> ProbedState:
+        """Raises UserError if a generated problem has no guess."""
+        number = len(_guesses(problems))
+        return ProbedState(
+            problems,
+            self.calibration.start(),
+            tried_P=np.zeros(number, np.int64),
+            residual_P=np.zeros(number),
+            variance_P=np.full(number, self.noise**2),
+            invalid_P=np.zeros(number, np.bool_),
+        )
+
+    def propose(self, plan: Plan, state: ProbedState, stream: Stream) -> tuple[Plan, ProbedState]:
+        own = sum(request.decided_by(plan.member) for request in plan.requests)
+        wanted = min(plan.missing, math.floor(self.share * plan.wanted + 1e-9) - own)
+        if wanted <= 0 or not state.problems.generated:
+            return plan, state
+        if state.offered_in != plan.step:
+            state = replace(state, offered=(), offered_in=plan.step)
+        free_P = self._free(state)
+        free_P[list(state.offered)] = False
+        rates_P = state.rates()
+        distance_P = np.abs(rates_P - self.target) if self.selection == "target" else np.zeros_like(rates_P)
+        order = np.lexsort([stream.generator().random(len(rates_P)), distance_P])
+        chosen = order[free_P[order]][:wanted].tolist()
+        for place in chosen:
+            request = Request(state.problems.generated[place], plan.num_rollouts, Origin.GENERATED)
+            plan = plan.add([request], f"probed {rates_P[place]:.2f}")
+        return plan, replace(state, offered=(*state.offered, *chosen))
+
+    def observe(self, state: ProbedState, groups: Sequence[Group], step: int) -> ProbedState:
+        position = {problem.id: i for i, problem in enumerate(state.problems.generated)}
+        ours = [g for g in groups if g.request.origin is Origin.GENERATED and g.request.problem.id in position]
+        if not ours:
+            return state
+        guesses_P, rates_P = _guesses(state.problems), state.rates()
+        tried_P, invalid_P = state.tried_P.copy(), state.invalid_P.copy()
+        residual_P, variance_P = state.residual_P.copy(), state.variance_P.copy()
+        line, counts, scored = state.line.drifted(self.calibration.drift), Counter(state.counts), []
+        for group in ours:
+            place = position[group.request.problem.id]
+            tried_P[place] += 1
+            reason = self._invalid(state, float(guesses_P[place]), state.own(place), group)
+            if reason:
+                counts[reason] += not invalid_P[place]
+                invalid_P[place] = True
+                continue
+            scored.append((rates_P[place], group.pass_rate))
+            own = Residual(float(residual_P[place]), float(variance_P[place]))
+            line, own = line.observed(float(guesses_P[place]), own, group.num_passed, group.size)
+            residual_P[place], variance_P[place] = own
+        predicted, observed = np.asarray(scored).T if scored else (np.zeros(0), np.zeros(0))
+        return replace(
+            state,
+            line=line,
+            tried_P=tried_P,
+            residual_P=residual_P,
+            variance_P=variance_P,
+            invalid_P=invalid_P,
+            counts=dict(counts),
+            error=float(np.abs(predicted - observed).mean()) if scored else state.error,
+            rate=float(observed.mean()) if scored else state.rate,
+        )
+
+    def _invalid(self, state: ProbedState, guess: float, own: Residual, group: Group) -> str:
+        """Why a group speaks against its problem; "" if it does not."""
+        if group.size == 0:
+            return "lost"
+        if group.num_passed:
+            return ""
+        return "impossible" if state.line.chance_of_none(guess, own, group.size) < self.impossible else ""
+
+    def _free(self, state: ProbedState) -> NDArray[np.bool_]:
+        free_P: NDArray[np.bool_] = (state.tried_P < self.tries) & ~state.invalid_P
+        return free_P
+
+    def metrics(self, state: ProbedState) -> Mapping[str, float]:
+        """offset, slope: of the line; left: generated problems that may still be proposed; invalid_impossible,
+        invalid_lost: dropped for that reason; error, rate: see `ProbedState`."""
+        return {
+            "offset": float(state.line.mean_2[0]),
+            "slope": float(state.line.mean_2[1]),
+            "left": float(self._free(state).sum()),
+            **{f"invalid_{reason}": float(state.counts[reason]) for reason in INVALID},
+            "error": state.error,
+            "rate": state.rate,
+        }
+
+
+def _guesses(problems: ProblemSet) -> Floats:
+    return guesses_of(problems.generated, "problems.generated")

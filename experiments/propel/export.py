@@ -1,0 +1,76 @@
+"""Pools for solver training: `halfway propel export`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curriculum.problems import Problem
+from experiments.propel.stages import ProbeAt, read_sweep, trained_author
+from experiments.propel.study import Study
+from trainers.probes.activations import ActivationStore
+from trainers.probes.heads import Site, load_probe, save_probe
+from trainers.probes.rates import fit_rates, score_rates
+from trainers.probes.sweep import Cell, make_splits
+from trainers.propel.corpus import labelled_rows
+from trainers.propel.pool import guess_own, write_fresh, write_pool
+from trainers.records import write_json
+
+
+def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
+    """The study's probe of the pass rate, fitted once, and its scores.
+
+    It reads where the probe that the sweep chose reads, and has its head.
+
+    Raises:
+        UserError: if there was no sweep, or its files are of another reference model.
+    """
+    file, record = study.folder / "rates.safetensors", study.folder / "rates.json"
+    chosen = Cell.from_record(read_sweep(study)["chosen"])
+    if not file.exists():
+        corpus, options, solver = study.corpus, study.config.sweep, study.solver
+        store = ActivationStore.open(study.folder / "activations", study.reference)
+        rows = labelled_rows(corpus, solver)
+        passed_N = np.asarray([row.passed for row in corpus.labelled], np.int64)
+        split = make_splits(rows, options.split, study.seed)[0]
+        features_ND = store.features(chosen.layer, chosen.pooling)
+        probe = fit_rates(features_ND, passed_N, solver.attempts, split, chosen.head, options.training, study.seed)
+        scores = score_rates(probe.logits(features_ND), rows.rates_N, solver.attempts, split)
+        write_json(record, {"layer": chosen.layer, "pooling": chosen.pooling, "head": chosen.head, **asdict(scores)})
+        save_probe(probe, Site(chosen.layer, chosen.pooling, study.reference), file)
+    return load_probe(file, study.reference), json.loads(record.read_text())
+
+
+def export_pool(study: Study, arm: str) -> tuple[Path, int]:
+    """Write new tasks of an arm's generator, with guesses. Returns the file and how many tasks it holds."""
+    probe, scores = rate_probe(study)
+    author, step = trained_author(study, arm)
+    stream = study.stream.at("export", arm)
+    pool = write_fresh(author, study.config.export.texts, study.reader, probe, stream)
+    about = {"arm": arm, "step": step, "generator.rollouts.temperature": study.config.generator.rollouts.temperature}
+    file = study.folder / "pools" / f"{arm}.parquet"
+    write_pool(pool, file, {**_about(study, scores), **about, "texts": study.config.export.texts})
+    return file, len(pool.problems)
+
+
+def export_problems(study: Study, name: str, problems: list[Problem]) -> tuple[Path, int]:
+    """Write problems of a run, with guesses. Returns the file and how many problems it holds."""
+    probe, scores = rate_probe(study)
+    pool = guess_own(study.domain, problems, study.reader, probe, study.stream.at("export prompts"))
+    file = study.folder / "pools" / f"{name}.parquet"
+    write_pool(pool, file, {**_about(study, scores), "run": name})
+    return file, len(pool.problems)
+
+
+def _about(study: Study, scores: dict[str, Any]) -> dict[str, Any]:
+    """What every pool of a study is a function of."""
+    return {
+        "study": study.config.name,
+        "seed": study.seed,
+        "domain": study.config.domain,
+        "reference model": study.reference,
+        "solver model": study.provenance["solver model"],
+        "probe": scores,
+    }

@@ -1,0 +1,119 @@
+"""Pools: problems with a rate probe's guess, which a run trains on or begins with. No solver is called."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.special import expit
+
+from curriculum.domains.base import Candidate, Domain, read
+from curriculum.errors import UserError
+from curriculum.extras import load_extra
+from curriculum.problems import Problem
+from curriculum.streams import Stream
+from trainers.probes.heads import Probe, Site
+from trainers.propel.corpus import PROVENANCE
+from trainers.propel.rewards import Reader
+from trainers.propel.writing import Author, Written
+
+COLUMNS = ("id", "prompt", "answer", "verifier", "probed_rate", "probed_by", "topic")
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """Problems with the pass rates that a probe guesses, and how many texts were left out, by reason."""
+
+    problems: tuple[Problem, ...]
+    rates: tuple[float, ...]
+    topics: tuple[str, ...]
+    left_out: Mapping[str, int]
+
+
+def write_fresh(author: Author, texts: int, reader: Reader, probe: tuple[Probe, Site], stream: Stream) -> Guessed:
+    """The valid tasks among so many new texts of a generator, each problem once.
+
+    Raises:
+        UserError: if no text is a valid task.
+    """
+    written = author.write(texts, stream)
+    kept, left_out, seen = [], Counter[str](), set[str]()
+    for one in written:
+        if not one.valid:
+            assert one.candidate.invalid is not None
+            left_out[one.candidate.invalid.reason] += 1
+        elif one.problem.id in seen:
+            left_out["duplicate"] += 1
+        else:
+            seen.add(one.problem.id)
+            kept.append(one)
+    if not kept:
+        reason, count = left_out.most_common(1)[0]
+        raise UserError(f"export: none of {texts} texts is a valid task ({count} times: {reason}); choose another arm")
+    return _guessed(kept, reader, probe, left_out)
+
+
+def guess_own(
+    domain: Domain[Any], problems: Sequence[Problem], reader: Reader, probe: tuple[Probe, Site], stream: Stream
+) -> Guessed:
+    """The guesses for problems that no generator wrote, where the prompt of a problem is a text of the domain.
+
+    Args:
+        stream: of the generator's prompt, which stands before every text that a probe reads.
+
+    Raises:
+        UserError: if a problem is no valid task of the domain.
+    """
+    candidates: list[Candidate[Any]] = read(domain, [problem.prompt for problem in problems])
+    kept = []
+    for problem, candidate in zip(problems, candidates, strict=True):
+        if candidate.problem is None or candidate.problem.prompt != problem.prompt:
+            why = candidate.invalid.reason if candidate.invalid else "another prompt"
+            raise UserError(
+                f"export: problem {problem.id!r} is no task of the domain {domain.name} ({why}), so that its probe "
+                "cannot read it; give a run whose problems the generator could have written"
+            )
+        text = Candidate(candidate.text, candidate.task, problem, None, candidate.topic)
+        kept.append(Written(domain.prompt(stream.at(problem.id)), text, 0))
+    return _guessed(kept, reader, probe, Counter())
+
+
+def _guessed(
+    kept: Sequence[Written], reader: Reader, probe: tuple[Probe, Site], left_out: Mapping[str, int]
+) -> Guessed:
+    rates = expit(reader.logits(kept, [probe], calibrated=True)[0])
+    problems, topics = tuple(one.problem for one in kept), tuple(one.candidate.topic for one in kept)
+    return Guessed(problems, tuple(map(float, rates)), topics, dict(left_out))
+
+
+def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None:
+    """A Parquet file that the source `pool` reads, complete or absent.
+
+    Args:
+        provenance: where it comes from; its "reference model" becomes the column probed_by.
+    """
+    arrow, parquet = load_extra("pyarrow", "a pool", "propel"), load_extra("pyarrow.parquet", "a pool", "propel")
+    rows = [
+        (p.id, p.prompt, p.answer, p.verifier, rate, provenance["reference model"], topic)
+        for p, rate, topic in zip(pool.problems, pool.rates, pool.topics, strict=True)
+    ]
+    kinds = [arrow.float64() if name == "probed_rate" else arrow.string() for name in COLUMNS]
+    about = {**provenance, "tasks": len(rows), "left out": dict(pool.left_out)}
+    schema = arrow.schema(
+        list(zip(COLUMNS, kinds, strict=True)), metadata={PROVENANCE: json.dumps(about, sort_keys=True)}
+    )
+    table = arrow.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], schema=schema)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    parquet.write_table(table, unfinished, compression="zstd")
+    os.replace(unfinished, file)
+
+
+def read_provenance(file: Path) -> dict[str, Any]:
+    """Where a pool comes from."""
+    parquet = load_extra("pyarrow.parquet", "a pool", "propel")
+    found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
+    return found
