@@ -29,9 +29,13 @@ def test_every_paper_has_rows():
 @pytest.mark.parametrize("recipe", sorted({row.recipe for row in ROWS if row.recipe}))
 def test_recipe_exists_and_validates(recipe):
     from experiments.config import load
+    from experiments.propel.config import is_study, load_study
 
     assert (ROOT / recipe).is_file()
-    load(ROOT / recipe)
+    if is_study(ROOT / recipe):
+        load_study(ROOT / recipe)
+    else:
+        load(ROOT / recipe)
 
 
 def test_measured_rows_name_a_result_and_a_command():
