@@ -77,7 +77,8 @@ def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> 
             axis.grid(False, axis="x")
         for axis in axes.flat[len(arms) :]:
             axis.remove()
-        figure.supxlabel("solved, of 8 attempts".replace("8", str(len(places) - 2)), fontsize=9.5)
+        attempts = next(iter(shares.values())).shape[1] - 2
+        figure.supxlabel(f"solved, of {attempts} attempts", fontsize=9.5)
         handles = [Patch(color=color, label=kind) for kind, color in KINDS.items()]
         handles.append(Patch(facecolor="none", edgecolor=INK, label="base"))
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
