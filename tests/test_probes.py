@@ -16,7 +16,14 @@ from trainers.probes.activations import ActivationStore, Reading, extract, hidde
 from trainers.probes.heads import Probe, Site, load_probe, save_probe
 from trainers.probes.options import ActivationOptions, ProbeTraining, SplitOptions, SweepOptions
 from trainers.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
-from trainers.probes.scores import Scores, balanced_accuracy_interval, best_temperature, calibration_error, score
+from trainers.probes.scores import (
+    Scores,
+    balanced_accuracy_gain,
+    balanced_accuracy_interval,
+    best_temperature,
+    calibration_error,
+    score,
+)
 from trainers.probes.splits import Split, downsample, group_folds, random_split
 from trainers.probes.surface import lookups
 from trainers.probes.sweep import (
@@ -268,6 +275,19 @@ def test_the_interval_covers() -> None:
     assert 180 <= covered <= 199
 
 
+def test_a_gain_is_of_pairs() -> None:
+    labels_N = np.arange(40) < 10
+    always_N, other_N = np.where(labels_N, 1.0, -1.0), np.where(labels_N, 1.0, -1.0)
+    other_N[[0, 1, *range(10, 16)]] *= -1  # 2 of 10 positives wrong, 6 of 30 negatives: balanced accuracy .8
+    gain, (low, high) = balanced_accuracy_gain(always_N, other_N, labels_N)
+    # A resample's gain is the mean of two binomial shares, of 10 rows and of 30, each with chance .2.
+    spread = (0.2 * 0.8 / 10 + 0.2 * 0.8 / 30) ** 0.5 / 2
+    assert gain == pytest.approx(0.2) and (high - low) / 2 == pytest.approx(1.96 * spread, rel=0.1)
+    # Against itself there is nothing to gain, however often it errs, while two unpaired intervals would overlap widely.
+    assert balanced_accuracy_gain(other_N, other_N, labels_N) == (0.0, (0.0, 0.0))
+    assert balanced_accuracy_gain(other_N, always_N, labels_N)[0] == pytest.approx(-0.2)
+
+
 # Fitting.
 
 
@@ -442,8 +462,12 @@ def test_lookups_find_the_feature_that_tells() -> None:
         "told": told_N.astype(float),
         "topic": rng.integers(0, 3, 600).astype(str),
     }
-    best, *others = lookups(surface, labels_N, random_split(labels_N, 0, 0.3, 0.3))
+    split = random_split(labels_N, 0, 0.3, 0.3)
+    knowing_M = np.where(labels_N[split.test], 1.0, -1.0)
+    best, *others = lookups(surface, labels_N, split, knowing_M)
     assert best.feature == "told" and best.test.balanced_accuracy > 0.7
+    assert best.probe_gain == pytest.approx(1 - best.test.balanced_accuracy)
+    assert best.probe_gain_interval[0] < best.probe_gain < best.probe_gain_interval[1]
     assert all(abs(other.test.balanced_accuracy - 0.5) < 0.15 for other in others)
 
 
@@ -451,7 +475,7 @@ def test_a_lookup_calls_an_unknown_value_average() -> None:
     labels_N = np.asarray([True, False] * 10)
     values_N = np.asarray(["a", "b"] * 6 + ["c", "c"] * 4)
     split = Split(np.arange(12), np.arange(12, 16), np.arange(16, 20))
-    [found] = lookups({"letter": values_N}, labels_N, split)
+    [found] = lookups({"letter": values_N}, labels_N, split, np.ones(4))
     assert found.test.auc == 0.5
 
 

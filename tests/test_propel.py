@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,17 @@ def test_the_author_writes_what_the_domain_judges() -> None:
     assert all(candidate.valid for candidate in read(domain, flawless))
     spoilt = [spoil(sums.parse(text), rng) for text in flawless]
     assert not any(candidate.valid for candidate in read(domain, spoilt))
+
+
+def test_the_author_wraps_as_its_weights_say() -> None:
+    import random
+
+    rng = random.Random(0)
+    author = SheetAuthor({1: (0, 0.2, 0, 0.8), 3: (0, 0, 1)}, flawed=0)
+    sheets = [sums.parse(write_sheet(author, rng)) for _ in range(1000)]
+    seen = Counter((sheet.allowed, sums.wraps(sheet)) for sheet in sheets)
+    assert set(seen) == {(1, 2), (1, 4), (3, 3)}
+    assert abs(seen[3, 3] - 500) < 4 * 250**0.5 and abs(seen[1, 2] - 100) < 4 * 90**0.5
 
 
 # Writing.

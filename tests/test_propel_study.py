@@ -13,9 +13,10 @@ from experiments.cli import app
 from experiments.layers import REPOSITORY
 from experiments.propel import stages
 from experiments.propel.config import PropelConfig, load_study, prepare
-from experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
+from experiments.propel.recording import record
+from experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
 from experiments.propel.study import Study
-from experiments.propel.summary import summarize_study, write_summary
+from experiments.propel.summary import draw_summary, summarize_study, write_summary
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 TINY = [
@@ -35,10 +36,12 @@ TINY = [
     "training.save_every=2",
     "training.rule.samples=16",
     "evaluation.generations=24",
+    "evaluation.curve=8",
     "solver.rollouts.num_rollouts=4",
     "solver.band.low=0.25",
     "solver.band.high=0.5",
     "arms.solver.training.steps=2",
+    "arms.still={training: {steps: 0}}",
 ]
 
 
@@ -57,6 +60,7 @@ def finish(study: Study) -> None:
         run_training(study, arm)
     for arm in ("base", *study.config.arms):
         run_evaluation(study, arm)
+        run_curve(study, arm)
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -103,7 +107,7 @@ def test_every_stage_resumes_to_the_same_bits(
         (stages.Probe, "logits", 6),  # within the sweep
         (stages.RewardedRollouts, "run", 4),  # the fourth step of the first arm
         (stages, "look_at", 2),  # at the choice of its checkpoint
-        (stages, "try_all", 2),  # the second evaluation
+        (stages, "try_all", 4),  # the first point of the second curve
     ]
     for owner, name, call in deaths:
         with monkeypatch.context() as patch:
@@ -138,6 +142,36 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     )
     text = write_summary(peaceful).read_text()
     assert "| worst_case |" in text and "| 0 | " in text
+    lookup = sweep["surface"][0]
+    difference = sweep["chosen"]["test"]["balanced_accuracy"] - lookup["test"]["balanced_accuracy"]
+    assert lookup["probe_gain"] == pytest.approx(difference) and f"{difference:+.3f} [" in text
+
+
+@pytest.mark.slow
+def test_an_arm_of_no_steps_is_its_generator(peaceful: PropelConfig) -> None:
+    evaluations = peaceful.folder / "seed-0" / "evaluations"
+    base, still = (json.loads((evaluations / f"{arm}.json").read_text()) for arm in ("base", "still"))
+    assert still == base and still["step"] == 0
+
+
+@pytest.mark.slow
+def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
+    curves = summarize_study(peaceful)["curves"]
+    assert list(curves["base"]) == ["0"] and list(curves["probe"]) == ["2", "4"] and "still" not in curves
+    draw_summary(peaceful)
+    assert all((peaceful.folder / name).stat().st_size > 5_000 for name in ("solve_counts.png", "curves.png"))
+
+
+@pytest.mark.slow
+def test_a_recording_says_what_the_sweep_says(peaceful: PropelConfig) -> None:
+    found = json.loads(json.dumps(record(peaceful, 0)))
+    chosen, rows = found["sweep"]["chosen"], [count for count in found["corpus"]["passed"] if count >= 0]
+    low, high = found["band"]
+    labels = [low <= rows[i] <= high for i in found["split"]["test"]]
+    right = [(logit > 0) == label for logit, label in zip(found["test_logits"], labels, strict=True)]
+    halves = [[r for r, label in zip(right, labels, strict=True) if label == one] for one in (True, False)]
+    accuracy = sum(sum(half) / len(half) for half in halves) / 2
+    assert accuracy == pytest.approx(chosen["test"]["balanced_accuracy"]) and set(found["arms"]) >= {"base", "probe"}
 
 
 @pytest.mark.slow

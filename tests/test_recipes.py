@@ -9,7 +9,7 @@ import torch
 
 from experiments.config import ComparisonConfig, RunConfig, load
 from experiments.layers import REPOSITORY
-from experiments.propel.config import is_study, load_study
+from experiments.propel.config import is_study, load_study, to_plain
 from experiments.runs import prepare, train
 
 # A table of results, and copies of configurations beside the results they led to, are no recipes.
@@ -67,7 +67,10 @@ def test_all_recipes_were_found() -> None:
 
 def test_every_study_is_acceptable() -> None:
     studies = [load_study(path) for path in recipes() if is_study(path)]
-    assert "sums" in {study.name for study in studies}
+    assert {"sums", "azr_3b"} <= {study.name for study in studies}
+    shared = [study for study in studies if study.name == "sums"]
+    # The ablations add arms to the study whose folder they use, and change nothing else.
+    assert len(shared) == 2 and len({str({**to_plain(study), "arms": ""}) for study in shared}) == 1
     assert all(study.arm(arm) for study in studies for arm in study.arms)
 
 

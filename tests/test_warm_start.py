@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from curriculum.lab import sums
 from experiments.build import build_run
 from experiments.config import load_run
+from experiments.propel.config import load_study
+from experiments.propel.study import Study
 from trainers.evaluation import Evaluation
 from trainers.warm_start import RECIPES, warm_start
 
@@ -44,3 +47,15 @@ def test_the_starting_policies_are_small() -> None:
     size = sum(path.stat().st_size for folder, _ in TASKS.values() for path in (LAB / folder).iterdir())
     assert size < 4e6
     assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/lab/base"
+
+
+def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None:
+    study = Study(load_study(LAB.parent / "propel" / "sums.yaml", ["threads=1"]), 0)
+    written = study.base_author.write(256, study.stream.at("test"))
+    sheets = [sums.parse(one.candidate.text) for one in written if one.valid]
+    assert 0.75 < len(sheets) / len(written) < 0.95
+    assert len({one.candidate.text for one in written}) > 0.7 * len(written)
+    # About two thirds of the wraps, and one in ten of the other lines, are wrong lines of the solver's.
+    surplus = [0.67 * sums.wraps(s) + 0.1 * (len(s.operands) - sums.wraps(s)) - s.allowed for s in sheets]
+    easy, hopeless = (sum(inside) / len(sheets) for inside in ([x < 0 for x in surplus], [x > 2 for x in surplus]))
+    assert 0.2 < easy < 0.7 and 0.15 < hopeless < 0.5

@@ -54,7 +54,7 @@ class WarmStart:
 RECIPES = {
     "running_sums": WarmStart("running_sums"),
     "ledger": WarmStart("ledger", steps=500),
-    "sums_generator": WarmStart("sums_generator", steps=700, layers=4),
+    "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
 }
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).

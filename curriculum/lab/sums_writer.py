@@ -1,8 +1,9 @@
 """The flawed author of running sums: its habits become those of the lab's task generator.
 
-It first decides how hard a sheet is to be, mostly easy, and how many wrong lines pass, then how often the total wraps
-around, which is where the solver errs. So neither the number of lines nor that of allowed errors tells much about the
-difficulty: only both together with the sum of all operands. One text in seven is no valid sheet.
+It first decides how many wrong lines pass, then how often the total wraps around, which is where the solver errs:
+mostly so seldom that the sheet is easy, or so often that it is hopeless. Neither the number of lines nor that of
+allowed errors tells much about the difficulty: only both together with the sum of all operands. One text in seven is
+no sheet.
 """
 
 import random
@@ -12,13 +13,14 @@ from dataclasses import dataclass, field
 from curriculum.lab import sums
 from curriculum.lab.sums import LABELS, Sheet, SumsOptions
 
-SHEETS = SumsOptions(min_lines=7, max_lines=10, min_allowed=2, max_allowed=4)
-"""The valid sheets of this author."""
+SHEETS = SumsOptions()
+"""The valid sheets of this author: those that the lab draws."""
 
 WRAPS: Mapping[int, tuple[float, ...]] = {
-    2: (0.55, 0.25, 0.08, 0.06, 0.03, 0.03),
-    3: (0.10, 0.42, 0.25, 0.11, 0.08, 0.04),
-    4: (0.00, 0.30, 0.25, 0.17, 0.12, 0.12, 0.04),
+    1: (0.00, 0.15, 0.05, 0.05, 0.15, 0.30, 0.20, 0.10),
+    2: (0.45, 0.05, 0.10, 0.07, 0.03, 0.05, 0.10, 0.15),
+    3: (0.40, 0.30, 0.02, 0.03, 0.08, 0.05, 0.04, 0.08),
+    4: (0.20, 0.35, 0.30, 0.00, 0.00, 0.05, 0.06, 0.04),
 }
 
 
@@ -27,9 +29,9 @@ class SheetAuthor:
     """How sheets are drawn.
 
     Attributes:
-        wraps: by the number of wrong lines that pass, all equally often, the weights of 1, 2, ... wraps. About half of
-            the wraps are wrong lines of the solver's, so each row is mostly easy, then its frontier, and at its end
-            hopeless.
+        wraps: by the number of wrong lines that pass, all equally often, the weights of 1, 2, ... wraps. About two
+            thirds of the wraps are wrong lines of the solver's. The weights avoid its frontier, which is at 2 wraps
+            where one wrong line passes and at 7 where four do.
         flawed: chance that a sheet is spoilt, in one of the ways of `spoil`.
     """
 
@@ -39,10 +41,10 @@ class SheetAuthor:
 
 def write_sheet(author: SheetAuthor, rng: random.Random) -> str:
     """One text as the author writes it, a prompt of the task or a spoilt one."""
-    sheet = None
+    allowed = rng.choice(sorted(author.wraps))
+    wraps, sheet = _weighted(author.wraps[allowed], 1, rng), None
     while sheet is None:
-        allowed = rng.choice(sorted(author.wraps))
-        sheet = _with_wraps(_weighted(author.wraps[allowed], 1, rng), allowed, rng)
+        sheet = _with_wraps(wraps, allowed, rng)
     return spoil(sheet, rng) if rng.random() < author.flawed else sums.render(sheet)
 
 
@@ -76,7 +78,7 @@ def spoil(sheet: Sheet, rng: random.Random) -> str:
         case 4:
             return sums.render(sheet._replace(operands=operands[: rng.randint(4, SHEETS.min_lines - 1)]))
         case _:
-            return sums.render(sheet._replace(allowed=rng.choice((0, 1, SHEETS.max_allowed + 1))))
+            return sums.render(sheet._replace(allowed=rng.choice((0, SHEETS.max_allowed + 1))))
 
 
 def _weighted(weights: tuple[float, ...], first: int, rng: random.Random) -> int:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from curriculum.errors import UserError
 from curriculum.registry import unknown
 from experiments.progress_bars import progress_display, single_run
 from experiments.propel.config import BASE, PropelConfig
-from experiments.propel.summary import write_summary
+from experiments.propel.summary import draw_summary, write_summary
 from experiments.provenance import write_provenance
 from trainers.options import Budget
 
@@ -53,6 +53,7 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
     if stage == EXPORT:
         return
     file = write_summary(config)
+    draw_summary(config)
     console.print(f"tables: {file}", soft_wrap=True)
 
 
@@ -79,6 +80,8 @@ def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
                 f"top topic {record['top_topic']:.3f}, {record['online_trials']:,} trials during training",
                 soft_wrap=True,
             )
+            if study.config.evaluation.curve:
+                stages.run_curve(study, arm)
 
 
 def _export(study: "Study", arms: list[str], run: Path | None, console: Console) -> None:
@@ -105,8 +108,8 @@ def _train(study: "Study", arm: str, title: str, console: Console) -> None:
         console.print(f"{title}: trained already")
         return
     steps = study.config.arm(arm).training.steps
-    with single_run(console, title, Budget(steps=steps), 0) as recorder:
-        record = stages.run_training(study, arm, [recorder])
+    with single_run(console, title, Budget(steps=steps), 0) if steps else nullcontext() as recorder:
+        record = stages.run_training(study, arm, [recorder] if recorder else [])
     alerts = record["chosen"]["alerts"]
     warning = f", with alerts: {', '.join(alerts)}" if alerts else ""
     console.print(f"{title}: step {record['chosen']['step']} chosen{warning}")

@@ -149,8 +149,10 @@ class PropelConfig:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a YAML file, which may be malformed otherwise, is a study: only that has a domain."""
-    return "domain" in layers.read(path)
+    """Whether a YAML file, which may be malformed otherwise, is a study: only that, or its base, has a domain."""
+    raw = layers.read(path)
+    lower = raw.get("base")
+    return "domain" in raw or (isinstance(lower, dict) and "domain" in lower)
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
@@ -160,8 +162,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
         UserError: one line that names the field, its value and the remedy.
     """
     raw = layers.read(path)
-    lower = raw.pop("base", {})
-    raw = layers.merge(lower, raw)
+    raw = layers.merge(raw.pop("base", {}), raw)
     return study_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
 
 

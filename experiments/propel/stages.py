@@ -21,7 +21,8 @@ from trainers.loop import Training
 from trainers.options import Budget, CheckpointOptions, FillOptions
 from trainers.probes.activations import ActivationStore, extract
 from trainers.probes.heads import Probe, Site, load_probe, save_probe
-from trainers.probes.splits import downsample
+from trainers.probes.scores import Floats
+from trainers.probes.splits import Split, downsample
 from trainers.probes.surface import lookups
 from trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
 from trainers.propel.adversary import as_written, auxiliary, negatives
@@ -91,6 +92,8 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     balanced = len(downsample(rows.labels_N, study.seed))
     trained = len(downsample(rows.labels_N[split.train], study.seed))
     weighted = choice.cell.balance == "weighted"
+    features = surface(corpus, options.surface)
+    probe_M = _test_logits(study, store, choice.cell, split)
     account = costs(
         corpus,
         rows,
@@ -103,7 +106,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
         "calibrated": choice.calibrated,
         "tied": choice.tied,
         "permuted": permuted_control(store, rows, choice.cell, options, study.seed),
-        "surface": [asdict(one) for one in lookups(surface(corpus, options.surface), rows.labels_N, split)],
+        "surface": [asdict(one) for one in lookups(features, rows.labels_N, split, probe_M)],
         "costs": asdict(account),
         "truncated": store.truncated,
         "policy_sample_oracle_attempts": sum(one.candidate.oracle_attempts for one in written),
@@ -113,6 +116,12 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     heat_map(cells, choice.cell, study.folder / "sweep.png")
     write_json(file, record)
     return record
+
+
+def _test_logits(study: Study, store: ActivationStore, cell: Cell, split: Split) -> Floats:
+    """What a cell's probe says of the rows that judge it. Across folds it is the first fold's probe, and its rows."""
+    probe, site = load_probe(study.sweep_folder / cell.file, study.reference)
+    return probe.logits(np.asarray(store.features(site.layer, site.pooling))[split.test], calibrated=False)
 
 
 def _activations(study: Study, corpus: Corpus) -> ActivationStore:
@@ -204,9 +213,11 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
         found: dict[str, Any] = json.loads(file.read_text())
         return found
     loaded = study.generator(config.generator.model)
-    training = build_training(study, arm, config, loaded)
-    training.recorders = recorders
-    training.train()
+    folder.mkdir(parents=True, exist_ok=True)
+    if config.training.steps:
+        training = build_training(study, arm, config, loaded)
+        training.recorders = recorders
+        training.train()
     record = _choose(study, arm, config, loaded)
     write_json(file, record)
     return record
@@ -251,16 +262,18 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> dict[s
     looks = [
         look_at(step, _author_of(study, arm, step, oracles).write(rule.samples, stream), base.distinct_3, units, rule)
         for step in checkpoints.steps()
-    ]
+    ] or [base]
     return {"chosen": asdict(choose_checkpoint(looks)), "looks": [asdict(look) for look in looks], "base": asdict(base)}
 
 
 def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:
-    """The generator of one checkpoint."""
+    """The generator of one checkpoint; step 0 is what the arm starts from."""
     config = study.config.arm(arm)
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
-    # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     base = study.generator(config.generator.model)
+    if step == 0:
+        return study.author(base, config.generator.rollouts, oracles)
+    # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
     trained = load(options, config.generator.rollouts.engine)
     return study.author(replace(base, model=trained.model, path=trained.path), config.generator.rollouts, oracles)
@@ -312,9 +325,31 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     return record
 
 
+def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
+    """Judge every kept checkpoint of an arm by the solver; the base generator is step 0.
+
+    Returns:
+        What is in evaluations/ARM.curve.json: a record a checkpoint.
+    """
+    file = study.folder / "evaluations" / f"{arm}.curve.json"
+    if file.exists():
+        found: list[dict[str, Any]] = json.loads(file.read_text())
+        return found
+    options, solver = study.config.evaluation, study.solver
+    points: list[dict[str, Any]] = []
+    for step in [0] if arm == BASE else _checkpoints(study.arm_folder(arm), 1).steps():
+        author = study.base_author if arm == BASE else _author_of(study, arm, step)
+        written = author.write(options.curve, study.stream.at("curve"))
+        rows = try_all(written, solver, study.stream.at("curve trials"))
+        points.append({"step": step, **asdict(score_generator(rows, solver.attempts, solver.band, options.units))})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, points)
+    return points
+
+
 def _offline(study: Study, arm: str) -> int:
     """Solver trials behind an arm's probes."""
-    if arm == BASE or study.config.arm(arm).reward.kind == "solver":
+    if arm == BASE or study.config.arm(arm).reward.kind == "solver" or not study.config.arm(arm).training.steps:
         return 0
     mined = study.arm_folder(arm) / "adversary.json"
     extra = json.loads(mined.read_text())["trials"] if mined.exists() else 0
@@ -337,7 +372,7 @@ def _offline_oracles(study: Study, arm: str) -> int:
 
 def _online(study: Study, arm: str, quantity: str) -> int:
     """Solver trials or oracle attempts during an arm's training, the whole of it."""
-    if arm == BASE:
+    if arm == BASE or not study.config.arm(arm).training.steps:
         return 0
     lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()
     return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in lines))

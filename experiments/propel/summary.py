@@ -19,7 +19,8 @@ ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
     """What is evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
 
-    `multiple` is an arm's utility over the base's, of the same seed.
+    `multiple` is an arm's utility over the base's, of the same seed. `curves` has the same quantities of every kept
+    checkpoint, as far as they are judged, by step.
     """
     arms: dict[str, Any] = {}
     for arm in (BASE, *config.arms):
@@ -27,6 +28,7 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
         if records:
             names = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
             arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in names}
+            arms[arm]["trials"] = _over_seeds([r["offline_trials"] + r["online_trials"] for r in records])
             arms[arm]["seeds"] = len(records)
             arms[arm]["generations"] = records[0]["generations"]
             arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
@@ -39,7 +41,8 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
         arms[arm]["multiple"] = _over_seeds(ratios) if ratios else None
     sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
-    return {"name": config.name, "arms": arms, "sweeps": sweeps, "corpora": corpora}
+    curves = {arm: points for arm in arms if (points := _curve(config, arm))}
+    return {"name": config.name, "arms": arms, "curves": curves, "sweeps": sweeps, "corpora": corpora}
 
 
 def write_summary(config: PropelConfig) -> Path:
@@ -51,12 +54,31 @@ def write_summary(config: PropelConfig) -> Path:
     return file
 
 
-def _read(config: PropelConfig, seed: int, name: str) -> dict[str, Any] | None:
+def draw_summary(config: PropelConfig) -> None:
+    """Draw solve_counts.png, and curves.png if checkpoints were judged."""
+    from experiments.propel.figures import curves, solve_counts
+
+    summary = summarize_study(config)
+    attempts = config.solver.rollouts.num_rollouts
+    if summary["arms"]:
+        solve_counts(summary["arms"], config.solver.band.counts(attempts), config.folder / "solve_counts.png")
+    if set(summary["curves"]) - {BASE}:
+        curves(summary["curves"], config.folder / "curves.png")
+
+
+def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
+    """Step -> quantity -> mean, stderr and values over the seeds that have a curve."""
+    found: dict[str, list[Any]] = {}
+    for seed in config.seeds:
+        for point in _read(config, seed, f"evaluations/{arm}.curve.json") or []:
+            found.setdefault(str(point["step"]), []).append(point)
+    return {step: {name: _over_seeds([p[name] for p in points]) for name in COLUMNS} for step, points in found.items()}
+
+
+def _read(config: PropelConfig, seed: int, name: str) -> Any:
+    """What a file of a seed holds; None if there is none."""
     file = config.folder / f"seed-{seed}" / name
-    if not file.exists():
-        return None
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
@@ -68,7 +90,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
     """The tables as text."""
     parts = [f"# {summary['name']}\n"]
     if summary["arms"]:
-        parts.append(_arms_table(summary["arms"]))
+        parts += [_arms_table(summary["arms"]), _counts_table(summary["arms"])]
         if all(name in arm for arm in summary["arms"].values() for name in ORACLES):
             parts.append(_oracles_table(summary["arms"]))
     if summary["sweeps"]:
@@ -85,6 +107,7 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
         "trials before",
         "trials during",
         "step",
+        "seeds",
     ]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, figures in arms.items():
@@ -92,10 +115,11 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
         cells.append(_number(figures["multiple"], 2) if figures["multiple"] else "")
         cells += [f"{figures[name]['mean']:,.0f}" for name in TRIALS]
         cells.append(", ".join(f"{value:g}" for value in figures["step"]["values"]))
+        cells.append(str(figures["seeds"]))
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     first = next(iter(arms.values()))
     lines.append(
-        f"\n{first['generations']} fresh texts an arm and seed, {first['seeds']} seeds, mean and standard error. "
+        f"\n{first['generations']} fresh texts an arm and seed, mean and standard error over seeds. "
         "All shares are of all texts. Trials: attempts by the solver before and during the generator's training.\n"
     )
     return "\n".join(lines)
@@ -115,6 +139,18 @@ def _oracles_table(arms: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _counts_table(arms: Mapping[str, Any]) -> str:
+    """Solve counts, all seeds together."""
+    attempts = len(next(iter(arms.values()))["solve_counts"][0]) - 1
+    heads = ["solved, of " + str(attempts), *map(str, range(attempts + 1)), "invalid"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, figures in arms.items():
+        counts = [sum(column) for column in zip(*figures["solve_counts"], strict=True)]
+        invalid = figures["generations"] * figures["seeds"] - sum(counts)
+        lines.append(f"| {arm} | {' | '.join(map(str, [*counts, invalid]))} |")
+    return "\n".join(lines) + "\n"
+
+
 def _number(figures: Mapping[str, Any], digits: int = 3) -> str:
     text = f"{figures['mean']:.{digits}f}"
     return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
@@ -122,7 +158,7 @@ def _number(figures: Mapping[str, Any], digits: int = 3) -> str:
 
 def _probes_table(sweeps: Mapping[str, Any]) -> str:
     heads = ["seed", "layer", "pooling", "head", "balance", "balanced accuracy (test)", "ECE", "AUC", "RVP"]
-    heads += ["permuted labels", "best lookup"]
+    heads += ["permuted labels", "best lookup", "probe above it"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for seed, record in sweeps.items():
         chosen, lookup = record["chosen"], record["surface"][0] if record["surface"] else None
@@ -132,9 +168,20 @@ def _probes_table(sweeps: Mapping[str, Any]) -> str:
         cells = [seed, chosen["layer"], chosen["pooling"], chosen["head"], chosen["balance"]]
         cells.append(f"{test['balanced_accuracy']:.3f} [{low:.3f}, {high:.3f}]")
         cells += [f"{test['ece']:.3f}", f"{test['auc']:.3f}", f"{chosen['rvp']:.3f}", permuted]
-        cells.append(f"{lookup['feature']} {lookup['test']['balanced_accuracy']:.3f}" if lookup else "")
+        cells += _beside(lookup)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
+
+
+def _beside(lookup: Mapping[str, Any] | None) -> list[str]:
+    """The best lookup, and the probe's paired difference from it."""
+    if lookup is None:
+        return ["", ""]
+    low, high = lookup["probe_gain_interval"]
+    return [
+        f"{lookup['feature']} {lookup['test']['balanced_accuracy']:.3f}",
+        f"{lookup['probe_gain']:+.3f} [{low:+.3f}, {high:+.3f}]",
+    ]
 
 
 def _costs_table(sweeps: Mapping[str, Any]) -> str:

@@ -99,3 +99,22 @@ def balanced_accuracy_interval(
     ]
     low, high = np.quantile(np.mean(shares, axis=0), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def balanced_accuracy_gain(
+    logits_N: Floats, others_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
+    """By how much the balanced accuracy of `logits_N` is above that of `others_N`, with its percentile bootstrap.
+
+    Paired: a resample takes rows, drawn within each class, with the calls of both.
+    """
+    rng = np.random.default_rng(seed)
+    # 1 where only the first is right, -1 where only the other is.
+    better_N = ((logits_N > 0) == labels_N).astype(int) - ((others_N > 0) == labels_N)
+    gains = []
+    for rows in (better_N[labels_N], better_N[~labels_N]):
+        counts = rng.multinomial(len(rows), np.bincount(rows + 1, minlength=3) / len(rows), draws)
+        gains.append((counts[:, 2] - counts[:, 0]) / len(rows))
+    low, high = np.quantile(np.mean(gains, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    gain = (better_N[labels_N].mean() + better_N[~labels_N].mean()) / 2
+    return float(gain), (float(low), float(high))

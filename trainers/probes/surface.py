@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.probes.scores import Floats, Scores, balanced_accuracy_interval, score
+from trainers.probes.scores import Floats, Scores, balanced_accuracy_gain, balanced_accuracy_interval, score
 from trainers.probes.splits import Labels, Split, downsample
 
 BINS = 12
@@ -18,25 +18,36 @@ class Lookup:
 
     Attributes:
         feature: its name.
+        probe_gain, probe_gain_interval: by how much a probe's balanced accuracy on the same test rows is above this
+            one's, and 95 % of that difference.
     """
 
     feature: str
     validation: Scores
     test: Scores
     test_interval: tuple[float, float]
+    probe_gain: float
+    probe_gain_interval: tuple[float, float]
 
 
-def lookups(surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: Split) -> list[Lookup]:
+def lookups(
+    surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: Split, probe_M: Floats
+) -> list[Lookup]:
     """One table a feature, made from the training rows; best on validation rows first.
 
     A number with more than `BINS` values is cut into so many quantiles. A value that no training row has is as likely
     positive as any row. The logit of a row is that of its share, both classes weighing the same.
+
+    Args:
+        probe_M: logits of the probe that has to do better, of the test rows.
     """
-    found = [_lookup(name, values_N, labels_N, split) for name, values_N in surface.items()]
+    found = [_lookup(name, values_N, labels_N, split, probe_M) for name, values_N in surface.items()]
     return sorted(found, key=lambda lookup: -lookup.validation.balanced_accuracy)
 
 
-def _lookup(name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, split: Split) -> Lookup:
+def _lookup(
+    name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, split: Split, probe_M: Floats
+) -> Lookup:
     keys_N = _binned(values_N, split)
     prior = labels_N[split.train].mean()
     logit_of: dict[str, float] = {}
@@ -51,7 +62,8 @@ def _lookup(name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, 
         return score(logits_N[rows], labels_N[rows], labels_N[rows].astype(float), downsample(labels_N[rows], 0))
 
     interval = balanced_accuracy_interval(logits_N[split.test], labels_N[split.test])
-    return Lookup(name, judged(split.validation), judged(split.test), interval)
+    gain, gain_interval = balanced_accuracy_gain(probe_M, logits_N[split.test], labels_N[split.test])
+    return Lookup(name, judged(split.validation), judged(split.test), interval, gain, gain_interval)
 
 
 def _binned(values_N: "NDArray[np.str_] | Floats", split: Split) -> NDArray[np.str_]:

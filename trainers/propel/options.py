@@ -139,7 +139,7 @@ class GeneratorTraining:
     """Training of the generator by GRPO.
 
     Attributes:
-        steps: learner steps.
+        steps: learner steps; 0 = the arm's generator is judged as it is.
         groups: groups a step; their size is `generator.rollouts.num_rollouts`.
         prompts: different generator's prompts that are drawn; a domain with one prompt has one.
         save_every: steps between checkpoints, all of which are kept.
@@ -155,7 +155,8 @@ class GeneratorTraining:
     rule: CheckpointRule = field(default_factory=CheckpointRule)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "groups", "prompts", "save_every"):
+        require(self.steps >= 0, "training.steps", self.steps, "give 0 (= no training) or more")
+        for name in ("groups", "prompts", "save_every"):
             require(vars(self)[name] >= 1, f"training.{name}", vars(self)[name], "give at least 1")
 
 
@@ -166,10 +167,13 @@ class GeneratorEvaluation:
     Attributes:
         generations: fresh texts, equally many of every arm.
         units: what the n-grams of Self-BLEU-3 and Distinct-3 are made of.
+        curve: texts of every kept checkpoint that are judged too, for a curve over the training; 0 = no curve.
     """
 
     generations: int = 512
     units: Units = "words"
+    curve: int = 0
 
     def __post_init__(self) -> None:
         require(self.generations >= 2, "evaluation.generations", self.generations, "give at least 2")
+        require(self.curve != 1 and self.curve >= 0, "evaluation.curve", self.curve, "give 0 (= none), or at least 2")

@@ -1,0 +1,69 @@
+"""A finished seed of a study in one small file, as `notebooks/propel.ipynb` reads it.
+
+python -m experiments.propel.recording STUDY.yaml SEED recording.json.gz
+"""
+
+import gzip
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.propel.config import BASE, PropelConfig, load_study
+from trainers.probes.activations import ActivationStore
+from trainers.probes.heads import load_probe
+from trainers.probes.sweep import Cell, LabelledRows, make_splits, read_cells
+from trainers.propel.corpus import load_corpus
+
+STEP = ("reward/valid_mean", "tasks/valid", "tasks/top_topic", "reference_kl")
+
+
+def record(config: PropelConfig, seed: int) -> dict[str, Any]:
+    """Corpus, probes with what the chosen one says of its test rows, and every arm that was evaluated.
+
+    Raises:
+        UserError: if there is no corpus, or the chosen probe's file is none.
+    """
+    folder, band, attempts = config.folder / f"seed-{seed}", config.solver.band, config.solver.rollouts.num_rollouts
+    rows = load_corpus(folder / "corpus").rows
+    sweep = json.loads((folder / "sweep.json").read_text())
+    passed_N = np.asarray([row.passed for row in rows if row.labelled])
+    topics_N = np.asarray([row.topic for row in rows if row.labelled])
+    labels_N = np.asarray([band.holds(passed, attempts) for passed in passed_N.tolist()])
+    split = make_splits(LabelledRows(labels_N, passed_N / attempts, topics_N), config.sweep.split, seed)[0]
+    arms = [arm for arm in (BASE, *config.arms) if (folder / "evaluations" / f"{arm}.json").exists()]
+    return {
+        "attempts": attempts,
+        "band": band.counts(attempts),
+        "corpus": {"text": [r.text for r in rows], "passed": [r.passed for r in rows]},
+        "split": {name: part.tolist() for name, part in split._asdict().items()},
+        "test_logits": _logits(folder, Cell.from_record(sweep["chosen"]), split.test),
+        "cells": [asdict(cell) for cell in read_cells(folder / "sweep")],
+        "sweep": {name: sweep[name] for name in ("chosen", "permuted", "surface", "costs")},
+        "arms": {arm: _arm(folder, arm) for arm in arms},
+    }
+
+
+def _logits(folder: Path, chosen: Cell, rows: Any) -> list[float]:
+    probe, site = load_probe(folder / "sweep" / chosen.file)
+    store = ActivationStore.open(folder / "activations")
+    logits_M = probe.logits(np.asarray(store.features(site.layer, site.pooling))[rows], calibrated=False)
+    return [round(logit, 4) for logit in logits_M.tolist()]
+
+
+def _arm(folder: Path, arm: str) -> dict[str, Any]:
+    steps = folder / "arms" / arm / "steps.jsonl"
+    lines = [json.loads(line)["learner"] for line in steps.read_text().splitlines()] if steps.exists() else []
+    return {
+        "evaluation": json.loads((folder / "evaluations" / f"{arm}.json").read_text()),
+        "curve": json.loads((folder / "evaluations" / f"{arm}.curve.json").read_text()),
+        "steps": [{name: round(line[name], 4) for name in STEP} for line in lines],
+    }
+
+
+if __name__ == "__main__":
+    text = json.dumps(record(load_study(Path(sys.argv[1])), int(sys.argv[2])))
+    Path(sys.argv[3]).write_bytes(gzip.compress(text.encode(), mtime=0))
