@@ -1,4 +1,4 @@
-"""The lab's function induction: the grammar means what it says, the author's texts are tasks, and tokens join to texts."""
+"""The lab's function induction: the grammar means what it says, the author's texts are tasks, tokens join to texts."""
 
 import random
 from collections import Counter

@@ -59,7 +59,7 @@ RECIPES = {
     "running_sums": WarmStart("running_sums"),
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=700, layers=4),
-    "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, hidden=128),
+    "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, layers=4),
     "induction_generator": WarmStart("induction_generator", steps=700, layers=4),
 }
 
