@@ -249,6 +249,14 @@ def test_the_temperature_undoes_overconfidence() -> None:
     assert best_temperature(3 * honest_N, labels_N) == pytest.approx(3, rel=0.05)
 
 
+def test_the_temperature_does_not_make_up_for_rare_positives() -> None:
+    rng = np.random.default_rng(0)
+    labels_N = np.arange(40_000) < 4_000
+    # Honest where both classes are equally likely: the log-likelihood ratio of N(1, 2) against N(-1, 2).
+    logits_N = np.where(labels_N, 1.0, -1.0) + rng.normal(0, 2**0.5, 40_000)
+    assert best_temperature(2 * logits_N, labels_N) == pytest.approx(2, rel=0.05)
+
+
 def test_the_interval_covers() -> None:
     rng, covered = np.random.default_rng(0), 0
     for trial in range(200):
@@ -305,7 +313,8 @@ def test_training_stops_and_keeps_the_best_epoch() -> None:
         training = ProbeTraining(epochs=epochs, patience=patience, lr=1e-2)
         probe = fit(features_ND, labels_N, split, "mlp", training, False, 0)
         outputs_H2 = probe(torch.from_numpy(features_ND[split.validation]))
-        return torch.nn.functional.cross_entropy(outputs_H2, held_H).item()
+        losses_H = torch.nn.functional.cross_entropy(outputs_H2, held_H, reduction="none")
+        return (losses_H[held_H == 0].mean() + losses_H[held_H == 1].mean()).item() / 2
 
     assert loss(40, 40) == pytest.approx(min(loss(epochs, 40) for epochs in range(1, 41)), abs=1e-6)
     assert loss(40, 2) <= loss(1, 2)

@@ -61,7 +61,7 @@ class ProbeTraining:
     Attributes:
         lr, weight_decay, batch, epochs: as usual; batch in rows.
         patience: epochs without improvement after which training stops; the best epoch's weights are kept.
-        stop_on: "loss" (on the validation rows, weighted like the training's) or their "balanced_accuracy".
+        stop_on: "loss" (on the validation rows, both classes weighing the same) or their "balanced_accuracy".
         standardize: whether features are brought to mean 0 and variance 1 over the training rows.
     """
 

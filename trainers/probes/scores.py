@@ -69,12 +69,16 @@ def calibration_error(logits_N: Floats, labels_N: Labels) -> float:
 
 
 def negative_log_likelihood(logits_N: Floats, labels_N: Labels) -> float:
-    """Mean over rows, in nats."""
-    return float(np.logaddexp(0, np.where(labels_N, -logits_N, logits_N)).mean())
+    """Mean over the two classes of the mean over their rows, in nats. Both must be there."""
+    losses_N = np.logaddexp(0, np.where(labels_N, -logits_N, logits_N))
+    return float((losses_N[labels_N].mean() + losses_N[~labels_N].mean()) / 2)
 
 
 def best_temperature(logits_N: Floats, labels_N: Labels) -> float:
-    """The divisor of the logits, from e^-4 to e^4, under which the labels are likeliest."""
+    """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest, both classes weighing the same.
+
+    Like the calibration error: on rows as they come, the divisor would also make up for how rare positives are.
+    """
     found = minimize_scalar(
         lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N),
         bounds=LOG_TEMPERATURES,

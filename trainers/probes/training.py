@@ -25,6 +25,9 @@ def fit(
 ) -> Probe:
     """Fit a probe to the training rows, stop by the validation rows, and set its temperature by them.
 
+    Validation rows count so that both classes weigh the same, since a probe learns nothing of how rare positives are:
+    PROPEL splits a set that is balanced already.
+
     A function of its arguments alone on one machine; the process's random state is left as it was.
 
     Args:
@@ -32,9 +35,7 @@ def fit(
     """
     train_MD, train_M = _part(features_ND, labels_N, split.train)
     held_HD, held_H = _part(features_ND, labels_N, split.validation)
-    weights_2 = torch.ones(2)
-    if weighted:
-        weights_2 = len(train_M) / (2 * torch.bincount(train_M, minlength=2).float())
+    weights_2 = _equal_weights(train_M) if weighted else torch.ones(2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         probe = Probe(head, features_ND.shape[1])
@@ -50,7 +51,7 @@ def fit(
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            merit = _merit(probe, held_HD, held_H, weights_2, training.stop_on)
+            merit = _merit(probe, held_HD, held_H, training.stop_on)
             waited += 1
             if merit > best:
                 best, waited = merit, 0
@@ -70,12 +71,17 @@ def _part(features_ND: NDArray[np.float32], labels_N: Labels, rows: NDArray[np.i
     )
 
 
+def _equal_weights(labels_N: Tensor) -> Tensor:
+    """The weight of a row of each class with which both classes count the same."""
+    return len(labels_N) / (2 * torch.bincount(labels_N, minlength=2).float())
+
+
 @torch.no_grad()
-def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, weights_2: Tensor, stop_on: str) -> float:
-    """Higher is better."""
+def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, stop_on: str) -> float:
+    """Higher is better. Both classes weigh the same."""
     probe.eval()
     outputs_H2 = probe(held_HD)
     if stop_on == "loss":
-        return -float(functional.cross_entropy(outputs_H2, held_H, weights_2))
+        return -float(functional.cross_entropy(outputs_H2, held_H, _equal_weights(held_H)))
     right_H = (outputs_H2.argmax(1) == held_H).float()
     return float((right_H[held_H == 0].mean() + right_H[held_H == 1].mean()) / 2)
