@@ -60,7 +60,7 @@ RECIPES = {
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=700, layers=4),
     "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, layers=4),
-    "induction_generator": WarmStart("induction_generator", steps=400, layers=4),
+    "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
