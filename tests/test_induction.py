@@ -11,14 +11,14 @@ from sandboxes import needs_sandbox
 
 from curriculum.domains import induction
 from curriculum.domains.base import Invalid, read
-from curriculum.domains.induction import FunctionInduction
+from curriculum.domains.induction import FunctionInduction, Memory
 from curriculum.domains.induction_rules import arguments, function_name
 from curriculum.domains.induction_text import Fenced, Shown
-from curriculum.domains.sandbox import Result
+from curriculum.domains.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from curriculum.errors import UserError
 from curriculum.problems import Problem
 from curriculum.streams import Stream
-from curriculum.verifiers import verify
+from curriculum.verifiers import verify, verify_all
 
 FENCED = FunctionInduction(inputs=4, seconds=5.0)
 SHORT = FunctionInduction(syntax="short", inputs=4, distinct_results=2, seconds=5.0)
@@ -197,6 +197,8 @@ def test_the_generator_is_asked_with_one_of_the_seeds() -> None:
     [
         ({"inputs": 3}, "induction.inputs: 3"),
         ({"distinct_results": 0}, "induction.distinct_results: 0"),
+        ({"input_range": (12, 0)}, "induction.input_range: (12, 0)"),
+        ({"result_range": (3, 3)}, "induction.result_range: (3, 3)"),
         ({"seed_functions": ()}, "induction.seed_functions: ()"),
         ({"seed_functions": ("import os",)}, "induction.seed_functions"),
         ({"seconds": 0.0}, "sandbox.seconds: 0.0"),
@@ -269,3 +271,60 @@ def test_a_short_task_is_posed_and_solved_in_its_syntax() -> None:
 def test_a_fenced_prompt_shows_calls() -> None:
     posed = Fenced().pose([Shown("(1,)", "2"), Shown("('a', [2])", "'b'")], "Hm.")
     assert "f(1) = 2\nf('a', [2]) = 'b'" in posed
+
+
+class CountingSandbox:
+    """Counts what it is given; each program fails in the way that its code names, or returns the code."""
+
+    def __init__(self) -> None:
+        self.seen: list[Job] = []
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        self.seen += jobs
+        return [
+            Failure(job.code) if job.code in ("error", "timeout") else (Result(job.code, job.code),) for job in jobs
+        ]
+
+
+def test_an_equal_program_runs_once_unless_time_or_worker_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, memory, options = CountingSandbox(), Memory(capacity=3), SandboxOptions()
+    monkeypatch.setattr(induction, "shared", lambda options, modules: sandbox)
+
+    def run(codes: str) -> list[str]:
+        outcomes = memory.run([Job(code, "f", ("(1,)",)) for code in codes.split()], options)
+        return [one.fault if isinstance(one, Failure) else one[0].shown for one in outcomes]
+
+    def seen() -> list[str]:
+        codes, sandbox.seen = [job.code for job in sandbox.seen], []
+        return codes
+
+    assert run("a b a error timeout a timeout") == ["a", "b", "a", "error", "timeout", "a", "timeout"]
+    assert seen() == ["a", "b", "error", "timeout"]
+    assert run("timeout error b") == ["timeout", "error", "b"] and seen() == ["timeout"]
+    assert run("c a") == ["c", "a"] and seen() == ["c"]  # and with c, a is forgotten
+    assert run("b a") == ["b", "a"] and seen() == ["a"]
+    other = [Job("b", "f", ("(2,)",)), Job("b", "g", ("(1,)",)), Job("b", "f", ("(1,)",), lane=1)]
+    assert len(memory.run(other, options)) == 3 and seen() == ["b"] * 3
+
+
+@needs_sandbox
+def test_many_verdicts_at_once_are_those_one_by_one() -> None:
+    texts = ["x*x-1>1,2,3,4", "x*3>1,2,3,4"]
+    square, triple = (candidate.problem for candidate in read(SHORT, texts))
+    assert square is not None and triple is not None
+    other = Problem("p", "?", "7", "", "exact")
+    asked = [
+        (square, "x*x-1"),
+        (triple, "x*x-1"),
+        (other, "7"),
+        (square, "(x-1)*(x+1)"),
+        (triple, "x*3"),
+        (square, "?"),
+    ]
+    problems, responses = [problem for problem, _ in asked], [response for _, response in asked]
+    verdicts = verify_all([*problems, other], [*responses, "8"])
+    assert verdicts == [True, False, True, True, True, False, False]
+    assert verdicts[:-1] == [verify(problem, response) for problem, response in asked]
+    with pytest.raises(UserError, match="on problem 'broken'"):
+        verify_all([square, Problem("broken", "?", "{}", "", "function_induction")], ["x", "x"])
+    assert verify_all([], []) == []

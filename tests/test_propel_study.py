@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
 from curriculum import UserError
@@ -19,6 +20,7 @@ from experiments.propel.study import Study
 from experiments.propel.summary import draw_summary, summarize_study, write_summary
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+INDUCTION = SUMS.with_name("induction.yaml")
 TINY = [
     "corpus.generations=120",
     "corpus.chunk=40",
@@ -172,6 +174,19 @@ def test_a_recording_says_what_the_sweep_says(peaceful: PropelConfig) -> None:
     halves = [[r for r, label in zip(right, labels, strict=True) if label == one] for one in (True, False)]
     accuracy = sum(sum(half) / len(half) for half in halves) / 2
     assert accuracy == pytest.approx(chosen["test"]["balanced_accuracy"]) and set(found["arms"]) >= {"base", "probe"}
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
+    config = load_study(INDUCTION, [*TINY, f"output={tmp_path}", "seeds=[0]", "arms.worst_case.training.steps=2"])
+    finish(Study(config, 0))
+    summary = summarize_study(config)
+    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver"}
+    assert all(0.4 < figures["valid"]["mean"] <= 1 for figures in summary["arms"].values())
+    assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
+    sweep = summary["sweeps"]["0"]
+    assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
 
 
 @pytest.mark.slow

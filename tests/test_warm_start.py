@@ -1,19 +1,25 @@
 """The committed starting policies: made again by their command, and fit for the lab."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
+from sandboxes import needs_sandbox
 
 from curriculum.lab import sums
+from curriculum.streams import Stream
 from experiments.build import build_run
 from experiments.config import load_run
 from experiments.propel.config import load_study
-from experiments.propel.study import Study
+from experiments.propel.study import Study, load
 from trainers.evaluation import Evaluation
-from trainers.warm_start import RECIPES, warm_start
+from trainers.lab_tokenizers import by_integer
+from trainers.warm_start import RECIPES, Task, warm_start
 
 LAB = Path(__file__).parents[1] / "experiments" / "lab"
+INDUCTION = LAB.parent / "propel" / "induction.yaml"
 TASKS = {"running_sums": ("base", "base.yaml"), "ledger": ("ledger_base", "ledger.yaml")}
 SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", "threads=1", "tracking.mlflow=false"]
 
@@ -59,3 +65,34 @@ def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None
     surplus = [0.67 * sums.wraps(s) + 0.1 * (len(s.operands) - sums.wraps(s)) - s.allowed for s in sheets]
     easy, hopeless = (sum(inside) / len(sheets) for inside in ([x < 0 for x in surplus], [x > 2 for x in surplus]))
     assert 0.2 < easy < 0.7 and 0.15 < hopeless < 0.5
+
+
+@pytest.mark.parametrize("task", ["induction_solver", "induction_generator"])
+def test_the_command_writes_what_a_study_loads(task: Task, tmp_path: Path) -> None:
+    recipe = replace(RECIPES[task], steps=2, batch_tokens=100)
+    warm_start(tmp_path / "one", recipe)
+    warm_start(tmp_path / "two", recipe)
+    loaded = load(replace(load_study(INDUCTION).solver.model, path=str(tmp_path / "one")))
+    assert loaded.tokenizer.encode("x*12>3,4", add_special_tokens=False) == by_integer().encode("x*12>3,4")
+    assert loaded.ends == [by_integer().eos_token_id]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert weights[0] == weights[1]
+    assert sum(weight.numel() for weight in loaded.model.parameters()) < 1e6
+
+
+@needs_sandbox
+def test_the_lab_of_induction_starts_with_few_useful_tasks(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    study = Study(load_study(INDUCTION, [f"output={tmp_path}"]), 0)
+    written = study.base_author.write(128, Stream(0).at("texts"))
+    problems = [one.problem for one in written if one.valid]
+    assert 0.6 < len(problems) / len(written) < 0.95
+    passed = study.solver.passes(problems, Stream(0).at("trials"))
+    useful = sum(study.solver.useful(count) for count in passed) / len(written)
+    assert 0.05 < useful < 0.3
+    assert passed.count(8) > 10 and passed.count(0) > 5
+
+
+def test_the_policies_of_induction_are_small() -> None:
+    for name in ("induction_solver", "induction_generator"):
+        assert sum(path.stat().st_size for path in (LAB / name).iterdir()) < 2e6

@@ -3,6 +3,8 @@
     python -m trainers.warm_start running_sums experiments/lab/base
     python -m trainers.warm_start ledger experiments/lab/ledger_base
     python -m trainers.warm_start sums_generator experiments/lab/sums_generator
+    python -m trainers.warm_start induction_solver experiments/lab/induction_solver
+    python -m trainers.warm_start induction_generator experiments/lab/induction_generator
 
 make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
 """
@@ -18,11 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from curriculum.domains.induction_text import Short
 from curriculum.domains.sums import BEGIN
-from curriculum.lab import ledger, sums, sums_writer
+from curriculum.lab import functions, ledger, sums, sums_writer
+from trainers.lab_tokenizers import END, INTEGERS, PAD, VOCABULARY, by_character, by_integer
 
-PAD, END = "_", "$"
-VOCABULARY = PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS
+Task = Literal["running_sums", "ledger", "sums_generator", "induction_solver", "induction_generator"]
+
 IGNORED = -100  # the label that torch's cross-entropy leaves out
 
 
@@ -38,7 +42,7 @@ class WarmStart:
         hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
     """
 
-    task: Literal["running_sums", "ledger", "sums_generator"] = "running_sums"
+    task: Task = "running_sums"
     steps: int = 800
     batch_tokens: int = 3000
     lr: float = 3e-3
@@ -55,32 +59,28 @@ RECIPES = {
     "running_sums": WarmStart("running_sums"),
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
+    "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, layers=4),
+    "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
 Part = tuple[str, bool]
 
 
-def build_tokenizer() -> Any:
-    """A character-level tokenizer; "$" ends a turn."""
-    import transformers
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordLevel({character: i for i, character in enumerate(VOCABULARY)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast: Any = transformers.PreTrainedTokenizerFast
-    return fast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
+def build_tokenizer(task: Task = "running_sums") -> Any:
+    """The tokenizer of a task's policy."""
+    return by_integer() if task.startswith("induction") else by_character()
 
 
 def build_model(recipe: WarmStart) -> Any:
     """A randomly initialised model; torch's global generator decides the weights."""
     import transformers
 
+    vocabulary = INTEGERS if recipe.task.startswith("induction") else VOCABULARY
     model: Any = transformers.Qwen3ForCausalLM
     return model(
         transformers.Qwen3Config(
-            vocab_size=len(VOCABULARY),
+            vocab_size=len(vocabulary),
             hidden_size=recipe.hidden,
             intermediate_size=3 * recipe.hidden,
             num_hidden_layers=recipe.layers,
@@ -89,9 +89,9 @@ def build_model(recipe: WarmStart) -> Any:
             head_dim=recipe.hidden // recipe.heads,
             max_position_embeddings=256,
             tie_word_embeddings=True,
-            pad_token_id=VOCABULARY.index(PAD),
+            pad_token_id=vocabulary.index(PAD),
             bos_token_id=None,
-            eos_token_id=VOCABULARY.index(END),
+            eos_token_id=vocabulary.index(END),
         )
     )
 
@@ -114,31 +114,50 @@ def sheet_demonstration(rng: random.Random) -> list[Part]:
     return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
 
 
+def induction_demonstration(rng: random.Random) -> list[Part]:
+    """A posed function, and the function: the teacher is asked for small constants most."""
+    example = functions.draw_example(functions.Habits(functions.TEACHER, decay=0.7), rng)
+    return [(functions.posed(example), False), (example.function.text + END, True)]
+
+
+def function_demonstration(rng: random.Random) -> list[Part]:
+    """A task as the author of the lab's task generator writes it."""
+    text = functions.write_function(functions.FunctionAuthor(), rng)
+    return [(Short().ask("", functions.NUM_INPUTS), False), (text + END, True)]
+
+
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
     """The demonstrations of one step; sheets of one length, so that little is padding."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "sums_generator":
         return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
+    if recipe.task == "induction_solver":
+        return [induction_demonstration(rng) for _ in range(recipe.batch_tokens // 20)]
+    if recipe.task == "induction_generator":
+        return [function_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
     lines = 4 if step < recipe.first_steps else rng.randint(recipe.min_lines, recipe.max_lines)
     return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
 
 
-def collate(demonstrations: Sequence[list[Part]]) -> tuple[Any, Any]:
+def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, Any]:
     """Token ids and labels, both (B, T), padded on the right; labels only where the policy wrote."""
     import torch
 
-    length = max(sum(len(text) for text, _ in parts) for parts in demonstrations)
-    tokens_BT = torch.full((len(demonstrations), length), VOCABULARY.index(PAD))
-    labels_BT = torch.full((len(demonstrations), length), IGNORED)
-    for row, parts in enumerate(demonstrations):
+    texts = [text for parts in demonstrations for text, _ in parts]
+    encoded = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    rows = [[(next(encoded), own) for _, own in parts] for parts in demonstrations]
+    length = max(sum(len(ids) for ids, _ in parts) for parts in rows)
+    tokens_BT = torch.full((len(rows), length), int(tokenizer.pad_token_id))
+    labels_BT = torch.full((len(rows), length), IGNORED)
+    for row, parts in enumerate(rows):
         start = 0
-        for text, own in parts:
-            ids = torch.tensor([VOCABULARY.index(character) for character in text], dtype=torch.long)
-            tokens_BT[row, start : start + len(text)] = ids
+        for ids, own in parts:
+            place = slice(start, start + len(ids))
+            tokens_BT[row, place] = torch.tensor(ids, dtype=torch.long)
             if own:
-                labels_BT[row, start : start + len(text)] = ids
-            start += len(text)
+                labels_BT[row, place] = tokens_BT[row, place]
+            start += len(ids)
     return tokens_BT, labels_BT
 
 
@@ -149,11 +168,11 @@ def train(recipe: WarmStart) -> Any:
 
     torch.manual_seed(recipe.seed)
     rng = random.Random(recipe.seed)
-    model = build_model(recipe)
+    model, tokenizer = build_model(recipe), build_tokenizer(recipe.task)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_lr_factor, steps=recipe.steps))
     for step in track(range(recipe.steps), description="warm start"):
-        tokens_BT, labels_BT = collate(draw_batch(step, recipe, rng))
+        tokens_BT, labels_BT = collate(draw_batch(step, recipe, rng), tokenizer)
         loss = model(input_ids=tokens_BT, labels=labels_BT).loss
         optimizer.zero_grad()
         loss.backward()
@@ -173,7 +192,7 @@ def warm_start(output: Path, recipe: WarmStart) -> None:
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
-    build_tokenizer().save_pretrained(partial)
+    build_tokenizer(recipe.task).save_pretrained(partial)
     shutil.rmtree(output, ignore_errors=True)
     os.replace(partial, output)
 

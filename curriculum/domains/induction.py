@@ -8,8 +8,13 @@ validity: see `FunctionInduction.check`.
 import ast
 import json
 import re
+import threading
+import zlib
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from curriculum.domains.base import Invalid
@@ -21,8 +26,10 @@ from curriculum.extras import one_line
 from curriculum.problems import Problem
 from curriculum.sources import content_id
 from curriculum.streams import Stream
+from curriculum.verifiers import Batched
 
 CODE_IN_MESSAGE = re.compile(r"```|\bdef \w+\s*\(|\blambda\b[^.]*:|\breturn\s+[\w(\[{]+\s*[-+*/%]")
+INTEGER = re.compile(r"-?\d+")
 MAX_MESSAGE = 1_000
 SHARED_MODULES = tuple(MODULES)
 
@@ -53,6 +60,8 @@ class FunctionInduction:
         syntax: how tasks and answers are written: "fenced" is Markdown with code blocks, for a pretrained model;
             "short" is one line with an expression of x, for a model that is trained from nothing.
         inputs: inputs a task, an even number; the first half is shown. The last ones count if more are written.
+        input_range, result_range: if given, every input, or every result, has to be one integer of this range, ends
+            included: for a solver that knows no other values.
         distinct_results: least number of different results over the inputs; 2 refuses constants.
         seed_functions: one of them stands in the generator's prompt ("fenced" only).
         seconds: time limit of a function over all its inputs, the generator's and the solver's.
@@ -61,6 +70,8 @@ class FunctionInduction:
 
     syntax: Literal["fenced", "short"] = "fenced"
     inputs: int = 10
+    input_range: tuple[int, int] | None = None
+    result_range: tuple[int, int] | None = None
     distinct_results: int = 1
     seed_functions: tuple[str, ...] = ("def f(a):\n    return a",)
     seconds: float = 10.0
@@ -76,6 +87,10 @@ class FunctionInduction:
             self.distinct_results,
             f"give 1 to {self.inputs}, the number of inputs",
         )
+        for name in ("input_range", "result_range"):
+            bounds = vars(self)[name]
+            rising = bounds is None or bounds[0] < bounds[1]
+            require(rising, f"induction.{name}", bounds, "give the lowest and a higher number, or null")
         require(bool(self.seed_functions), "induction.seed_functions", self.seed_functions, "give at least one")
         for code in self.seed_functions:
             trouble = function_name(code)
@@ -114,6 +129,8 @@ class FunctionInduction:
             read = arguments(one)
             if isinstance(read, Invalid):
                 return read
+            if not _in_range(read.shown[1:-2], self.input_range):
+                return Invalid("input out of range", one_line(one))
             if read.key in inputs:  # a shown pair would give a hidden one away
                 return Invalid("repeated input", one_line(one))
             inputs[read.key] = read.shown
@@ -143,6 +160,9 @@ class FunctionInduction:
         keys = {result.key for result in forward}
         if "None" in keys:
             return Invalid("returns nothing")
+        for result in forward:
+            if not _in_range(result.shown, self.result_range):
+                return Invalid("result out of range", one_line(result.shown))
         if len(keys) < self.distinct_results:
             return Invalid("too few different results", f"{len(keys)}, at least {self.distinct_results}")
         return replace(task, results=forward)
@@ -176,28 +196,99 @@ TELLING = (
 )
 
 
+def _in_range(literal: str, bounds: tuple[int, int] | None) -> bool:
+    """Whether a literal is an integer within the bounds, or there are none."""
+    return bounds is None or (INTEGER.fullmatch(literal) is not None and bounds[0] <= int(literal) <= bounds[1])
+
+
+@dataclass
+class Memory:
+    """What programs did, so that an equal one need not run again.
+
+    A program that ran out of time, or whose worker died, is not remembered: that may be the machine's doing.
+
+    Attributes:
+        capacity: programs; the oldest are forgotten.
+    """
+
+    capacity: int = 100_000
+    outcomes: dict[Job, Outcome] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, jobs: Sequence[Job], options: SandboxOptions) -> list[Outcome]:
+        """What each program does, as `Sandbox.run` says. Raises UserError if there is no sandbox."""
+        distinct = dict.fromkeys(jobs)
+        with self.lock:
+            known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
+        fresh = [job for job in distinct if job not in known]
+        ran = dict(zip(fresh, shared(options, SHARED_MODULES).run(fresh), strict=True)) if fresh else {}
+        with self.lock:
+            self.outcomes.update((job, one) for job, one in ran.items() if _lasting(one))
+            for job in list(islice(self.outcomes, max(0, len(self.outcomes) - self.capacity))):
+                del self.outcomes[job]
+        return [known[job] if job in known else ran[job] for job in jobs]
+
+
+def _lasting(outcome: Outcome) -> bool:
+    return not isinstance(outcome, Failure) or outcome.fault == "error"
+
+
+@lru_cache(maxsize=8)
+def _memory(options: SandboxOptions) -> Memory:
+    return Memory()
+
+
 def _run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcome]:
-    return shared(SandboxOptions(seconds, processes=processes), SHARED_MODULES).run(jobs)
+    options = SandboxOptions(seconds, processes=processes)
+    return _memory(options).run(jobs, options)
 
 
-def verify(problem: Problem, response: str) -> bool:
-    """Whether the function in a response gives the reference's results on the hidden inputs.
+def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
+    """Whether the function in each response gives the reference's results on the hidden inputs of its problem.
 
-    The response may define what it likes beside the function. Results are compared as Python's == does, outside the
+    A response may define what it likes beside the function. Results are compared as Python's == does, outside the
     sandbox; what runs inside knows the hidden inputs and no result of them.
 
     Raises:
-        ValueError: if the problem's answer is not one of this domain.
+        ValueError: if a problem's answer is not one of this domain.
         UserError: if there is no sandbox.
     """
+    references = [_reference(problem.answer) for problem in problems]
+    jobs: dict[float, list[tuple[int, Job]]] = defaultdict(list)
+    for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
+        code = SYNTAXES[reference.syntax].answer(response)
+        if code is not None:
+            # Both lanes work, and equal programs go to the same one.
+            jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))
+    verdicts = [False] * len(problems)
+    for seconds, numbered in jobs.items():
+        for (row, _), outcome in zip(numbered, _run([job for _, job in numbered], seconds), strict=True):
+            right = references[row].results
+            verdicts[row] = not isinstance(outcome, Failure) and tuple(result.key for result in outcome) == right
+    return verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What a problem's answer holds: the hidden inputs and the keys of their results."""
+
+    syntax: str
+    seconds: float
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _reference(answer: str) -> _Reference:
     try:
-        reference = json.loads(problem.answer)
-        syntax, seconds = SYNTAXES[reference["syntax"]], float(reference["seconds"])
-        inputs, results = tuple(map(str, reference["inputs"])), tuple(map(str, reference["results"]))
+        found = json.loads(answer)
+        syntax, seconds = found["syntax"], float(found["seconds"])
+        if syntax not in SYNTAXES:
+            raise ValueError(f"there is no syntax {syntax!r}")
+        return _Reference(syntax, seconds, tuple(map(str, found["inputs"])), tuple(map(str, found["results"])))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not an answer of function induction ({one_line(error)})") from error
-    code = syntax.answer(response)
-    if code is None:
-        return False
-    outcome = _run([Job(code, "f", inputs)], seconds)[0]
-    return not isinstance(outcome, Failure) and tuple(result.key for result in outcome) == results
+
+
+verify = Batched(judge)
+"""The verifier `function_induction`."""

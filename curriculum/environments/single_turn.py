@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from curriculum.environments.base import StepResult
 from curriculum.problems import Problem
 from curriculum.rollouts import Unit
-from curriculum.verifiers import VERIFIERS, verify
+from curriculum.verifiers import VERIFIERS, verify_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,10 @@ class SingleTurn:
         self, episodes: Sequence[SingleTurnEpisode], responses: Sequence[str]
     ) -> list[StepResult[SingleTurnEpisode]]:
         """Judge one response an episode. Raises UserError if a verifier raises."""
-        results = []
-        for episode, response in zip(episodes, responses, strict=True):
+        for episode in episodes:
             assert episode.response is None, f"the episode of problem {episode.problem.id!r} is over"
-            success = verify(episode.problem, response)
-            results.append(StepResult(replace(episode, response=response), success=success))
-        return results
+        verdicts = verify_all([episode.problem for episode in episodes], responses)
+        return [
+            StepResult(replace(episode, response=response), success=success)
+            for episode, response, success in zip(episodes, responses, verdicts, strict=True)
+        ]
