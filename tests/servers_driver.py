@@ -22,7 +22,10 @@ ATTACKS = {1: (1, signal.SIGKILL), 3: (0, signal.SIGSTOP)}
 
 
 class Attacked:
-    """An engine whose servers are attacked when a third of the time is over that the step before took."""
+    """An engine whose servers are attacked when a third of the time is over that the step before took.
+
+    All servers work when an attack begins, those too that had to be restarted.
+    """
 
     serves_all = True
 
@@ -36,6 +39,9 @@ class Attacked:
         step = self.training.progress.step
         if step in self.left:
             number, how = self.left.pop(step)
+            while not all(server.usable for server in self.engine.servers):
+                time.sleep(0.5)
+                self.engine._available()
             victim = self.engine.servers[number].process
             threading.Timer(self.seconds / 3, os.killpg, (victim.pid, how)).start()
         before, started = self.engine.retried, time.monotonic()

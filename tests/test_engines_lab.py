@@ -1,10 +1,10 @@
-"""The lab's chain of controllers learns as much on every engine."""
+"""The lab's chain of controllers learns as much on one engine as on the other."""
 
 from pathlib import Path
 
 import pytest
 
-from experiments.benchmarks.engines import COLUMNS, Column, disagreements, table, train
+from experiments.benchmarks.engines import Column, disagreements, table, train
 
 STEPS = 8
 
@@ -22,9 +22,8 @@ def test_rises_are_told_apart_by_their_intervals() -> None:
 
 @pytest.mark.slow
 @pytest.mark.engines
-def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
+def test_the_chain_learns_as_much_with_vllm_as_with_transformers(tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
-    columns = [train(engine, 0, STEPS, tmp_path) for engine in COLUMNS]
+    columns = [train(engine, 0, STEPS, tmp_path) for engine in ("transformers", "vllm")]
     assert disagreements(columns) == []
     assert all(c.engine_gap < 1e-4 for c in columns)

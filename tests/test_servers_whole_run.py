@@ -27,7 +27,7 @@ rollouts:
   max_response_tokens: 64
   sync_tolerance: 1e-4
   vllm: {kv_cache_gib: 0.1, max_length: 256}
-  servers: {count: 2, seconds: 15, folder: FOLDER}
+  servers: {count: 2, seconds: 15, start_seconds: 600, folder: FOLDER}
 learner: {lr: 1e-4}
 budget: {steps: 5}
 evaluation: {points: 1, samples: 2, problems: 8}

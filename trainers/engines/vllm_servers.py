@@ -130,11 +130,11 @@ class VllmServersEngine:
         """
         samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
         done: dict[int, Completion] = {}
-        for _ in range(self.options.servers.rounds):
+        for number in range(self.options.servers.rounds):
             missing = [i for i in range(len(contexts)) if i not in done]
             if not missing:
                 break
-            self.retried += len(missing) if done else 0
+            self.retried += len(missing) if number > 0 else 0
             done |= self._round(missing, contexts, samplings)
         if len(done) < len(contexts):
             raise UserError(
