@@ -113,7 +113,7 @@ def curves(curves_of: Mapping[str, Any], path: Path) -> None:
                 errors = [by_step[step]["stderr"] or 0.0 for step in steps]
                 axis.errorbar(steps, means, errors, marker="o", markersize=4, capsize=2, color=color, label=arm)
             axis.set(title=title, xlabel="learner step")
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.03 * axis.get_ylim()[1])
             if name != "distinct_3":
                 axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PALETTE))
