@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
 from curriculum import UserError
@@ -18,6 +19,7 @@ from experiments.propel.study import Study
 from experiments.propel.summary import summarize_study, write_summary
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+INDUCTION = SUMS.with_name("induction.yaml")
 TINY = [
     "corpus.generations=120",
     "corpus.chunk=40",
@@ -138,6 +140,19 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     )
     text = write_summary(peaceful).read_text()
     assert "| worst_case |" in text and "| 0 | " in text
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
+    config = load_study(INDUCTION, [*TINY, f"output={tmp_path}", "seeds=[0]", "arms.worst_case.training.steps=2"])
+    finish(Study(config, 0))
+    summary = summarize_study(config)
+    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver"}
+    assert all(0.4 < figures["valid"]["mean"] <= 1 for figures in summary["arms"].values())
+    assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
+    sweep = summary["sweeps"]["0"]
+    assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
 
 
 @pytest.mark.slow

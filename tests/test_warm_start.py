@@ -83,5 +83,6 @@ def test_the_solver_of_induction_has_a_frontier_among_the_authors_functions(tmp_
     assert passed.count(8) > 10 and passed.count(0) > 5
 
 
-def test_the_solver_of_induction_is_small() -> None:
-    assert sum(path.stat().st_size for path in (LAB / "induction_solver").iterdir()) < 2e6
+def test_the_policies_of_induction_are_small() -> None:
+    for name in ("induction_solver", "induction_generator"):
+        assert 1e6 < sum(path.stat().st_size for path in (LAB / name).iterdir()) < 2e6
