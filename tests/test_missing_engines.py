@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,21 @@ def test_a_missing_deepspeed_is_named_with_its_extra(monkeypatch: pytest.MonkeyP
         UserError, match=r"learner.deepspeed: needs the package ninja; pip install 'halfway\[deepspeed\]"
     ):
         build_accelerator(LearnerOptions(deepspeed=DeepSpeedOptions(2)), bfloat16=False)
+
+
+def test_a_lock_that_a_killed_compiler_left_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainers.deepspeed_backend import report_locks
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    report_locks()
+    assert capsys.readouterr().err == ""
+    lock = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    report_locks()
+    assert capsys.readouterr().err.endswith(f"remove {lock}\n")
 
 
 def test_a_plain_learner_and_engine_import_neither() -> None:

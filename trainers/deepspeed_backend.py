@@ -69,6 +69,8 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
         os.environ.update({name: str(value) for name, value in single.items()})
     load_extra("ninja", NEEDED_BY, "deepspeed")
     deepspeed = load_extra("deepspeed", NEEDED_BY, "deepspeed")
+    if os.environ.get("LOCAL_RANK") == "0":
+        report_locks()
     if not torch.distributed.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
@@ -79,6 +81,18 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
         # Asked for a CPU with DeepSpeed, accelerate would leave DeepSpeed out; told nothing, it would see one process.
         PartialState(cpu=True)
     return Accelerator(deepspeed_plugin=plugin, mixed_precision="bf16" if bfloat16 else "no")
+
+
+def report_locks() -> None:
+    """Name on stderr what another process seems to compile for DeepSpeed.
+
+    torch waits for such a lock as long as it is there, and a process that is killed leaves it there for good.
+    """
+    from torch.utils.cpp_extension import get_default_build_root
+
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    for lock in sorted(root.glob("**/deepspeed_*/lock")):
+        print(f"DeepSpeed: waiting for a process that compiles; if there is none, remove {lock}", file=sys.stderr)
 
 
 def free_port() -> int:
