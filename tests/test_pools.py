@@ -44,7 +44,7 @@ def test_a_rate_probe_finds_the_log_odds() -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    config = tiny(tmp_path_factory.mktemp("pools"), "export.texts=40", "arms={probe: {}}")
+    config = tiny(tmp_path_factory.mktemp("pools"), "export.texts=40", "seeds=[0]")
     finish(Study(config, 0))
     return Study(config, 0)
 
@@ -101,9 +101,8 @@ def test_the_command_exports(study: Study) -> None:
 
     prepare(study.config)
     done = halfway("export", "export.texts=12")  # another size is no other study
-    assert (
-        done.exit_code == 0 and "problems: " in done.output and "pools/probe.parquet" in done.output.replace("\n", "")
-    )
+    assert done.exit_code == 0 and "problems: " in done.output, done.output
+    assert "pools/probe.parquet" in done.output.replace("\n", "")
     done = halfway("export", "--run", str(LAB / "sheets.yaml"))
     assert done.exit_code == 0 and "384 problems" in done.output, done.output
     for words, message in [

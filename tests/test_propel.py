@@ -453,7 +453,7 @@ def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:
         (lambda: RewardOptions(kind="solver", ensemble=2), r"reward\.kind: 'solver'"),
         (lambda: RewardOptions(margin=-1), r"reward\.margin"),
         (lambda: CorpusOptions(generations=0), r"corpus\.generations"),
-        (lambda: GeneratorTraining(steps=0), r"training\.steps"),
+        (lambda: GeneratorTraining(steps=-1), r"training\.steps"),
         (lambda: CheckpointRule(min_valid=2), r"training\.rule\.min_valid"),
     ],
 )

@@ -182,7 +182,7 @@ def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
     config = load_study(INDUCTION, [*TINY, f"output={tmp_path}", "seeds=[0]", "arms.worst_case.training.steps=2"])
     finish(Study(config, 0))
     summary = summarize_study(config)
-    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver"}
+    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver", "still"}
     assert all(0.4 < figures["valid"]["mean"] <= 1 for figures in summary["arms"].values())
     assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
     sweep = summary["sweeps"]["0"]
