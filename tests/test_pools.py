@@ -103,12 +103,12 @@ def test_the_command_exports(study: Study) -> None:
     done = halfway("export", "export.texts=12")  # another size is no other study
     assert done.exit_code == 0 and "problems: " in done.output, done.output
     assert "pools/probe.parquet" in done.output.replace("\n", "")
-    done = halfway("export", "--run", str(LAB / "sheets.yaml"))
+    done = halfway("export", "--run", str(LAB / "base.yaml"))
     assert done.exit_code == 0 and "384 problems" in done.output, done.output
     for words, message in [
-        (("train", "--run", str(LAB / "sheets.yaml")), "goes with `halfway propel export` alone"),
-        (("export", "--run", str(LAB / "sheets.yaml"), "--arm=probe"), "without --arm"),
-        (("export", "--run", str(LAB / "base.yaml")), "is no task of the domain sums (number of lines)"),
+        (("train", "--run", str(LAB / "base.yaml")), "goes with `halfway propel export` alone"),
+        (("export", "--run", str(LAB / "base.yaml"), "--arm=probe"), "without --arm"),
+        (("export", "--run", str(LAB / "sheets.yaml")), "is no task of the domain sums (number of lines)"),
     ]:
         done = halfway(*words)
         assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
