@@ -20,7 +20,7 @@ from rich.console import Console
 from curriculum.errors import UserError
 from experiments.intervals import Estimate, over_seeds, proportion
 from experiments.results import GroupRecord, load_run
-from experiments.tables import TextTable, write_text
+from experiments.tables import TextTable, interval, write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def consistency_table(rows: Sequence[Visits]) -> TextTable:
             _over_runs([(row.both, row.now) for row in chosen]),
             _over_runs([(row.both, row.before) for row in chosen]),
         ]
-        cells.append((str(visit), f"{sum(row.problems for row in chosen):,}", *map(_text, shares)))
+        cells.append((str(visit), f"{sum(row.problems for row in chosen):,}", *map(interval, shares)))
     return TextTable(
         "Groups without signal, visit by visit",
         ("visit", "problems", "degenerate now", "before, given now", "now, given before"),
@@ -82,10 +82,6 @@ def _over_runs(pairs: Sequence[tuple[int, int]]) -> Estimate | None:
     if len(known) == 1:
         return proportion(*known[0])
     return over_seeds([hits / total for hits, total in known]) if known else None
-
-
-def _text(share: Estimate | None) -> str:
-    return "-" if share is None else f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
 
 
 def main() -> int:

@@ -37,7 +37,7 @@ from curriculum.states import restore_state
 from curriculum.streams import Stream
 from experiments.config import RunConfig, load_run
 from experiments.intervals import over_seeds
-from experiments.tables import TextTable
+from experiments.tables import TextTable, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -249,9 +249,7 @@ def error_table(rows: Sequence[Row], nodes: int, rollouts: int) -> TextTable:
             for row in rows:
                 if (row.kind, row.belief) == (kind, belief):
                     runs[row.run].append(row.error)
-            estimate = over_seeds([float(np.mean(found)) for found in runs.values()])
-            interval = "" if estimate.low is None else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
-            texts.append(f"{estimate.value:.3f}{interval}")
+            texts.append(interval(over_seeds([float(np.mean(found)) for found in runs.values()])))
         cells.append(tuple(texts))
     return TextTable(
         "Mean absolute error of believed pass rates",

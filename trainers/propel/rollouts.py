@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,25 +18,10 @@ from curriculum.rollouts import Unit
 from curriculum.sources import content_id
 from curriculum.streams import Stream
 from trainers.chat import Tokenizer
+from trainers.loop import Learner, Rollouts
 from trainers.propel.options import RewardOptions
 from trainers.propel.rewards import Reward, below_invalid
 from trainers.propel.writing import Written, judge
-
-
-class Rollouts(Protocol):
-    """Of `trainers.loop`."""
-
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
-
-
-class Learner(Protocol):
-    """Of `trainers.loop`."""
-
-    @property
-    def policy_version(self) -> int: ...
-    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]: ...
-    def save(self, folder: Path) -> None: ...
-    def load(self, folder: Path) -> None: ...
 
 
 @dataclass(frozen=True)
