@@ -14,7 +14,7 @@ from curriculum.domains.base import Invalid, read
 from curriculum.domains.induction import FunctionInduction
 from curriculum.domains.induction_text import Short
 from curriculum.lab import functions
-from curriculum.lab.functions import AUTHOR, KINDS, TEACHER, FunctionAuthor, Habits
+from curriculum.lab.functions import AUTHOR, KINDS, TEACHER, BothSides, Constants, Falling, FunctionAuthor, Habits
 from trainers.lab_tokenizers import INTEGERS, by_integer
 
 DOMAIN = FunctionInduction(
@@ -29,10 +29,10 @@ def tokenizer() -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decay", [1.0, 0.7])
-def test_the_text_of_a_function_computes_its_value(kind: str, decay: float) -> None:
+@pytest.mark.parametrize("constants", [BothSides(), Falling(0.7)])
+def test_the_text_of_a_function_computes_its_value(kind: str, constants: Constants) -> None:
     for seed in range(60):
-        example = functions.draw_example(Habits({kind: 1.0}, decay), random.Random(seed))
+        example = functions.draw_example(Habits({kind: 1.0}, constants), random.Random(seed))
         code = Short().answer(example.function.text)
         assert code is not None
         names: dict[str, Any] = {}
@@ -61,9 +61,17 @@ def test_habits_without_a_function_in_range_are_refused(monkeypatch: pytest.Monk
 
 
 def test_the_teacher_prefers_small_constants() -> None:
-    habits = Habits({"multiply": 1.0}, decay=0.5)
+    habits = Habits({"multiply": 1.0}, Falling(0.5))
     found = Counter(functions.draw_example(habits, random.Random(seed)).function.text for seed in range(400))
     assert found["x*2"] > 150 > found["x*3"] > 60 > found["x*4"] > found["x*7"]
+
+
+def test_the_author_writes_of_both_sides_of_the_frontier() -> None:
+    rng = random.Random(0)
+    drawn = [BothSides(near=0.6, middle=0.1, far=0.3)(1, 12, rng) for _ in range(2000)]
+    shares = [sum(number in part for number in drawn) / 2000 for part in (range(1, 5), range(5, 13), range(13, 37))]
+    assert shares == pytest.approx([0.6, 0.1, 0.3], abs=0.04)
+    assert set(drawn) == set(range(1, 37))
 
 
 @given(SEEDS)
@@ -78,7 +86,7 @@ def test_what_the_author_writes_is_a_task_and_what_is_spoilt_is_none(seed: int) 
 @needs_sandbox
 def test_the_domain_poses_what_the_teacher_practised() -> None:
     for seed in range(20):
-        example = functions.draw_example(Habits(TEACHER, 0.7), random.Random(seed))
+        example = functions.draw_example(Habits(TEACHER, Falling(0.7)), random.Random(seed))
         (candidate,) = read(DOMAIN, [functions.written(example.function.text, example.inputs)])
         assert candidate.problem is not None and candidate.problem.prompt == functions.posed(example)
 

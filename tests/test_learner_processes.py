@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from accelerate import Accelerator, debug_launcher
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from curriculum import Group, Problem, Request, Rollout, Stream, Turn
+from trainers.engines.base import Completion
 from trainers.learner import Learner
 from trainers.options import LearnerOptions
+from trainers.sync_check import SyncCheck
 
 OPTIONS = LearnerOptions(
     lr=1e-3,
@@ -56,14 +59,28 @@ def build_groups(step: int) -> list[Group]:
     return groups
 
 
+class EarlyEnd:
+    """An engine of one process, which ends before its limit."""
+
+    serves_all = True
+
+    def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any) -> list[Completion]:
+        zeros_T = np.zeros(5, np.float32)
+        return [Completion(np.arange(3, 8, dtype=np.int32), zeros_T, zeros_T, "end")]
+
+    def sync(self, policy: Any) -> None: ...
+
+
 def train(folder: str) -> None:
-    """Three updates; writes the metrics of the last one and the weights."""
+    """Three updates and a check of the sync; writes the metrics of the last update, the weights and the gap."""
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
     learner = Learner(build_model(), OPTIONS, pad_token_id=0, accelerator=accelerator)
     for step in range(3):
         metrics = learner.update(build_groups(step), Stream(0).at(step))
-    result = {"metrics": metrics, "weights": learner.policy.state_dict()}
+    first = accelerator.is_main_process
+    gap = SyncCheck(EarlyEnd(), learner, 40, 100, tolerance=1e9, samples=first)()
+    result = {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
     torch.save(result, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
 
 
@@ -75,6 +92,8 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     for other in two:
         assert other["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
         torch.testing.assert_close(other["weights"], one["weights"], rtol=1e-10, atol=1e-12)
+    assert [other["gap"] for other in two] == [pytest.approx(one["gap"], rel=1e-5), 0.0]
+    assert one["gap"] > 0
 
 
 if __name__ == "__main__":

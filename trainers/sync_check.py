@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from accelerate.utils import broadcast_object_list
 
 from curriculum.errors import UserError
 from curriculum.rollouts import FloatArray, IntArray
@@ -48,11 +49,12 @@ class SyncCheck:
         length = max(1, min(CONTEXT_TOKENS, self.max_length - NEW_TOKENS))
         stream = Stream(0).at("sync_check")
         context_P = stream.generator().integers(0, self.vocab_size, length).astype(np.int32)
-        if not self.samples:
-            self.learner.logprobs(context_P, context_P[:NEW_TOKENS])
+        sampled = self.engine.generate([context_P], [NEW_TOKENS], [stream.integer()])[0] if self.samples else None
+        # An end token may come early, and all processes have to score the same sequence.
+        [tokens_T] = broadcast_object_list([None if sampled is None else sampled.tokens_T])
+        expected_T = self.learner.logprobs(context_P, tokens_T)
+        if sampled is None:
             return 0.0
-        [sampled] = self.engine.generate([context_P], [NEW_TOKENS], [stream.integer()])
-        expected_T = self.learner.logprobs(context_P, sampled.tokens_T)
         gap = float(np.abs(sampled.logprobs_T.astype(np.float64) - expected_T).max())
         if not gap <= self.tolerance:
             raise UserError(

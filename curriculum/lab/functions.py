@@ -4,8 +4,8 @@ A function is an expression of x in the short syntax of `curriculum.domains.indu
 whole-number quotients, squares and two-way choices. Ten inputs of 0..12 go with it; five are shown with their results.
 
 The teacher is asked for small constants far more often than for large ones, so a solver that learned from it knows
-x*2+1 by heart, often misses x*6-11, and meets some kinds of function hardly ever. The author draws constants evenly.
-So what kind of function a text holds tells less about its difficulty than the numbers in it.
+x*2+1 by heart, often misses x*6-11, and knows nothing of x*6-31. The author writes of both sides of that frontier, and
+little on it. So what kind of function a text holds tells less about its difficulty than the numbers in it.
 """
 
 import random
@@ -21,7 +21,9 @@ NUM_INPUTS = 10
 MOST_TRIES = 1000
 
 Draw = Callable[[int, int], int]
-"""A constant from the first to the second number, ends included."""
+"""A constant between two numbers, ends included; or beyond the second one, if that is the habit."""
+Constants = Callable[[int, int, random.Random], int]
+"""How such constants are drawn."""
 
 
 class Function(NamedTuple):
@@ -163,20 +165,49 @@ TEACHER: Mapping[str, float] = {
 """How often the teacher is asked for each kind."""
 
 AUTHOR: Mapping[str, float] = {
-    "add": 20,
-    "multiply": 16,
-    "linear": 12,
-    "falling": 4,
-    "remainder": 6,
-    "quotient": 4,
-    "quadratic": 16,
-    "linear_remainder": 7,
-    "linear_quotient": 3,
-    "threshold": 5,
+    "add": 16,
+    "multiply": 8,
+    "linear": 14,
+    "falling": 8,
+    "remainder": 12,
+    "quotient": 8,
+    "quadratic": 12,
+    "linear_remainder": 5,
+    "linear_quotient": 4,
+    "threshold": 6,
     "parity": 4,
     "remainder_and_quotient": 3,
 }
-"""How often the author writes each kind: mostly what the solver knows."""
+"""How often the author writes each kind."""
+
+
+@dataclass(frozen=True)
+class Falling:
+    """Constants a, a+1, ... have the weights 1, decay, decay^2, ...; a decay of 1 draws evenly."""
+
+    decay: float
+
+    def __call__(self, first: int, last: int, rng: random.Random) -> int:
+        weights = [self.decay**i for i in range(last - first + 1)]
+        return rng.choices(range(first, last + 1), weights)[0]
+
+
+@dataclass(frozen=True)
+class BothSides:
+    """Constants from the first third of the range, from the rest of it, and from beyond it, up to three times its end.
+
+    Attributes:
+        near, middle, far: the three weights.
+    """
+
+    near: float = 0.5
+    middle: float = 0.15
+    far: float = 0.35
+
+    def __call__(self, first: int, last: int, rng: random.Random) -> int:
+        third = first + max(1, (last - first) // 3)
+        parts = [(first, third), (min(third + 1, last), last), (last + 1, 3 * last)]
+        return rng.randint(*rng.choices(parts, [self.near, self.middle, self.far])[0])
 
 
 @dataclass(frozen=True)
@@ -185,20 +216,17 @@ class Habits:
 
     Attributes:
         kinds: weight of each kind.
-        decay: constants a, a+1, ... have the weights 1, decay, decay^2, ...; 1 is even.
     """
 
     kinds: Mapping[str, float] = field(default_factory=lambda: AUTHOR)
-    decay: float = 1.0
+    constants: Constants = field(default_factory=BothSides)
 
 
 def draw_example(habits: Habits, rng: random.Random) -> Example:
     """A function whose results stay in range and are not all equal, with ten different inputs, each half in order."""
 
     def draw(first: int, last: int) -> int:
-        if habits.decay == 1.0:
-            return rng.randint(first, last)
-        return rng.choices(range(first, last + 1), [habits.decay**i for i in range(last - first + 1)])[0]
+        return habits.constants(first, last, rng)
 
     for _ in range(MOST_TRIES):
         function = KINDS[rng.choices(list(habits.kinds), list(habits.kinds.values()))[0]](draw, rng)
