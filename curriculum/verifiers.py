@@ -1,15 +1,18 @@
 """Verifiers by name: each judges one response against the answer that the problem carries."""
 
 import ast
+import multiprocessing
+import os
 import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from curriculum.problems import Problem
 from curriculum.registry import Registry
 
 Verifier = Callable[[Problem, str], bool]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ REASONING_GYM_SUCCESS = 1.0
 """Smallest score of a reasoning-gym family that is a success; partial credit is a failure."""
 
 SYMBOLIC_TIMEOUT = 5
-"""Seconds that math-verify may take for one parse or comparison; only on the main thread, see `symbolic`."""
+"""Seconds that math-verify may take for one parse or comparison."""
 
 VERIFIERS = Registry(
     what="verifier",
@@ -155,19 +159,19 @@ def numeric(problem: Problem, response: str) -> bool:
 
 
 def symbolic(problem: Problem, response: str) -> bool:
-    """Mathematically equal expressions, by math-verify.
-
-    math-verify interrupts a long computation by a signal, which Python allows on the main thread only. On another
-    thread there is no time limit, so a pathological expression can hold that thread up.
+    """Mathematically equal expressions, by math-verify, each parse and comparison within `SYMBOLIC_TIMEOUT`.
 
     Raises:
         ValueError: if math-verify finds no expression in the answer.
     """
+    return _in_time(_symbolic, problem.answer, response)
+
+
+def _symbolic(answer: str, response: str, seconds: int) -> bool:
     math_verify = load_extra("math_verify", "the symbolic verifier")
-    seconds = SYMBOLIC_TIMEOUT if threading.current_thread() is threading.main_thread() else None
-    reference = _symbolic_reference(problem.answer, seconds)
+    reference = _symbolic_reference(answer, seconds)
     if not reference:
-        raise ValueError(f"math-verify finds no expression in the answer {problem.answer!r}")
+        raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
     found = math_verify.parse(response, parsing_timeout=seconds)
     return bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
 
@@ -180,8 +184,11 @@ def equivalent(answers: Sequence[str]) -> bool | None:
     Returns:
         None if math-verify cannot read one of them as an expression.
     """
+    return _in_time(_equivalent, answers)
+
+
+def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
     math_verify = load_extra("math_verify", "the comparison of answers")
-    seconds = SYMBOLIC_TIMEOUT if threading.current_thread() is threading.main_thread() else None
     parsed = [_symbolic_reference(f"\\boxed{{{answer}}}", seconds) for answer in answers]
     if any(all(isinstance(part, str) for part in parts) for parts in parsed):
         return None
@@ -190,8 +197,37 @@ def equivalent(answers: Sequence[str]) -> bool | None:
     )
 
 
+def _in_time(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """`function` with a limit in seconds as its last argument.
+
+    math-verify interrupts a long computation by a signal, which Python allows on the main thread only. Any other thread
+    has it done on the main thread of a helping process.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return function(*arguments, SYMBOLIC_TIMEOUT)
+    return _helper().submit(function, *arguments, SYMBOLIC_TIMEOUT).result()
+
+
+@lru_cache(maxsize=1)
+def _helper() -> ProcessPoolExecutor:
+    # Not forked: this process has threads, and often a device.
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """An executor's process outlives a parent that was killed, unless it looks out for that."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @lru_cache(maxsize=4096)
-def _symbolic_reference(answer: str, seconds: int | None) -> tuple[Any, ...]:
+def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
     # math-verify looks for LaTeX only between delimiters, and a bare x+1 is an expression to the reader of a data set.
     delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
     text = answer if delimited else f"\\boxed{{{answer}}}"

@@ -1,3 +1,4 @@
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from curriculum.environments.base import StepResult
 from curriculum.environments.ledger import Ledger, LedgerEpisode
+from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.prefix import Prefix, cut
@@ -16,7 +18,7 @@ from curriculum.problems import Problem
 from curriculum.rollouts import Origin, Rollout, Unit
 from curriculum.streams import Stream
 from trainers.collector import Collector
-from trainers.engines.base import Completion
+from trainers.engines.base import Completion, Finished
 from trainers.engines.transformers import TransformersEngine
 
 END = 1
@@ -36,11 +38,18 @@ class Script:
     calls: int = 0
 
     def generate(
-        self, contexts: Sequence[np.ndarray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[np.ndarray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         self.calls += 1
         time.sleep(self.delay)
-        return [self._one(*call) for call in zip(contexts, max_new_tokens, seeds, strict=True)]
+        completions = [self._one(*call) for call in zip(contexts, max_new_tokens, seeds, strict=True)]
+        for i, completion in enumerate(completions if finished else ()):
+            finished(i, completion)
+        return completions
 
     def _one(self, context: np.ndarray, limit: int, seed: int) -> Completion:
         text = self.tokenizer.decode(context.tolist(), skip_special_tokens=True)
@@ -214,6 +223,42 @@ def test_a_prefix_that_leaves_no_token_is_dropped_and_counted(tiny_tokenizer: Pr
     (room,) = narrow.run([prefixed(problem(), parent.rollouts[0], 2, "tokens")], STREAM, 0)
     assert (full.size, full.dropped) == (0, {"no_room": 2})
     assert (room.size, room.dropped) == (2, {})
+
+
+class Patient(Script):
+    """Ends its first sequence, and goes on only when that one is judged."""
+
+    judged: threading.Event
+
+    def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any, finished: Finished | None = None) -> Any:
+        assert finished is not None
+        completions = [self._one(*call) for call in zip(contexts, max_new_tokens, seeds, strict=True)]
+        for i, completion in enumerate(completions):
+            finished(i, completion)
+            assert self.judged.wait(timeout=30)
+        return completions
+
+
+def test_what_has_ended_is_judged_while_others_are_still_sampled(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    class Telling(OneTurn):
+        def step(self, episodes: Any, responses: Any) -> Any:
+            engine.judged.set()
+            return super().step(episodes, responses)
+
+    engine = Patient(tiny_tokenizer, lambda read, seed: "7")
+    engine.judged = threading.Event()
+    (group,) = Collector(engine, Telling(), tiny_tokenizer, 8).run([Request(problem(answer="7"), 3)], STREAM, 0)
+    assert group.num_passed == 3
+
+
+def test_a_verifier_that_raises_ends_the_run(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    class Broken(OneTurn):
+        def step(self, episodes: Any, responses: Any) -> Any:
+            raise UserError("verifier: broken")
+
+    engine = Script(tiny_tokenizer, lambda read, seed: "7")
+    with pytest.raises(UserError, match="verifier: broken"):
+        Collector(engine, Broken(), tiny_tokenizer, 8).run([Request(problem(), 3)], STREAM, 0)
 
 
 # Many turns.

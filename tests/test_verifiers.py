@@ -2,16 +2,21 @@
 
 import importlib
 import random
-import threading
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curriculum import extras
+from curriculum import extras, verifiers
 from curriculum.errors import UserError
 from curriculum.lab import sums
 from curriculum.problems import Problem
@@ -111,12 +116,41 @@ def test_symbolic(answer: str, response: str, passed: bool) -> None:
     assert verify(problem(answer, "symbolic"), response) is passed
 
 
+def off_the_main_thread(answer: str, response: str) -> bool:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(verify, problem(answer, "symbolic"), response).result()
+
+
 def test_symbolic_works_off_the_main_thread() -> None:
-    verdicts: list[bool] = []
-    thread = threading.Thread(target=lambda: verdicts.extend(verify(problem(a, "symbolic"), r) for a, r, _ in SYMBOLIC))
-    thread.start()
-    thread.join()
+    verdicts = [off_the_main_thread(answer, response) for answer, response, _ in SYMBOLIC]
     assert verdicts == [passed for _, _, passed in SYMBOLIC]
+    with pytest.raises(UserError, match="no expression"):
+        off_the_main_thread("  ", "1")
+
+
+@pytest.mark.parametrize("judge", [off_the_main_thread, lambda a, r: verify(problem(a, "symbolic"), r)])
+def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Callable[[str, str], bool]) -> None:
+    off_the_main_thread("1", "1")  # its process has started
+    monkeypatch.setattr(verifiers, "SYMBOLIC_TIMEOUT", 1)
+    began = time.monotonic()
+    assert judge("7", r"$\sum_{k=1}^{10000000} \frac{1}{k^{k}}$") is False
+    assert time.monotonic() - began < 20  # without a limit: minutes
+
+
+def test_the_helping_process_ends_with_a_killed_parent() -> None:
+    program = (
+        "import os, signal\n"
+        "from curriculum.verifiers import _helper\n"
+        "if __name__ == '__main__':\n"
+        "    print(_helper().submit(os.getpid).result(), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{killed.stdout.strip()}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_running_sums_marks_by_the_prompt() -> None:

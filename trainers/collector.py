@@ -18,7 +18,8 @@ from curriculum.problems import Problem
 from curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Turn, Unit
 from curriculum.streams import Stream
 from trainers.chat import Prompts, Tokenizer
-from trainers.engines.base import Completion, Engine
+from trainers.engines.base import Completion, Engine, Finished
+from trainers.overlapped import Overlapped
 
 
 @dataclass(slots=True, eq=False)
@@ -160,29 +161,33 @@ class Collector:
                 attempt.lost = "no_room"
 
     def _turn(self, attempts: Sequence[_Attempt]) -> None:
-        """One response of every attempt, and the environment's answers."""
-        completions = self._generate(attempts)
-        answered = []
-        for attempt, completion in zip(attempts, completions, strict=True):
-            turn = _response(attempt.start_T, completion)
-            if completion.stop == "end":
-                answered.append((attempt, turn))
-            else:
-                attempt.end(turn, success=False, truncated=True)
-        if not answered:
-            return
-        results = self.environment.step(
-            [attempt.episode for attempt, _ in answered], [self._decode(turn.tokens_T) for _, turn in answered]
-        )
-        for (attempt, turn), result in zip(answered, results, strict=True):
-            self._answer(attempt, turn, result)
+        """One response of every attempt, and the environment's answers, sought while the engine still samples."""
 
-    def _generate(self, attempts: Sequence[_Attempt]) -> list[Completion]:
+        def step(answered: Sequence[tuple[_Attempt, Turn]]) -> Sequence[StepResult[Any]]:
+            return self.environment.step(
+                [attempt.episode for attempt, _ in answered], [self._decode(turn.tokens_T) for _, turn in answered]
+            )
+
+        with Overlapped(step) as answers:
+
+            def finished(i: int, completion: Completion) -> None:
+                turn = _response(attempts[i].start_T, completion)
+                if completion.stop == "end":
+                    answers.add((attempts[i], turn))
+                else:
+                    attempts[i].end(turn, success=False, truncated=True)
+
+            self._generate(attempts, finished)
+            for (attempt, turn), result in answers.results():
+                self._answer(attempt, turn, result)
+
+    def _generate(self, attempts: Sequence[_Attempt], finished: Finished) -> None:
         try:
-            return self.engine.generate(
+            self.engine.generate(
                 [np.concatenate([attempt.context_P, attempt.start_T]) for attempt in attempts],
                 [self.max_response_tokens - attempt.num_tokens for attempt in attempts],
                 [attempt.stream.at(len(attempt.turns)).integer() for attempt in attempts],
+                finished,
             )
         except FloatingPointError as error:
             raise UserError(

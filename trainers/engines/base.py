@@ -1,6 +1,6 @@
 """What a rollout engine must do: continue token contexts, and take the learner's weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,10 @@ class Completion:
     logprobs_T: FloatArray
     entropies_T: FloatArray
     stop: Stop
+
+
+Finished = Callable[[int, Completion], None]
+"""Takes the position of a sequence and its completion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +57,11 @@ class Engine(Protocol):
     serves_all: bool
 
     def generate(
-        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         """Continue each context until an end token (kept in the completion) or its limit.
 
@@ -61,6 +69,8 @@ class Engine(Protocol):
             contexts: token ids, one array a sequence, not padded.
             max_new_tokens: the limit of each sequence, at least 1.
             seeds: the 64-bit seed of each sequence; its draws depend on nothing else.
+            finished: called once for every sequence, before this returns; soon after its end if the engine can tell, so
+                that it can be judged while others are still sampled. In any order, and from any thread, one at a time.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Sampling in this process, with the policy as a `transformers` module: batched, with a key-value cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from curriculum.rollouts import IntArray
-from trainers.engines.base import Completion, EngineSetup
+from trainers.engines.base import Completion, EngineSetup, Finished
 from trainers.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
@@ -63,7 +63,11 @@ class TransformersEngine:
         self.max_sequences = max_sequences
 
     def generate(
-        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         """Continue each context, see `trainers.engines.base.Engine.generate`.
 
@@ -83,7 +87,10 @@ class TransformersEngine:
         try:
             for start in range(0, len(order), self.max_sequences):
                 chunk = order[start : start + self.max_sequences]
-                completions |= zip(chunk, self._generate_chunk([calls[i] for i in chunk]), strict=True)
+                for row, completion in self._generate_chunk([calls[i] for i in chunk]):
+                    completions[chunk[row]] = completion
+                    if finished is not None:
+                        finished(chunk[row], completion)
         finally:
             self.policy.train(training)
         return [completions[i] for i in range(len(calls))]
@@ -93,36 +100,38 @@ class TransformersEngine:
         if policy is not self.policy:
             copy_weights(policy, self.policy)
 
-    def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> list[Completion]:
+    def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> Iterator[tuple[int, Completion]]:
+        """Row and completion of each call, those that end early first."""
         contexts = [context for context, _, _ in calls]
         limits_B = np.asarray([limit for _, limit, _ in calls])
         uniforms_BT = np.zeros((len(calls), limits_B.max()))
         for uniforms_T, (_, limit, seed) in zip(uniforms_BT, calls, strict=True):
             uniforms_T[:limit] = np.random.default_rng(seed).random(limit)
-        tokens_BT, logprobs_BT, entropies_BT = self._decode(contexts, limits_B, uniforms_BT)
-        if np.isnan(logprobs_BT).any():
-            raise FloatingPointError("generate: the policy's logits are not finite; its weights have diverged")
-
-        completions = []
-        ends_BT = np.isin(tokens_BT, self.eos_token_ids)
-        for row, limit in enumerate(limits_B):
-            ends_T = ends_BT[row, :limit]
-            length = int(ends_T.argmax()) + 1 if ends_T.any() else limit
-            completions.append(
-                Completion(
-                    tokens_T=tokens_BT[row, :length].astype(np.int32),
-                    logprobs_T=logprobs_BT[row, :length].copy(),
-                    entropies_T=entropies_BT[row, :length].copy(),
-                    stop="end" if ends_T.any() else "length",
+        for rows_B, tokens_BT, logprobs_BT, entropies_BT in self._decode(contexts, limits_B, uniforms_BT):
+            if np.isnan(logprobs_BT).any():
+                raise FloatingPointError("generate: the policy's logits are not finite; its weights have diverged")
+            ends_BT = np.isin(tokens_BT, self.eos_token_ids)
+            for b, row in enumerate(rows_B.tolist()):
+                ends_T = ends_BT[b, : limits_B[row]]
+                length = int(ends_T.argmax()) + 1 if ends_T.any() else int(limits_B[row])
+                yield (
+                    row,
+                    Completion(
+                        tokens_T=tokens_BT[b, :length].astype(np.int32),
+                        logprobs_T=logprobs_BT[b, :length].copy(),
+                        entropies_T=entropies_BT[b, :length].copy(),
+                        stop="end" if ends_T.any() else "length",
+                    ),
                 )
-            )
-        return completions
 
     @torch.inference_mode()
     def _decode(
         self, contexts: Sequence[IntArray], limits_B: NDArray[np.int64], uniforms_BT: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-        """Tokens, log-probabilities and entropies. What follows a row's end or limit is arbitrary."""
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]]:
+        """Rows that leave the batch together, with tokens, log-probabilities and entropies.
+
+        What follows a row's end or limit is arbitrary.
+        """
         num_rows, num_tokens = uniforms_BT.shape
         batch = _Batch(self.policy, contexts, num_tokens, self.pad_token_id)
         device = batch.logits_BV.device
@@ -132,6 +141,9 @@ class TransformersEngine:
         tokens = torch.zeros(num_rows, num_tokens, dtype=torch.int64, device=device)
         logprobs = torch.zeros(num_rows, num_tokens, device=device)
         entropies = torch.zeros(num_rows, num_tokens, device=device)
+
+        def show(left: Tensor) -> tuple[Any, ...]:
+            return tuple(part.cpu().numpy() for part in (left, tokens[left], logprobs[left], entropies[left]))
 
         rows = torch.arange(num_rows, device=device)  # the rows still in the batch
         running = torch.ones_like(rows, dtype=torch.bool)
@@ -143,11 +155,12 @@ class TransformersEngine:
             if share == 0:
                 break
             if share <= 1 - ENDED_SHARE:
+                yield show(rows[~running])
                 kept = running.nonzero()[:, 0]
                 rows, running, token = rows[kept], running[kept], token[kept]
                 batch.keep(kept)
             batch.advance(token)
-        return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropies.cpu().numpy()
+        yield show(rows)
 
 
 class _Batch:

@@ -12,7 +12,7 @@ from curriculum.errors import UserError
 from curriculum.extras import load_extra, one_line
 from curriculum.rollouts import FloatArray, IntArray, Stop
 from trainers.batch import TrainingSequence, pad, split_microbatches
-from trainers.engines.base import Completion, EngineSetup
+from trainers.engines.base import Completion, EngineSetup, Finished
 from trainers.engines.vllm_worker import WeightLoader
 from trainers.scoring import token_logprobs
 from trainers.weights import copy_weights, named_weights
@@ -97,9 +97,15 @@ class VllmEngine:
         self.max_length = int(llm.model_config.max_model_len)
 
     def generate(
-        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         """Continue each context, see `trainers.engines.base.Engine.generate`. One submission for all of them.
+
+        Entropies come from one more forward pass over all sequences, so that with them none is told before the end.
 
         Raises:
             UserError: if a context and its limit together exceed what the engine was made for.
@@ -110,17 +116,35 @@ class VllmEngine:
                 f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and the engine holds "
                 f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
             )
-        outputs = self._llm.generate(
+        completions = self._sample(contexts, max_new_tokens, seeds, finished if self._policy is None else None)
+        if self._policy is None:
+            return completions
+        completions = with_entropies(self._policy, contexts, completions, self._temperature)
+        for i, done in enumerate(completions if finished is not None else ()):
+            finished(i, done)
+        return completions
+
+    def _sample(
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None,
+    ) -> list[Completion]:
+        names = self._llm.enqueue(
             [{"prompt_token_ids": context.tolist()} for context in contexts],
             [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)],
             use_tqdm=False,
         )
-        completions = [completion(output.outputs[0]) for output in outputs]
-        return (
-            completions
-            if self._policy is None
-            else with_entropies(self._policy, contexts, completions, self._temperature)
-        )
+        position_of = {name: i for i, name in enumerate(names)}
+        done: dict[int, Completion] = {}
+        while self._llm.llm_engine.has_unfinished_requests():
+            for output in self._llm.llm_engine.step():
+                i = position_of[output.request_id]
+                done[i] = completion(output.outputs[0])
+                if finished is not None:
+                    finished(i, done[i])
+        return [done[i] for i in range(len(names))]
 
     def sync(self, policy: nn.Module) -> None:
         """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""

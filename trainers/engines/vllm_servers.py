@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from curriculum.errors import UserError
 from curriculum.extras import load_extra
 from curriculum.rollouts import IntArray
 from trainers.deepspeed_backend import free_port
-from trainers.engines.base import Completion, Engine, EngineSetup
+from trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
 from trainers.options import RolloutOptions
 from trainers.weights import named_weights
@@ -121,7 +121,11 @@ class VllmServersEngine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def generate(
-        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         """Continue each context, see `trainers.engines.base.Engine.generate`.
 
@@ -135,7 +139,10 @@ class VllmServersEngine:
             if not missing:
                 break
             self.retried += len(missing) if number > 0 else 0
-            done |= self._round(missing, contexts, samplings)
+            for i, completion in self._round(missing, contexts, samplings):
+                done[i] = completion
+                if finished is not None:
+                    finished(i, completion)
         if len(done) < len(contexts):
             raise UserError(
                 f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
@@ -218,8 +225,8 @@ class VllmServersEngine:
 
     def _round(
         self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]]
-    ) -> dict[int, Completion]:
-        """Send out what is missing, once. Returns what was answered."""
+    ) -> Iterator[tuple[int, Completion]]:
+        """Send out what is missing, once. Gives what is answered, as it comes."""
         servers = self._available()
         of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
         version, seconds = str(self._number), self.options.servers.seconds
@@ -236,14 +243,16 @@ class VllmServersEngine:
 
         jobs = [(server, i) for server, share in zip(servers, of_server, strict=True) for i in share]
         with ThreadPoolExecutor(min(len(jobs), self.options.max_sequences * len(servers))) as pool:
-            answers = pool.map(lambda job: ask(*job), jobs)
-            answered = {i: done for (_, i), done in zip(jobs, answers, strict=True) if done is not None}
+            asked = {pool.submit(ask, server, i): i for server, i in jobs}
+            for answer in as_completed(asked):
+                done = answer.result()
+                if done is not None:
+                    yield asked[answer], done
         for server, error in failed.items():
             if isinstance(error, OtherWeightsError):
                 server.usable = False  # and is given the right ones before the next round
             else:
                 self._lost(server)
-        return answered
 
     def _each(self, servers: Sequence[Server], act: Callable[[Server], object]) -> None:
         with ThreadPoolExecutor(len(servers)) as pool:
@@ -267,7 +276,11 @@ class Bystander:
     serves_all = True
 
     def generate(
-        self, contexts: Sequence[IntArray], max_new_tokens: Sequence[int], seeds: Sequence[int]
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
     ) -> list[Completion]:
         assert not contexts, "only the first process samples"
         return []

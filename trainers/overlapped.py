@@ -1,0 +1,52 @@
+"""Work on items in another thread while more of them come in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, Self, TypeVar
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+class Overlapped(Generic[Given, Result]):
+    """Applies a function to what is added, one call at a time, each to all that has come in since the last one.
+
+    A context manager: leaving it waits for the call under way, and drops what no call has begun.
+    """
+
+    def __init__(self, function: Callable[[Sequence[Given]], Sequence[Result]]):
+        """
+        Args:
+            function: as many results as it is given, in order. It must not matter how what is added is divided.
+        """
+        self._function = function
+        self._pool = ThreadPoolExecutor(1, "overlapped")
+        self._waiting: SimpleQueue[Given] = SimpleQueue()
+        self._calls: list[Future[list[tuple[Given, Result]]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, given: Given) -> None:
+        """Have it worked on soon."""
+        self._waiting.put(given)
+        self._calls.append(self._pool.submit(self._work))
+
+    def results(self) -> Iterator[tuple[Given, Result]]:
+        """What was added with its result, in the order of adding. Raises what the function raised."""
+        for call in self._calls:
+            yield from call.result()
+
+    def _work(self) -> list[tuple[Given, Result]]:
+        # Earlier calls may have taken this one's item along.
+        given = []
+        try:
+            while True:
+                given.append(self._waiting.get_nowait())
+        except Empty:
+            pass
+        return list(zip(given, self._function(given), strict=True)) if given else []
