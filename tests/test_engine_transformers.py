@@ -65,6 +65,14 @@ def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(
         assert (done.tokens_T.dtype, done.logprobs_T.dtype, done.entropies_T.dtype) == ("int32", "float32", "float32")
 
 
+def test_sequences_are_told_of_as_they_end(tiny_model: Qwen3ForCausalLM) -> None:
+    told: dict[int, Completion] = {}
+    done = engine(tiny_model, max_sequences=20).generate(CONTEXTS * 8, LIMITS * 8, list(range(40)), told.__setitem__)
+    assert sorted(told) == list(range(40)) and all(told[i] is completion for i, completion in enumerate(done))
+    lengths = [len(completion.tokens_T) for completion in told.values()]
+    assert lengths[0] == 1 and max(lengths) not in lengths[:10]  # rows leave in parties, so not quite in order
+
+
 def test_positions_do_not_count_the_padding() -> None:
     # Rotary positions are relative, so only a model with absolute ones notices a shift.
     torch.manual_seed(0)

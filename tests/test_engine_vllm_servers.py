@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_engine_vllm import expected
 from vllm_driver import PAD, TEMPERATURE, build_policy, calls, change
 
 from curriculum import UserError
-from trainers.engines.base import EngineSetup
-from trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine, write_files
+from trainers.engines.base import Completion, EngineSetup
+from trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine
 from trainers.learner import Learner
 from trainers.options import LearnerOptions, RolloutOptions, ServerOptions, VllmOptions
 from trainers.sync_check import SyncCheck
@@ -124,10 +123,12 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     assert lost.process is not None
     threading.Timer(whole / 3, os.killpg, (lost.process.pid, number)).start()
     started = time.monotonic()
-    done = servers.generate(contexts, limits, seeds)
+    told: list[tuple[int, Completion]] = []
+    done = servers.generate(contexts, limits, seeds, lambda i, completion: told.append((i, completion)))
     assert time.monotonic() - started < 3 * whole + SILENT_SECONDS + 20
     assert [completion.tokens_T.tolist() for completion in done] == wanted
     assert 0 < servers.retried - before < 64
+    assert sorted(i for i, _ in told) == list(range(64)) and all(done[i] is completion for i, completion in told)
     if number == signal.SIGSTOP:
         return  # it is restarted in the same way, which takes its time
     wait_for_both(servers)
@@ -149,12 +150,38 @@ def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_
         assert sum(any(drawn[i][0] == context for i in share) for share in shares) <= 1
 
 
-def test_weights_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safetensors.torch import load_file
-
-    monkeypatch.setattr("trainers.engines.vllm_servers.FILE_BYTES", 100)
-    weights = {f"w{i}": torch.full((10,), float(i)) for i in range(5)}
-    paths = list(write_files(iter(weights.items()), tmp_path))
-    loaded = [load_file(path) for path in paths]
-    assert [sorted(part) for part in loaded] == [["w0", "w1", "w2"], ["w3", "w4"]]
-    assert all(torch.equal(values, weights[name]) for part in loaded for name, values in part.items())
+@pytest.mark.slow
+def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(tmp_path: Path) -> None:
+    policy = build_policy(tmp_path)
+    options = RolloutOptions(
+        temperature=TEMPERATURE,
+        max_sequences=8,
+        vllm=VllmOptions(kv_cache_gib=0.05),
+        servers=ServerOptions(count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS),
+    )
+    built: Any = vllm_servers_engine(EngineSetup(policy, str(tmp_path), [], PAD, options))
+    engine: VllmServersEngine = built
+    try:
+        for seed in range(2):
+            assert check((engine, policy)) < 1e-4
+            change(policy, seed)
+            engine.sync(policy)
+        assert check((engine, policy)) < 1e-4
+        lost = engine.servers[1]
+        assert lost.process is not None
+        os.killpg(lost.process.pid, signal.SIGKILL)
+        contexts, limits, seeds = calls()
+        assert len(engine.generate(contexts, limits, seeds)) == len(contexts) and not lost.usable
+        deadline = time.monotonic() + 200
+        while not lost.healthy():
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        change(policy, 2)
+        engine.sync(policy)
+        assert lost.usable and [server.version for server in engine.servers] == ["3", "3"]
+        assert check((engine, policy)) < 1e-4
+        wanted = [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)]
+        engine.servers[0].usable = False
+        assert [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)] == wanted
+    finally:
+        engine.close()

@@ -136,7 +136,7 @@ def test_vllm_understands_the_command() -> None:
     ServeSubcommand().subparser_init(parser.add_subparsers())
     parsed = parser.parse_args(list(command.words[1:]))
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
-    assert parsed.worker_extension_cls == "trainers.engines.vllm_files.Registration"
+    assert parsed.worker_extension_cls == "trainers.engines.vllm_transfer.Registration"
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,9 @@ class ServerOptions:
         addresses: "host:port" of servers that are already running, with the flags that `rollouts.engine=vllm_servers`
             starts its own with; none = start `count` servers on this host.
         count: servers to start.
-        folder: where weights are handed over, for all servers to read: shared memory on one host, a shared disk on
-            several.
+        transfer: how weights are handed over: "files" that all servers can read; or "broadcast" to all of them at once,
+            by NCCL between GPUs and by gloo between CPUs, where a server that was lost comes back at the next sync.
+        folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
         start_seconds: how long a server may take to answer for the first time.
         seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
         rounds: how often the sequences of one call are sent out until all are answered.
@@ -271,6 +272,7 @@ class ServerOptions:
 
     addresses: tuple[str, ...] = ()
     count: int = 1
+    transfer: Literal["files", "broadcast"] = "files"
     folder: str = "/dev/shm"
     start_seconds: float = 300.0
     seconds: float = 120.0

@@ -21,8 +21,8 @@ from trainers.options import RolloutOptions
 
 PROBE_SECONDS = 5.0
 LARGEST_SEED = 2**63 - 1
-BACKEND = "halfway_files"
-EXTENSION = "trainers.engines.vllm_files.Registration"
+BACKEND = "halfway"
+EXTENSION = "trainers.engines.vllm_transfer.Registration"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
@@ -49,6 +49,7 @@ class Server:
         environment: of its process, beside what every server gets.
         version: of the weights that this process last gave it; None = it must get weights before work.
         usable: False from a failure until it has been revived.
+        width: workers that the model is split over.
     """
 
     address: str
@@ -57,6 +58,7 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     version: str | None = None
     usable: bool = False
+    width: int = 1
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -145,21 +147,35 @@ class Server:
         """Undo `sleep`. Raises ServerError if it fails."""
         self.call("POST", "/wake_up", seconds=seconds)
 
-    def load(self, files: list[str], version: str, seconds: float) -> None:
-        """Give it new weights, and empty the cache that the old ones filled.
-
-        Args:
-            files: safetensors with all weights, a few layers each; none = it has these weights already.
+    def join(self, group: dict[str, Any], seconds: float) -> None:
+        """Join a group of processes for weights, see `trainers.engines.vllm_transfer.Init`.
 
         Raises:
-            ServerError: if it fails; what it holds is then unknown.
+            ServerError: if it fails.
+        """
+        self.call("POST", "/init_weight_transfer_engine", {"init_info": group}, seconds)
+
+    def begin_update(self, seconds: float, changes: bool = True) -> None:
+        """Stop sampling, and get ready for new weights.
+
+        Args:
+            changes: False = it has the weights already, and none will come.
+
+        Raises:
+            ServerError: if it fails.
         """
         self.version = None
         self.call("POST", "/pause?mode=wait", seconds=seconds)
-        if files:
+        if changes:
             self.call("POST", "/start_weight_update", seconds=seconds)
-            for path in files:
-                self.call("POST", "/update_weights", {"update_info": {"path": path}}, seconds)
+
+    def receive(self, part: dict[str, Any], seconds: float) -> None:
+        """Take some of the weights, see `trainers.engines.vllm_transfer.Update`. Raises ServerError if it fails."""
+        self.call("POST", "/update_weights", {"update_info": part}, seconds)
+
+    def end_update(self, version: str, seconds: float, changes: bool = True) -> None:
+        """Go on with the new weights, without the cache that the old ones filled. Raises ServerError if it fails."""
+        if changes:
             self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
         else:
             self.call("POST", "/update_weight_version", {"new_version": version}, seconds)

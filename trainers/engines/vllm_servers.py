@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
 
 from curriculum.errors import UserError
 from curriculum.extras import load_extra
 from curriculum.rollouts import IntArray
 from trainers.deepspeed_backend import free_port
 from trainers.engines.base import Completion, Engine, EngineSetup, Finished
+from trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
 from trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
 from trainers.options import RolloutOptions
 from trainers.weights import named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
-# Bytes of weights in one file: the learner's memory holds no more of the gathered model at a time.
-FILE_BYTES = 2**28
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0
 
@@ -43,18 +42,19 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
         return Bystander()
     if not options.servers.addresses:
         load_extra("vllm", NEEDED_BY, "vllm")
+    dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
+    width = options.servers.tensor_parallel
     folder = Path(tempfile.mkdtemp(prefix="halfway-", dir=options.servers.folder))
     if options.servers.addresses:
-        servers = [Server(address) for address in options.servers.addresses]
+        servers = [Server(address, width=width) for address in options.servers.addresses]
     else:
-        dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
         servers = []
         for number in range(options.servers.count):
             port = free_port()
             command = server_command(setup.model_path, dtype, port, options, chunked=torch.cuda.is_available())
-            log, devices = folder / f"server-{number}.log", own_devices(number, options.servers.tensor_parallel)
-            servers.append(Server(f"127.0.0.1:{port}", command, log, devices))
-    engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder)
+            log, devices = folder / f"server-{number}.log", own_devices(number, width)
+            servers.append(Server(f"127.0.0.1:{port}", command, log, devices, width=width))
+    engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()
     return engine
@@ -78,18 +78,27 @@ class VllmServersEngine:
 
     serves_all = True
 
-    def __init__(self, servers: Sequence[Server], eos_token_ids: Sequence[int], options: RolloutOptions, folder: Path):
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        eos_token_ids: Sequence[int],
+        options: RolloutOptions,
+        folder: Path,
+        dtype: torch.dtype | None = None,
+    ):
         """
         Args:
-            folder: for the files with weights; every server can read it.
+            folder: for logs and weights; every server can read it.
+            dtype: of the servers' weights; None = the learner's.
         """
         self.servers = list(servers)
         self.options = options
         self.folder = folder
+        self.transfer: Transfer = TRANSFERS[options.servers.transfer](folder, options.servers.seconds)
+        self._dtype = dtype
         self.retried = 0  # sequences that had to be sampled again
         self._eos_token_ids = list(eos_token_ids)
         self._number = 0
-        self._files: list[str] = []
         self._asleep = False
 
     def begin(self) -> None:
@@ -152,7 +161,7 @@ class VllmServersEngine:
 
     def sleep(self) -> None:
         """Have the servers clear their devices, until the next `sync`."""
-        self._each([server for server in self.servers if server.usable], self._send_to_sleep)
+        in_parallel(self._send_to_sleep, [server for server in self.servers if server.usable])
         self._asleep = True
 
     def _send_to_sleep(self, server: Server) -> None:
@@ -168,38 +177,36 @@ class VllmServersEngine:
             self._lost(server)
 
     def sync(self, policy: nn.Module) -> None:
-        """Write the weights of `policy` to files, a few tensors each, and have every server load them.
+        """Hand the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
 
         Raises:
             UserError: if no server takes them.
         """
         if self._asleep:
-            self._each([server for server in self.servers if server.usable], self._wake)
+            in_parallel(self._wake, [server for server in self.servers if server.usable])
             self._asleep = False
         self._number += 1
-        folder = self.folder / str(self._number)
-        folder.mkdir()
-        self._files = list(write_files(named_weights(policy), folder))
-        shutil.rmtree(self.folder / str(self._number - 1), ignore_errors=True)
-        self._each(self.servers, self._refresh)
+        ready = self._wait_for(lambda server: server.usable or server.healthy())
+        weights = named_weights(policy)
+        self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, str(self._number))
+        for server in ready:
+            server.usable = server.version is not None
+            if not server.usable:
+                self._lost(server)
         self._available()
 
     def _refresh(self, server: Server) -> bool:
-        """Give a usable server the current weights. Returns whether it has them now."""
-        if not server.usable:
-            return False
+        """Give a server that answers the current weights. Returns whether it has them now."""
         try:
-            server.load(self._files, str(self._number), self.options.servers.seconds)
+            self.transfer.catch_up(server, str(self._number))
         except ServerError:
             self._lost(server)
+        server.usable = server.version is not None
         return server.usable
 
     def _revive(self, server: Server) -> bool:
         """Take a server back if it answers. Returns whether it can work."""
-        if server.usable:
-            return True
-        server.usable = server.healthy()
-        return self._refresh(server)
+        return server.usable or (server.healthy() and self._refresh(server))
 
     def _lost(self, server: Server) -> None:
         """Send nothing more to a server; start it again, if it is ours."""
@@ -208,15 +215,19 @@ class VllmServersEngine:
             server.start()
 
     def _available(self) -> list[Server]:
-        """Servers with the current weights. Waits until there is one.
+        """Servers with the current weights."""
+        return self._wait_for(self._revive)
+
+    def _wait_for(self, answers: Callable[[Server], bool]) -> list[Server]:
+        """The servers for which it is true. Waits until there is one.
 
         Raises:
             UserError: if there is none in time.
         """
         deadline = time.monotonic() + self.options.servers.start_seconds
         while True:
-            self._each(self.servers, self._revive)
-            found = [server for server in self.servers if server.usable]
+            with ThreadPoolExecutor(len(self.servers)) as pool:
+                found = [s for s, answer in zip(self.servers, pool.map(answers, self.servers), strict=True) if answer]
             if found:
                 return found
             if time.monotonic() > deadline:
@@ -253,10 +264,6 @@ class VllmServersEngine:
                 server.usable = False  # and is given the right ones before the next round
             else:
                 self._lost(server)
-
-    def _each(self, servers: Sequence[Server], act: Callable[[Server], object]) -> None:
-        with ThreadPoolExecutor(len(servers)) as pool:
-            list(pool.map(act, servers))
 
     def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
         return {
@@ -305,24 +312,3 @@ def assign(
         shares[server] += group
         loads[server] += sum(limits[i] for i in group)
     return shares
-
-
-def write_files(weights: Iterator[tuple[str, Tensor]], folder: Path) -> Iterator[str]:
-    """Write weights as they come, to one file after the other. Gives the paths."""
-    from safetensors.torch import save_file
-
-    held: dict[str, Tensor] = {}
-    number = 0
-
-    def write() -> str:
-        path = str(folder / f"{number:05d}.safetensors")
-        save_file(held, path)
-        return path
-
-    for name, weight in weights:
-        held[name] = weight.to("cpu").contiguous()
-        if sum(tensor.nbytes for tensor in held.values()) >= FILE_BYTES:
-            yield write()
-            held, number = {}, number + 1
-    if held:
-        yield write()

@@ -1,0 +1,118 @@
+"""Weights on their way to servers. The servers here are threads of the test; the process groups are real."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, distributed
+
+from curriculum import UserError
+from trainers.engines.transfer import Broadcast, Files, broadcast, make_group, own_address, parts, write_files
+from trainers.engines.vllm_server import Server, ServerError
+
+WEIGHTS = {f"w{i}": torch.full((2, 5), float(i), dtype=torch.bfloat16 if i % 2 else torch.float32) for i in range(5)}
+
+
+class Receiver(Server):
+    """A server that keeps what it receives."""
+
+    def __init__(self, name: str, refuses: bool = False):
+        super().__init__("127.0.0.1:1", usable=True)
+        self.name, self.refuses = name, refuses
+        self.group: Any = None
+        self.joined = 0
+        self.held: dict[str, Tensor] = {}
+        self.updates: list[str] = []
+        self.process = object()  # type: ignore[assignment]
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+        self.updates.append(path)
+
+    def join(self, group: dict[str, Any], seconds: float) -> None:
+        limit = timedelta(seconds=seconds)
+        store = distributed.TCPStore(group["address"], group["port"], group["size"], is_master=False, timeout=limit)
+        self.group = make_group(store, group["rank"], group["size"], "cpu", group["address"], seconds)
+        self.joined += 1
+
+    def receive(self, part: dict[str, Any], seconds: float) -> None:
+        if self.refuses:
+            raise ServerError(f"{self.name} is gone")
+        if "path" in part:
+            self.held |= load_file(part["path"])
+            return
+        for name, dtype, shape in zip(part["names"], part["dtypes"], part["shapes"], strict=True):
+            weight = torch.empty(shape, dtype=getattr(torch, dtype))
+            broadcast(self.group, weight)
+            self.held[name] = weight
+
+
+def weights() -> Iterator[tuple[str, Tensor]]:
+    yield from WEIGHTS.items()
+
+
+def holds_all(server: Receiver) -> bool:
+    return server.held.keys() == WEIGHTS.keys() and all(torch.equal(server.held[n], w) for n, w in WEIGHTS.items())
+
+
+def test_weights_come_a_few_at_a_time_and_no_two_parts_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.engines.transfer.PART_BYTES", 50)
+    names, previous = [], None
+    for part in parts(weights()):
+        assert not previous
+        names.append([name for name, _ in part])
+        previous = part
+    assert names == [["w0", "w1"], ["w2", "w3"], ["w4"]]
+
+
+def test_files_hold_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.engines.transfer.PART_BYTES", 50)
+    loaded = [load_file(path) for path in write_files(weights(), tmp_path)]
+    assert [sorted(part) for part in loaded] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
+    assert all(torch.equal(values, WEIGHTS[name]) for part in loaded for name, values in part.items())
+
+
+def test_a_server_that_fails_over_files_is_told_apart_and_can_catch_up(tmp_path: Path) -> None:
+    good, bad = Receiver("good"), Receiver("bad", refuses=True)
+    transfer = Files(tmp_path, 5.0)
+    transfer.catch_up(good, "0")
+    assert good.version == "0" and "/start_weight_update" not in good.updates
+    transfer.send(weights(), [good, bad], "1")
+    assert (good.version, bad.version) == ("1", None) and holds_all(good) and not bad.held
+    bad.refuses = False
+    transfer.catch_up(bad, "1")
+    assert bad.version == "1" and holds_all(bad)
+    transfer.send(weights(), [good, bad], "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+
+
+def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.engines.transfer.PART_BYTES", 50)
+    one, two = servers = [Receiver("one"), Receiver("two")]
+    transfer = Broadcast(10.0)
+    transfer.catch_up(one, "0")
+    assert one.version == "0"  # nothing was sent, so it has the weights it started with
+    for version in ("1", "2"):
+        transfer.send(weights(), servers, version)
+        assert all(server.version == version and holds_all(server) and server.joined == 1 for server in servers)
+    two.process, two.held, two.group = object(), {}, None  # type: ignore[assignment]
+    transfer.catch_up(two, "2")
+    assert two.version is None
+    transfer.send(weights(), servers, "3")
+    assert all(server.version == "3" and holds_all(server) and server.joined == 2 for server in servers)
+    transfer.send(weights(), [one], "4")
+    assert (one.version, one.joined) == ("4", 3)
+
+
+def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:
+    good, bad = Receiver("good"), Receiver("bad", refuses=True)
+    with pytest.raises(UserError, match=r"transfer: 'broadcast' lost a server .* resume the run"):
+        Broadcast(2.0).send(weights(), [good, bad], "1")
+    assert (good.version, bad.version) == (None, None)
+
+
+def test_the_own_address_is_the_one_that_the_peer_sees() -> None:
+    assert own_address("127.0.0.1:80") == own_address("localhost:80") == "127.0.0.1"

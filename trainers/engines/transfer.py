@@ -1,0 +1,238 @@
+"""How weights get from the learner to vLLM servers: through files, or through a broadcast between devices.
+
+The servers' side is `trainers.engines.vllm_transfer`.
+"""
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor, distributed
+
+from curriculum.errors import UserError
+from curriculum.extras import one_line
+from trainers.engines.vllm_server import Server, ServerError
+
+# Weights in one part: the learner's memory holds no more of the gathered model at a time.
+PART_BYTES = 2**28
+Weights = Iterator[tuple[str, Tensor]]
+
+
+class Transfer(Protocol):
+    """Hands weights over to servers."""
+
+    def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
+        """Give all of these servers the weights. One that fails meanwhile has `version` None afterwards."""
+        ...
+
+    def catch_up(self, server: Server, version: str) -> None:
+        """Give one server what was sent last, or leave its `version` at None if that has to wait for the next `send`.
+
+        Before anything was sent the server keeps the weights that it started with.
+
+        Raises:
+            ServerError: if it fails.
+        """
+        ...
+
+
+class Files:
+    """Through files that every server can read, each with some of the weights, in shared memory or on a shared disk."""
+
+    def __init__(self, folder: Path, seconds: float):
+        """
+        Args:
+            seconds: how long a server may be silent over one part.
+        """
+        self.folder, self.seconds = folder, seconds
+        self._paths: list[str] = []
+
+    def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
+        previous = {Path(path).parent for path in self._paths}
+        folder = self.folder / version
+        folder.mkdir()
+        self._paths = list(write_files(weights, folder))
+        for old in previous:
+            shutil.rmtree(old, ignore_errors=True)
+
+        def load(server: Server) -> None:
+            try:
+                self.catch_up(server, version)
+            except ServerError:
+                assert server.version is None
+
+        in_parallel(load, servers)
+
+    def catch_up(self, server: Server, version: str) -> None:
+        with updates([server], version, self.seconds, changes=bool(self._paths)):
+            for path in self._paths:
+                server.receive({"path": path}, self.seconds)
+
+
+class Broadcast:
+    """From the learner's device to those of all servers at once: by NCCL between GPUs, by gloo between CPUs.
+
+    A server that was lost comes back at the next `send`: only then do all learner processes gather the weights.
+    """
+
+    def __init__(self, seconds: float):
+        """
+        Args:
+            seconds: how long a server may be silent over one part.
+        """
+        self.seconds = seconds
+        self._members: list[object] = []  # the servers' processes, which tell a restarted server from the earlier one
+        self._group: Any = None
+        self._sent = False
+
+    def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
+        """See `Transfer.send`.
+
+        Raises:
+            UserError: if a server is lost on the way: what the others then hold is of no version.
+        """
+        self._sent = True
+        try:
+            self._connect(servers)
+            with ThreadPoolExecutor(len(servers)) as pool, updates(servers, version, self.seconds):
+                for part in parts(weights):
+                    info = {
+                        "names": [name for name, _ in part],
+                        "dtypes": [str(weight.dtype).removeprefix("torch.") for _, weight in part],
+                        "shapes": [list(weight.shape) for _, weight in part],
+                    }
+                    receipts = [pool.submit(server.receive, info, self.seconds) for server in servers]
+                    self._broadcast([weight for _, weight in part], receipts)
+        except (ServerError, RuntimeError) as error:
+            self._group, self._members = None, []
+            raise UserError(
+                "rollouts.servers.transfer: 'broadcast' lost a server while it took new weights "
+                f"({one_line(error)}); resume the run, or use rollouts.servers.transfer=files"
+            ) from error
+
+    def catch_up(self, server: Server, version: str) -> None:
+        server.version = None
+        if not self._sent:
+            with updates([server], version, self.seconds, changes=False):
+                pass
+
+    def _broadcast(self, weights: Sequence[Tensor], receipts: Sequence["Future[None]"]) -> None:
+        for weight in weights:
+            broadcast(self._group, weight.contiguous())
+        for receipt in receipts:
+            receipt.result()
+
+    def _connect(self, servers: Sequence[Server]) -> None:
+        """Make a group of this process, rank 0, and all workers of the servers, unless it is there already."""
+        members = [server.process or server.address for server in servers]
+        if self._group is not None and members == self._members:
+            return
+        address = own_address(servers[0].address)
+        size = 1 + sum(server.width for server in servers)
+        limit = timedelta(seconds=self.seconds)
+        store = distributed.TCPStore(address, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
+        first = [1 + sum(server.width for server in servers[:i]) for i in range(len(servers))]
+        with ThreadPoolExecutor(len(servers)) as pool:
+            answers = [
+                pool.submit(
+                    server.join,
+                    {"address": address, "port": store.port, "rank": rank, "size": size, "seconds": self.seconds},
+                    self.seconds,
+                )
+                for server, rank in zip(servers, first, strict=True)
+            ]
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            self._group = make_group(store, 0, size, device, address, self.seconds)
+            for answer in answers:
+                answer.result()
+        self._members = members
+
+
+TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {
+    "files": Files,
+    "broadcast": lambda folder, seconds: Broadcast(seconds),
+}
+
+
+@contextmanager
+def updates(servers: Sequence[Server], version: str, seconds: float, changes: bool = True) -> Iterator[None]:
+    """A scope in which the servers can receive weights. After it they hold `version`, and nothing cached.
+
+    Args:
+        changes: whether they will receive any, or hold these weights already.
+    """
+    in_parallel(lambda server: server.begin_update(seconds, changes), servers)
+    yield
+    in_parallel(lambda server: server.end_update(version, seconds, changes), servers)
+
+
+def in_parallel(act: Callable[[Server], object], servers: Sequence[Server]) -> None:
+    """Do it with every server at once. Raises what the first one raised."""
+    if servers:
+        with ThreadPoolExecutor(len(servers)) as pool:
+            list(pool.map(act, servers))
+
+
+def own_address(peer: str) -> str:
+    """The address of this host as "host:port" sees it."""
+    parts = urlsplit(f"//{peer}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((parts.hostname or "", parts.port or 1))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:
+    """A process group beside those that the process may have: NCCL's on "cuda", gloo's on "cpu".
+
+    Args:
+        address: of this process, for gloo.
+    """
+    limit = timedelta(seconds=seconds)
+    c10d: Any = distributed
+    if device == "cuda":
+        options = c10d.ProcessGroupNCCL.Options()
+        options._timeout = limit
+        return c10d.ProcessGroupNCCL(store, rank, size, options)
+    options = c10d.ProcessGroupGloo._Options()
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=address)]
+    options._timeout = limit
+    return c10d.ProcessGroupGloo(store, rank, size, options)
+
+
+def broadcast(group: Any, tensor: Tensor) -> None:
+    """Have every member hold the tensor of rank 0. Raises RuntimeError if a member is lost."""
+    options: Any = distributed.BroadcastOptions()
+    options.rootRank, options.rootTensor = 0, 0
+    group.broadcast([tensor], options).wait()
+
+
+def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:
+    """The weights as they come, at least `PART_BYTES` at a time. A part is emptied when the next one is asked for."""
+    held: list[tuple[str, Tensor]] = []
+    size = 0
+    for name, weight in weights:
+        held.append((name, weight))
+        size += weight.nbytes
+        if size >= PART_BYTES:
+            yield held
+            held.clear()  # the caller has it too, and two parts would be twice the memory
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def write_files(weights: Weights, folder: Path) -> Iterator[str]:
+    """Write weights as they come, to one file after the other. Gives the paths."""
+    from safetensors.torch import save_file
+
+    for number, part in enumerate(parts(weights)):
+        path = str(folder / f"{number:05d}.safetensors")
+        save_file({name: weight.to("cpu").contiguous() for name, weight in part}, path)
+        yield path

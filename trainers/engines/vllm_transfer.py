@@ -1,0 +1,104 @@
+"""What runs inside a vLLM server: new weights, by way of files or of a broadcast. vLLM imports this module by name,
+before it needs it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, distributed
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from trainers.engines.transfer import broadcast, make_group, own_address
+from trainers.engines.vllm_server import BACKEND
+from trainers.engines.vllm_worker import repack_tied_heads
+
+
+@dataclass
+class Init(WeightTransferInitInfo):  # type: ignore[misc]
+    """A group of processes for broadcasts, in which the learner has rank 0.
+
+    Attributes:
+        address, port: of the learner's store.
+        rank: of this server's first worker.
+        size: of the group.
+        seconds: how long the group waits for a member.
+    """
+
+    address: str
+    port: int
+    rank: int
+    size: int
+    seconds: float
+
+
+@dataclass
+class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """Some of the weights.
+
+    Attributes:
+        path: a safetensors file that the server can read; empty = they are broadcast, in the order of the lists.
+        names, dtypes, shapes: of what is broadcast.
+    """
+
+    path: str = ""
+    names: list[str] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    shapes: list[list[int]] = field(default_factory=list)
+
+
+class Receiver(WeightTransferEngine):  # type: ignore[misc]
+    """Takes weights a few layers at a time."""
+
+    init_info_cls, update_info_cls = Init, Update
+    _group: Any = None
+
+    def init_transfer_engine(self, init_info: Init) -> None:
+        """Join the learner's group, in place of an earlier one."""
+        limit = timedelta(seconds=init_info.seconds)
+        store = distributed.TCPStore(init_info.address, init_info.port, init_info.size, is_master=False, timeout=limit)
+        rank = init_info.rank + self.parallel_config.rank
+        own = own_address(f"{init_info.address}:{init_info.port}")
+        self._group = make_group(store, rank, init_info.size, self.device.type, own, init_info.seconds)
+
+    def start_weight_update(self) -> None:
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: Update) -> None:
+        from_file = load_file(update_info.path).items() if update_info.path else ()
+        self.model.load_weights(iter(from_file) if update_info.path else self._broadcast(update_info))
+
+    def _broadcast(self, update_info: Update) -> Iterator[tuple[str, Tensor]]:
+        assert self._group is not None, "a broadcast before its group"
+        for name, dtype, shape in zip(update_info.names, update_info.dtypes, update_info.shapes, strict=True):
+            weight = torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
+            broadcast(self._group, weight)
+            yield name, weight
+
+    def finish_weight_update(self) -> None:
+        finalize_layerwise_reload(self.model, self.model_config)
+        repack_tied_heads(self.model)
+
+    def shutdown(self) -> None:
+        self._group = None
+
+
+def _read(path: str) -> Iterator[tuple[str, Tensor]]:
+    yield from load_file(path).items()
+
+
+class Registration:
+    """Mixed into vLLM's worker class; to import this module is all that it is for."""
+
+
+def register(factory: Any = WeightTransferEngineFactory) -> None:
+    """Make the backend known in this process."""
+    if BACKEND not in factory._registry:
+        factory.register_engine(BACKEND, Receiver)
+
+
+register()
