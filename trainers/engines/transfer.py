@@ -23,6 +23,7 @@ from trainers.engines.vllm_server import Server, ServerError
 # Weights in one part: the learner's memory holds no more of the gathered model at a time.
 PART_BYTES = 2**28
 Weights = Iterator[tuple[str, Tensor]]
+c10d: Any = distributed  # only half typed
 
 
 class Transfer(Protocol):
@@ -88,7 +89,7 @@ class Broadcast:
             seconds: how long a server may be silent over one part.
         """
         self.seconds = seconds
-        self._members: list[object] = []  # the servers' processes, which tell a restarted server from the earlier one
+        self._members: Sequence[object] = []  # the servers' processes, by which a restart shows
         self._group: Any = None
         self._sent = False
 
@@ -137,7 +138,7 @@ class Broadcast:
         address = own_address(servers[0].address)
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
-        store = distributed.TCPStore(address, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
+        store = c10d.TCPStore(address, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
         first = [1 + sum(server.width for server in servers[:i]) for i in range(len(servers))]
         with ThreadPoolExecutor(len(servers)) as pool:
             answers = [
@@ -195,7 +196,6 @@ def make_group(store: Any, rank: int, size: int, device: str, address: str, seco
         address: of this process, for gloo.
     """
     limit = timedelta(seconds=seconds)
-    c10d: Any = distributed
     if device == "cuda":
         options = c10d.ProcessGroupNCCL.Options()
         options._timeout = limit
@@ -208,7 +208,7 @@ def make_group(store: Any, rank: int, size: int, device: str, address: str, seco
 
 def broadcast(group: Any, tensor: Tensor) -> None:
     """Have every member hold the tensor of rank 0. Raises RuntimeError if a member is lost."""
-    options: Any = distributed.BroadcastOptions()
+    options = c10d.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
     group.broadcast([tensor], options).wait()
 

@@ -120,8 +120,9 @@ class VllmEngine:
         if self._policy is None:
             return completions
         completions = with_entropies(self._policy, contexts, completions, self._temperature)
-        for i, done in enumerate(completions if finished is not None else ()):
-            finished(i, done)
+        if finished is not None:
+            for i, done in enumerate(completions):
+                finished(i, done)
         return completions
 
     def _sample(

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, distributed
+from torch import Tensor
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from trainers.engines.transfer import broadcast, make_group, own_address
+from trainers.engines.transfer import broadcast, c10d, make_group, own_address
 from trainers.engines.vllm_server import BACKEND
 from trainers.engines.vllm_worker import repack_tied_heads
 
@@ -60,7 +60,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
     def init_transfer_engine(self, init_info: Init) -> None:
         """Join the learner's group, in place of an earlier one."""
         limit = timedelta(seconds=init_info.seconds)
-        store = distributed.TCPStore(init_info.address, init_info.port, init_info.size, is_master=False, timeout=limit)
+        store = c10d.TCPStore(init_info.address, init_info.port, init_info.size, is_master=False, timeout=limit)
         rank = init_info.rank + self.parallel_config.rank
         own = own_address(f"{init_info.address}:{init_info.port}")
         self._group = make_group(store, rank, init_info.size, self.device.type, own, init_info.seconds)
