@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.benchmarks.engines import Column, disagreements, table, train
+from experiments.benchmarks.engines import COLUMNS, Column, disagreements, table, train
 
 STEPS = 8
 
@@ -22,8 +22,10 @@ def test_rises_are_told_apart_by_their_intervals() -> None:
 
 @pytest.mark.slow
 @pytest.mark.engines
-def test_the_chain_learns_as_much_with_vllm_as_with_transformers(tmp_path: Path) -> None:
+def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
+    """The third column is two vLLM servers, and a learner of two ranks under ZeRO-3."""
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    columns = [train(engine, 0, STEPS, tmp_path) for engine in ("transformers", "vllm")]
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)")
+    columns = [train(engine, 0, STEPS, tmp_path) for engine in COLUMNS]
     assert disagreements(columns) == []
     assert all(c.engine_gap < 1e-4 for c in columns)

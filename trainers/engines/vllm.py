@@ -137,7 +137,8 @@ class VllmEngine:
             [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)],
             use_tqdm=False,
         )
-        position_of = {name: i for i, name in enumerate(names)}
+        # Some versions add a dash and a random part to a request's name here, and none to its output's.
+        position_of = {name.partition("-")[0]: i for i, name in enumerate(names)}
         done: dict[int, Completion] = {}
         while self._llm.llm_engine.has_unfinished_requests():
             for output in self._llm.llm_engine.step():

@@ -1,0 +1,113 @@
+"""Judging responses while others are still sampled: how much of the verifier's time does it hide?
+
+    python -m experiments.benchmarks.overlap [--problems 64] [--rounds 5]
+
+Function induction: every response is a program that runs in the sandbox, in processes of its own, while the policy
+samples on one thread. Prints the medians of sampling alone, judging alone, one after the other, and both at once.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from curriculum.domains import induction
+from curriculum.domains.base import Invalid
+from curriculum.domains.induction import FunctionInduction
+from curriculum.environments.single_turn import SingleTurn
+from curriculum.lab import functions
+from curriculum.plan import Request
+from curriculum.problems import Problem
+from curriculum.rollouts import Origin
+from curriculum.streams import Stream
+from experiments.build import end_tokens, load_model
+from experiments.config import ModelOptions
+from experiments.layers import REPOSITORY
+from trainers.collector import Collector
+from trainers.engines.base import Completion, Engine, Finished
+from trainers.engines.transformers import TransformersEngine
+
+SOLVER = REPOSITORY / "experiments" / "lab" / "induction_solver"
+DOMAIN = FunctionInduction(syntax="short", input_range=(0, 12), result_range=(-40, 160), distinct_results=2)
+MAX_TOKENS, GROUP_SIZE = 18, 8
+
+
+@dataclass
+class AtTheEnd:
+    """An engine that tells of no sequence before all of them have ended."""
+
+    engine: Engine
+    serves_all: bool = False
+
+    def generate(self, contexts: Any, limits: Any, seeds: Any, finished: Finished | None = None) -> list[Completion]:
+        completions = self.engine.generate(contexts, limits, seeds)
+        for i, completion in enumerate(completions):
+            if finished is not None:
+                finished(i, completion)
+        return completions
+
+    def sync(self, policy: Any) -> None:
+        self.engine.sync(policy)
+
+
+def pose(count: int) -> list[Problem]:
+    """Problems of the lab's author that are valid."""
+    rng = random.Random(0)
+    texts = [functions.write_function(functions.FunctionAuthor(flawed=0.0), rng) for _ in range(count)]
+    tasks = DOMAIN.check([task for task in map(DOMAIN.parse, texts) if not isinstance(task, Invalid)])
+    return [DOMAIN.problem(task) for task in tasks if not isinstance(task, Invalid)]
+
+
+def seconds(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    tokenizer, policy = load_model(ModelOptions(path=str(SOLVER)), str(SOLVER))
+    engine = TransformersEngine(policy.eval(), end_tokens(tokenizer, policy), int(tokenizer.pad_token_id))
+    together = Collector(engine, SingleTurn(), tokenizer, MAX_TOKENS)
+    in_turn = Collector(AtTheEnd(engine), SingleTurn(), tokenizer, MAX_TOKENS)
+    problems = pose(options.problems)
+    requests = [Request(problem, GROUP_SIZE, Origin.FRESH) for problem in problems]
+    each = [problem for problem in problems for _ in range(GROUP_SIZE)]
+    times: dict[str, list[float]] = {}
+    for number in range(options.rounds + 1):
+        stream = Stream(number)
+        texts = [
+            tokenizer.decode(rollout.turns[0].tokens_T.tolist(), skip_special_tokens=True)
+            for group in in_turn.run(requests, stream, 0)
+            for rollout in group.rollouts
+        ]
+        acts: dict[str, Callable[[], object]] = {
+            "judging alone": lambda texts=texts: induction.judge(each, texts),  # type: ignore[misc]
+            "one after the other": lambda stream=stream: in_turn.run(requests, stream, 0),  # type: ignore[misc]
+            "both at once": lambda stream=stream: together.run(requests, stream, 0),  # type: ignore[misc]
+        }
+        for name, act in acts.items():
+            induction._memory.cache_clear()  # which would know the verdicts
+            taken = seconds(act)
+            if number:  # the first round starts the sandbox
+                times.setdefault(name, []).append(taken)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    print(f"{len(each)} responses, medians of {options.rounds} rounds, seconds:")
+    for name, value in medians.items():
+        print(f"  {name:20} {value:6.2f}")
+    print(f"  at once / in turn    {medians['both at once'] / medians['one after the other']:6.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
