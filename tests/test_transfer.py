@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -116,3 +117,12 @@ def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:
 
 def test_the_own_address_is_the_one_that_the_peer_sees() -> None:
     assert own_address("127.0.0.1:80") == own_address("localhost:80") == "127.0.0.1"
+
+
+def test_a_server_that_cannot_name_its_weights_is_refused() -> None:
+    class Old(Server):
+        def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+            return {"choices": [{"token_ids": [1], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1}]}}]}
+
+    with pytest.raises(UserError, match=r"host:1 does not say which weights .* install vLLM 0.32"):
+        Old("host:1").generate(np.asarray([1], np.int32), {}, "1", 1.0)

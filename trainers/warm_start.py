@@ -3,6 +3,7 @@
     python -m trainers.warm_start running_sums experiments/lab/base
     python -m trainers.warm_start ledger experiments/lab/ledger_base
     python -m trainers.warm_start sums_generator experiments/lab/sums_generator
+    python -m trainers.warm_start small_sums_generator experiments/lab/small_sums_generator
     python -m trainers.warm_start induction_solver experiments/lab/induction_solver
     python -m trainers.warm_start induction_generator experiments/lab/induction_generator
 
@@ -59,6 +60,7 @@ RECIPES = {
     "running_sums": WarmStart("running_sums"),
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
+    "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
     "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, layers=4),
     "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from curriculum.errors import UserError
 from curriculum.rollouts import IntArray, Stop
 from trainers.engines import leash
 from trainers.engines.base import Completion
@@ -187,11 +188,17 @@ class Server:
         """One sequence, sampled by the weights of that version.
 
         Raises:
+            UserError: if the server is too old to say which weights sampled it.
             OtherWeightsError: if other weights sampled any of it.
             ServerError: if it fails.
         """
         body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
         [choice] = self.call("POST", "/inference/v1/generate", body, seconds)["choices"]
+        if "weight_versions" not in choice:
+            raise UserError(
+                f"rollouts.engine: the vLLM server {self.address} does not say which weights sampled a sequence; "
+                "install vLLM 0.32 there, or use rollouts.engine=vllm"
+            )
         versions = {span["version"] for span in choice["weight_versions"] or ()}
         if versions != {version}:
             raise OtherWeightsError(f"{self.address}: sampled with weights {sorted(versions)}, not {version!r}")
