@@ -169,8 +169,8 @@ def test_the_last_inputs_count() -> None:
 @pytest.mark.parametrize(
     ("written", "code"),
     [
-        ("x*3+2>1,2,3,4", "def f(x):\n    return x*3+2"),
-        ("x/2ix>3ex%4>0,1,2,3", "def f(x):\n    return x//2 if x>3 else x%4"),
+        ("1,2,3,4>x*3+2", "def f(x):\n    return x*3+2"),
+        ("0,1,2,3>x/2ix>3ex%4", "def f(x):\n    return x//2 if x>3 else x%4"),
     ],
 )
 def test_the_short_syntax(written: str, code: str) -> None:
@@ -179,7 +179,7 @@ def test_the_short_syntax(written: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["x*3", "x**2>1,2,3,4", "x//2>1,2,3,4", "x(3)>1,2,3,4", "y>1,2,3,4", "x*>1,2,3,4", ""]
+    "written", ["x*3", "1,2,3,4>x**2", "1,2,3,4>x//2", "1,2,3,4>x(3)", "1,2,3,4>y", "1,2,3,4>x*", ""]
 )
 def test_what_is_no_short_task(written: str) -> None:
     parsed = SHORT.parse(written)
@@ -261,7 +261,7 @@ def test_a_task_is_solved_by_any_equal_function() -> None:
 
 @needs_sandbox
 def test_a_short_task_is_posed_and_solved_in_its_syntax() -> None:
-    good, constant, failing = read(SHORT, ["x*x-1>1,2,3,4", "7>1,2,3,4", "6/x>0,1,2,3"])
+    good, constant, failing = read(SHORT, ["1,2,3,4>x*x-1", "1,2,3,4>7", "0,1,2,3>6/x"])
     assert good.problem is not None and good.problem.prompt == "1:0,2:3="
     assert verify(good.problem, "(x-1)*(x+1)") and not verify(good.problem, "x*3-3") and not verify(good.problem, "")
     assert constant.invalid is not None and constant.invalid.reason == "too few different results"
@@ -309,7 +309,7 @@ def test_an_equal_program_runs_once_unless_time_or_worker_ended_it(monkeypatch: 
 
 @needs_sandbox
 def test_many_verdicts_at_once_are_those_one_by_one() -> None:
-    texts = ["x*x-1>1,2,3,4", "x*3>1,2,3,4"]
+    texts = ["1,2,3,4>x*x-1", "1,2,3,4>x*3"]
     square, triple = (candidate.problem for candidate in read(SHORT, texts))
     assert square is not None and triple is not None
     other = Problem("p", "?", "7", "", "exact")

@@ -114,7 +114,7 @@ def test_a_prompt_has_eleven_tokens_and_a_task_is_short(seed: int, tokenizer: An
 
 @pytest.mark.parametrize(
     ("written", "reason"),
-    [("x+1>1,2,3,13", "input out of range"), ("x+1>1,2,3,-1", "input out of range"), ("x>[1],2,3,4", "input out")],
+    [("1,2,3,13>x+1", "input out of range"), ("1,2,3,-1>x+1", "input out of range"), ("[1],2,3,4>x", "input out")],
 )
 def test_an_input_out_of_range_is_refused(written: str, reason: str) -> None:
     refused = replace(DOMAIN, inputs=4).parse(written)
@@ -123,7 +123,7 @@ def test_an_input_out_of_range_is_refused(written: str, reason: str) -> None:
 
 @needs_sandbox
 def test_a_result_out_of_range_is_refused() -> None:
-    texts = ["x*20>1,2,3,9", "x>2>0,1,2,3", "x*16+0>1,2,3,10", "0-x*8>1,2,3,6", "x*20>1,2,3,8"]
+    texts = ["1,2,3,9>x*20", "0,1,2,3>x>2", "1,2,3,10>x*16+0", "1,2,3,6>0-x*8", "1,2,3,8>x*20"]
     candidates = read(replace(DOMAIN, inputs=4), texts)
     reasons = [candidate.invalid.reason if candidate.invalid else "valid" for candidate in candidates]
     assert reasons == ["result out of range", "result out of range", "valid", "result out of range", "valid"]

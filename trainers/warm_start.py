@@ -61,7 +61,7 @@ RECIPES = {
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
-    "induction_solver": WarmStart("induction_solver", steps=1000, batch_tokens=4000, layers=4),
+    "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
     "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 

@@ -113,8 +113,10 @@ def _inner(arguments: str) -> str:
 
 @dataclass(frozen=True)
 class Short:
-    """One line: an expression of x, then the inputs, as in "x*3ix>4ex/2>1,2,3". A slash is a whole-number division, i
+    """One line: the inputs, then an expression of x, as in "1,2,3>x*3ix>4ex/2". A slash is a whole-number division, i
     and e stand for "if" and "else". The solver sees the pairs as in "1:3,2:6=" and answers with an expression.
+
+    The expression comes last because a small model that has just written it still knows what it was.
     """
 
     @property
@@ -125,7 +127,7 @@ class Short:
         return "!"
 
     def read(self, text: str) -> Written | Invalid:
-        expression, mark, inputs = text.rpartition(">")
+        inputs, mark, expression = text.partition(">")
         code = _as_function(expression)
         if not mark or code is None:
             return Invalid("unreadable", one_line(text))

@@ -167,16 +167,16 @@ TEACHER: Mapping[str, float] = {
 AUTHOR: Mapping[str, float] = {
     "add": 16,
     "multiply": 8,
-    "linear": 14,
-    "falling": 8,
+    "linear": 20,
+    "falling": 3,
     "remainder": 12,
-    "quotient": 8,
-    "quadratic": 12,
-    "linear_remainder": 5,
-    "linear_quotient": 4,
+    "quotient": 10,
+    "quadratic": 16,
+    "linear_remainder": 2,
+    "linear_quotient": 2,
     "threshold": 6,
-    "parity": 4,
-    "remainder_and_quotient": 3,
+    "parity": 3,
+    "remainder_and_quotient": 2,
 }
 """How often the author writes each kind."""
 
@@ -201,8 +201,8 @@ class BothSides:
     """
 
     near: float = 0.5
-    middle: float = 0.15
-    far: float = 0.35
+    middle: float = 0.14
+    far: float = 0.36
 
     def __call__(self, first: int, last: int, rng: random.Random) -> int:
         third = first + max(1, (last - first) // 3)
@@ -248,7 +248,7 @@ def posed(example: Example) -> str:
 
 def written(function: str, inputs: Sequence[int]) -> str:
     """A task as a generator writes it."""
-    return f"{function}>{','.join(map(str, inputs))}"
+    return f"{','.join(map(str, inputs))}>{function}"
 
 
 @dataclass(frozen=True)
