@@ -69,8 +69,8 @@ def test_every_study_is_acceptable() -> None:
     studies = [load_study(path) for path in recipes() if is_study(path)]
     assert {"sums", "azr_3b", "induction"} <= {study.name for study in studies}
     shared = [study for study in studies if study.name == "sums"]
-    # The ablations add arms to the study whose folder they use, and change nothing else.
-    assert len(shared) == 2 and len({str({**to_plain(study), "arms": ""}) for study in shared}) == 1
+    # The ablations and the transfer add arms to the study whose folder they use, and change nothing else.
+    assert len(shared) == 3 and len({str({**to_plain(study), "arms": ""}) for study in shared}) == 1
     assert all(study.arm(arm) for study in studies for arm in study.arms)
 
 

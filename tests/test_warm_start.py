@@ -75,7 +75,7 @@ def test_the_command_writes_what_a_study_loads(task: Task, tmp_path: Path) -> No
     warm_start(tmp_path / "one", recipe)
     warm_start(tmp_path / "two", recipe)
     loaded = load(replace(load_study(INDUCTION).solver.model, path=str(tmp_path / "one")))
-    assert loaded.tokenizer.encode("x*12>3,4", add_special_tokens=False) == by_integer().encode("x*12>3,4")
+    assert loaded.tokenizer.encode("3,4>x*12", add_special_tokens=False) == by_integer().encode("3,4>x*12")
     assert loaded.ends == [by_integer().eos_token_id]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
