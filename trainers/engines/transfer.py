@@ -91,6 +91,7 @@ class Broadcast:
         self.seconds = seconds
         self._members: Sequence[object] = []  # the servers' processes, by which a restart shows
         self._group: Any = None
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._sent = False
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
@@ -126,7 +127,7 @@ class Broadcast:
 
     def _broadcast(self, weights: Sequence[Tensor], receipts: Sequence["Future[None]"]) -> None:
         for weight in weights:
-            broadcast(self._group, weight.contiguous())
+            broadcast(self._group, weight.to(self._device).contiguous())
         for receipt in receipts:
             receipt.result()
 
@@ -135,7 +136,8 @@ class Broadcast:
         members = [server.process or server.address for server in servers]
         if self._group is not None and members == self._members:
             return
-        address = own_address(servers[0].address)
+        # Servers elsewhere cannot reach this host by the address that one on it sees.
+        address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
         store = c10d.TCPStore(address, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
@@ -149,8 +151,7 @@ class Broadcast:
                 )
                 for server, rank in zip(servers, first, strict=True)
             ]
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            self._group = make_group(store, 0, size, device, address, self.seconds)
+            self._group = make_group(store, 0, size, self._device, address, self.seconds)
             for answer in answers:
                 answer.result()
         self._members = members
