@@ -122,7 +122,8 @@ def test_the_own_address_is_the_one_that_the_peer_sees() -> None:
 def test_a_server_that_cannot_name_its_weights_is_refused() -> None:
     class Old(Server):
         def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
-            return {"choices": [{"token_ids": [1], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1}]}}]}
+            logprobs = {"content": [{"logprob": -1.0}]}
+            return {"choices": [{"token_ids": [1], "finish_reason": "stop", "logprobs": logprobs}]}
 
     with pytest.raises(UserError, match=r"host:1 does not say which weights .* install vLLM 0.32"):
         Old("host:1").generate(np.asarray([1], np.int32), {}, "1", 1.0)
