@@ -1,6 +1,6 @@
 """Judging responses while others are still sampled: how much of the verifier's time does it hide?
 
-    python -m experiments.benchmarks.overlap [--problems 64] [--rounds 5]
+    python -m experiments.benchmarks.overlap [--problems 200] [--rounds 5]
 
 Function induction: every response is a program that runs in the sandbox, in processes of its own, while the policy
 samples on one thread. Prints the medians of sampling alone, judging alone, one after the other, and both at once.
@@ -72,7 +72,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=64)
+    parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
