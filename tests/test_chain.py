@@ -61,7 +61,7 @@ MEMBERS = st.builds(
     st.lists(FILTERS, max_size=3),
 )
 SEEDS = st.integers(0, 2**32)
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=15)
 
 
 def plans_of(controller: PassRateController[Any], seed: int) -> list[Any]:

@@ -166,7 +166,7 @@ def test_first_and_second_tokens_have_the_frequencies_of_the_softmax(
 LOGIT = st.one_of(st.floats(-20, 20), st.just(-torch.inf))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     logits=st.lists(LOGIT, min_size=2, max_size=12).filter(lambda row: max(row) > -torch.inf),
     uniform=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53])),

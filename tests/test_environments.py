@@ -117,7 +117,7 @@ def test_every_built_in_name_resolves() -> None:
 COMMANDS = st.lists(st.sampled_from(["+1", "+9", "-3", "-9", "nonsense", "", "!"]), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9), COMMANDS), max_size=6))
 def test_replay_reconstructs_the_recorded_states_exactly(games: list[tuple[int, int, int, list[str]]]) -> None:
     environment = Ledger()

@@ -182,7 +182,7 @@ def test_the_dry_run_prints_every_command(monkeypatch: pytest.MonkeyPatch) -> No
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["c"] * 8 + ["d"] * 8 + ["a", "b"]
-    assert """'--weight-transfer-config={"backend": "halfway_files"}'""" in lines[0]
+    assert """'--weight-transfer-config={"backend": "halfway"}'""" in lines[0]
 
 
 def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:

@@ -127,7 +127,7 @@ def test_a_generator_that_runs_out_says_so() -> None:
         narrow.load(exist + 1, STREAM)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 2**32))
 def test_held_out_and_training_share_nothing(train: int, heldout: int, seed: int) -> None:
     narrow = RunningSums(min_lines=1, max_lines=1, min_allowed=0, max_allowed=0)  # few, so that draws repeat
