@@ -170,16 +170,18 @@ def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync
         lost = engine.servers[1]
         assert lost.process is not None
         os.killpg(lost.process.pid, signal.SIGKILL)
-        contexts, limits, seeds = calls()
-        assert len(engine.generate(contexts, limits, seeds)) == len(contexts) and not lost.usable
+        change(policy, 2)
+        engine.sync(policy)  # nobody knows yet that it is lost
+        assert check((engine, policy)) < 1e-4 and not lost.usable
         deadline = time.monotonic() + 200
         while not lost.healthy():
             assert time.monotonic() < deadline
             time.sleep(0.5)
-        change(policy, 2)
+        change(policy, 3)
         engine.sync(policy)
-        assert lost.usable and [server.version for server in engine.servers] == ["3", "3"]
+        assert lost.usable and [server.version for server in engine.servers] == ["4", "4"]
         assert check((engine, policy)) < 1e-4
+        contexts, limits, seeds = calls()
         wanted = [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)]
         engine.servers[0].usable = False
         assert [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)] == wanted

@@ -186,7 +186,10 @@ class VllmServersEngine:
             in_parallel(self._wake, [server for server in self.servers if server.usable])
             self._asleep = False
         self._number += 1
-        ready = self._wait_for(lambda server: server.usable or server.healthy())
+        ready = self._wait_for(Server.healthy)
+        for server in self.servers:
+            if server.usable and server not in ready:
+                self._lost(server)
         weights = named_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, str(self._number))
         for server in ready:
