@@ -23,7 +23,7 @@ from curriculum.problems import Problem
 from curriculum.registry import Registry
 
 Verifier = Callable[[Problem, str], bool]
-Answer = TypeVar("Answer")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
     )
 
 
-def _in_time(function: Callable[..., Answer], *arguments: Any) -> Answer:
+def _in_time(function: Callable[..., Returned], *arguments: Any) -> Returned:
     """`function` with a limit in seconds as its last argument.
 
     math-verify interrupts a long computation by a signal, which Python allows on the main thread only. Any other thread

@@ -14,7 +14,7 @@ from curriculum.domains.base import Invalid, read
 from curriculum.domains.induction import FunctionInduction
 from curriculum.domains.induction_text import Short
 from curriculum.lab import functions
-from curriculum.lab.functions import AUTHOR, KINDS, TEACHER, BothSides, Constants, Falling, FunctionAuthor, Habits
+from curriculum.lab.functions import AUTHOR, KINDS, TEACHER, BothSides, Constants, FunctionAuthor, Habits, MostlySmall
 from trainers.lab_tokenizers import INTEGERS, by_integer
 
 DOMAIN = FunctionInduction(
@@ -29,7 +29,7 @@ def tokenizer() -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("constants", [BothSides(), Falling(0.7)])
+@pytest.mark.parametrize("constants", [BothSides(), MostlySmall(0.7)])
 def test_the_text_of_a_function_computes_its_value(kind: str, constants: Constants) -> None:
     for seed in range(60):
         example = functions.draw_example(Habits({kind: 1.0}, constants), random.Random(seed))
@@ -61,7 +61,7 @@ def test_habits_without_a_function_in_range_are_refused(monkeypatch: pytest.Monk
 
 
 def test_the_teacher_prefers_small_constants() -> None:
-    habits = Habits({"multiply": 1.0}, Falling(0.5))
+    habits = Habits({"multiply": 1.0}, MostlySmall(0.5))
     found = Counter(functions.draw_example(habits, random.Random(seed)).function.text for seed in range(400))
     assert found["x*2"] > 150 > found["x*3"] > 60 > found["x*4"] > found["x*7"]
 
@@ -86,7 +86,7 @@ def test_what_the_author_writes_is_a_task_and_what_is_spoilt_is_none(seed: int) 
 @needs_sandbox
 def test_the_domain_poses_what_the_teacher_practised() -> None:
     for seed in range(20):
-        example = functions.draw_example(Habits(TEACHER, Falling(0.7)), random.Random(seed))
+        example = functions.draw_example(Habits(TEACHER, MostlySmall(0.7)), random.Random(seed))
         (candidate,) = read(DOMAIN, [functions.written(example.function.text, example.inputs)])
         assert candidate.problem is not None and candidate.problem.prompt == functions.posed(example)
 

@@ -26,9 +26,8 @@ def test_demonstrations_pass_and_show_their_steps() -> None:
 def test_the_recipe_trains_on_what_was_demonstrated() -> None:
     config = load_run(REPOSITORY / "experiments" / "smollm2.yaml")
     source = config.source()
-    assert source.family == smollm2.FAMILY and source.config.keys() == smollm2.CONFIG.keys()
-    for name, number in source.config.items():  # a part of the range
-        assert number >= smollm2.CONFIG[name] if name.startswith("min") else number <= smollm2.CONFIG[name]
+    # Without the longest sums: the policy hardly ever passes those.
+    assert (source.family, source.config) == (smollm2.FAMILY, {**smollm2.CONFIG, "max_terms": 3})
     assert (config.model.system, config.model.chat) == (smollm2.SYSTEM, "all")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 Given = TypeVar("Given")
@@ -42,11 +42,6 @@ class Overlapped(Generic[Given, Result]):
             yield from call.result()
 
     def _work(self) -> list[tuple[Given, Result]]:
-        # Earlier calls may have taken this one's item along.
-        given = []
-        try:
-            while True:
-                given.append(self._waiting.get_nowait())
-        except Empty:
-            pass
+        # Nobody else takes from the queue. An earlier call may have taken this one's item along.
+        given = [self._waiting.get() for _ in range(self._waiting.qsize())]
         return list(zip(given, self._function(given), strict=True)) if given else []

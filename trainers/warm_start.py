@@ -118,7 +118,7 @@ def sheet_demonstration(rng: random.Random) -> list[Part]:
 
 def induction_demonstration(rng: random.Random) -> list[Part]:
     """A posed function, and the function: the teacher is asked for small constants most."""
-    example = functions.draw_example(functions.Habits(functions.TEACHER, functions.Falling(0.7)), rng)
+    example = functions.draw_example(functions.Habits(functions.TEACHER, functions.MostlySmall(0.7)), rng)
     return [(functions.posed(example), False), (example.function.text + END, True)]
 
 

@@ -182,7 +182,7 @@ AUTHOR: Mapping[str, float] = {
 
 
 @dataclass(frozen=True)
-class Falling:
+class MostlySmall:
     """Constants a, a+1, ... have the weights 1, decay, decay^2, ...; a decay of 1 draws evenly."""
 
     decay: float

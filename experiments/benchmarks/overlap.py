@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,9 +93,9 @@ def main() -> int:
             for rollout in group.rollouts
         ]
         acts: dict[str, Callable[[], object]] = {
-            "judging alone": lambda texts=texts: induction.judge(each, texts),  # type: ignore[misc]
-            "one after the other": lambda stream=stream: in_turn.run(requests, stream, 0),  # type: ignore[misc]
-            "both at once": lambda stream=stream: together.run(requests, stream, 0),  # type: ignore[misc]
+            "judging alone": partial(induction.judge, each, texts),
+            "one after the other": partial(in_turn.run, requests, stream, 0),
+            "both at once": partial(together.run, requests, stream, 0),
         }
         for name, act in acts.items():
             induction._memory.cache_clear()  # which would know the verdicts

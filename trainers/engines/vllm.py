@@ -116,9 +116,9 @@ class VllmEngine:
                 f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and the engine holds "
                 f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
             )
-        completions = self._sample(contexts, max_new_tokens, seeds, finished if self._policy is None else None)
         if self._policy is None:
-            return completions
+            return self._sample(contexts, max_new_tokens, seeds, finished)
+        completions = self._sample(contexts, max_new_tokens, seeds, None)
         completions = with_entropies(self._policy, contexts, completions, self._temperature)
         if finished is not None:
             for i, done in enumerate(completions):
