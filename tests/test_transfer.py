@@ -14,6 +14,8 @@ from torch import Tensor, distributed
 from curriculum import UserError
 from trainers.engines.transfer import Broadcast, Files, broadcast, make_group, own_address, parts, write_files
 from trainers.engines.vllm_server import Server, ServerError
+from trainers.engines.vllm_servers import VllmServersEngine
+from trainers.options import RolloutOptions, ServerOptions
 
 WEIGHTS = {f"w{i}": torch.full((2, 5), float(i), dtype=torch.bfloat16 if i % 2 else torch.float32) for i in range(5)}
 
@@ -113,6 +115,25 @@ def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:
     with pytest.raises(UserError, match=r"transfer: 'broadcast' lost a server .* resume the run"):
         Broadcast(2.0).send(weights(), [good, bad], "1")
     assert (good.version, bad.version) == (None, None)
+
+
+def test_a_run_whose_servers_all_missed_a_broadcast_ends_at_once_with_a_remedy(tmp_path: Path) -> None:
+    class Back(Receiver):
+        def healthy(self) -> bool:
+            return True
+
+    one, two = Back("one"), Back("two")
+    options = RolloutOptions(servers=ServerOptions(transfer="broadcast", start_seconds=60.0))
+    engine = VllmServersEngine([one, two], [0], options, tmp_path)
+    policy = torch.nn.Linear(2, 2)
+    engine.sync(policy)
+    two.usable = False
+    assert [server.name for server in engine._available()] == ["one"]  # type: ignore[attr-defined]
+    one.usable = False
+    with pytest.raises(UserError, match=r"transfer: 'broadcast' brings weights .* at the next step .*transfer=files"):
+        engine.generate([np.asarray([1], np.int32)], [1], [0])
+    engine.sync(policy)
+    assert one.usable and two.usable
 
 
 def test_the_own_address_is_the_one_that_the_peer_sees() -> None:

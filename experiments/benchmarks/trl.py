@@ -1,13 +1,15 @@
 """One GRPO step here and in TRL's GRPOTrainer, side by side: the same model, rollouts, lengths and loss.
 
-    python -m experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--steps 6] [--threads 2] [--output NAME]
+    python -m experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--spread even] [--steps 6] [--output NAME]
 
 Runs with TRL, and installs it with pip where it is missing. A model without padding token or with another vocabulary
 will do, such as the folder that `python -m trainers.smollm2` makes. Both generate with `transformers`, in float32, from
-32 prompts; the i-th rollout is as long in both (--lengths SHORTEST LONGEST, evenly spread), whatever the policy says.
+32 prompts; the i-th rollout is as long in both (from --lengths SHORTEST LONGEST), whatever the policy says. Lengths are
+evenly spread, so that padding to the longest doubles the tokens, or with `--spread log` evenly in their logarithm: most
+are short and a few long, as responses are.
 Both train one optimizer step on all rollouts, token-normalised, advantages minus the group's mean, no KL penalty. TRL
 accumulates gradients over micro-batches of 32 rows, since it cannot cut them by tokens; Halfway over such of at most
-4,096 tokens, with a tenth of padding. Activation checkpointing is off.
+4,096 tokens, whose rows differ by a fifth at most. Activation checkpointing is off.
 
 Prints where the time goes, the median of the steps after the first one, and exits with 1 if Halfway needs more than
 half of TRL's time. With --output the table goes to NAME.md and all times to NAME.json.
@@ -36,7 +38,8 @@ from curriculum.problems import Problem
 from curriculum.rollouts import Rollout, Turn
 from curriculum.streams import Stream
 
-GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.1
+GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
+SPREADS = {"even": np.linspace, "log": np.geomspace}
 PARTS = ("generation", "log-probs and loss", "backward", "rest")
 GOAL = 0.5
 
@@ -218,11 +221,11 @@ def batched(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def make_task(model: str, rollouts: int, shortest: int, longest: int) -> Task:
-    """Sums as prompts; lengths evenly spread and shuffled."""
+def make_task(model: str, rollouts: int, shortest: int, longest: int, spread: str) -> Task:
+    """Sums as prompts; lengths spread and shuffled."""
     rng = np.random.default_rng(0)
     prompts = tuple(f"{a}+{b}=" for a, b in rng.integers(10, 100, (rollouts // GROUP_SIZE, 2)))
-    lengths = np.linspace(shortest, longest, rollouts).round().astype(int)
+    lengths = SPREADS[spread](shortest, longest, rollouts).round().astype(int)
     return Task(model, prompts, tuple(int(length) for length in rng.permutation(lengths)))
 
 
@@ -254,6 +257,7 @@ def main() -> int:
     parser.add_argument("--model", default="experiments/lab/base")
     parser.add_argument("--rollouts", type=int, default=256)
     parser.add_argument("--lengths", type=int, nargs=2, default=(4, 96), metavar=("SHORTEST", "LONGEST"))
+    parser.add_argument("--spread", choices=SPREADS, default="even")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu-time", action="store_true", help="seconds of computing, all threads: for a busy machine")
@@ -263,7 +267,7 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(options.threads)
-    task = make_task(options.model, options.rollouts, *options.lengths)
+    task = make_task(options.model, options.rollouts, *options.lengths, options.spread)
     now = time.process_time if options.cpu_time else time.perf_counter
     clocks = {"TRL": Clock(now), "Halfway": Clock(now)}
     trl(task, options.steps, clocks["TRL"])

@@ -199,12 +199,23 @@ class VllmServersEngine:
         self._available()
 
     def _refresh(self, server: Server) -> bool:
-        """Give a server that answers the current weights. Returns whether it has them now."""
+        """Give a server that answers the current weights. Returns whether it has them now.
+
+        Raises:
+            UserError: if that has to wait for the next `sync`, and no other server has them.
+        """
         try:
             self.transfer.catch_up(server, str(self._number))
         except ServerError:
             self._lost(server)
+            return False
         server.usable = server.version is not None
+        if not any(each.usable for each in self.servers):
+            raise UserError(
+                f"rollouts.servers.transfer: {self.options.servers.transfer!r} brings weights to a lost server at the "
+                "next step only, and no server that has them is left; resume the run, or use "
+                "rollouts.servers.transfer=files"
+            )
         return server.usable
 
     def _revive(self, server: Server) -> bool:
