@@ -62,7 +62,8 @@ class Line:
 
         The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. It
         moves their joint mean along one direction only, so that the new mode is the root of an increasing function of
-        one number, found by bisection. The covariance between line and residual that arises is forgotten.
+        one number, found by bisection. The covariance between line and residual that arises is forgotten. The mode
+        stands in for the mean, which costs the slope .03 to .13 of 1 over 800 groups, the more the larger `own`.
         """
         x_2 = np.asarray([1.0, guess])
         direction_2 = self.covariance_22 @ x_2

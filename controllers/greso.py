@@ -73,7 +73,8 @@ class Greso(PassRateController[GresoState]):
       format credit did, so hard streaks grew that the adaptation never saw;
     - a set that is skipped as a whole starves nobody: a plan that has offered as many candidates as there are problems
       takes whatever comes next, as "readmitted";
-    - survivors are not dropped to suit the number of devices, nor is the last part of an epoch;
+    - survivors are not dropped to suit the number of devices, nor is the last part of an epoch; and just as many are
+      rolled out as were asked for, where its loader's whole chunks of 32 prompts overshoot;
     - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint;
     - its division by zero in a round without any variance, and its under-filled last round, are absent from the fill
       policy.

@@ -31,7 +31,8 @@ class Knob:
 class RatioLaw:
     """Moves a ratio by one step when the believed pass rate leaves a dead zone around the target.
 
-    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, bounds, a cooldown.
+    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, a cooldown; bounds
+    are of its table 9.
 
     Attributes:
         deadzone: pass rates (low, high) between which, both included, nothing happens.

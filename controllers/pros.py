@@ -128,6 +128,9 @@ class Pros(PassRateController[ProsState]):
         probed, bayes = self.prior == "probed", self.belief.bayes
         fits = self.belief.kind == "hierarchical" and bayes.hyperparameters == "fixed"
         require(fits or not probed, "pros.prior", self.prior, "a hierarchical belief, hyperparameters fixed, has one")
+        # What a root's rate says beyond the line is read from it, which only the rate at the mean logit can tell.
+        apt = bayes.estimate == "mean_logit" or not probed
+        require(apt, "pros.belief.bayes.estimate", bayes.estimate, "with prior=probed take mean_logit")
         moot = self.calibration == Calibration() or probed
         require(moot, "pros.calibration", self.calibration, "it belongs to prior=probed; set that, or remove it")
         low, high = self.target

@@ -24,6 +24,9 @@ from experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run
 from experiments.propel.study import Study
 from experiments.propel.summary import write_summary
 from trainers.propel.corpus import load_corpus
+from trainers.propel.evaluation import look_at
+from trainers.propel.options import CheckpointRule
+from trainers.propel.writing import Written
 
 QUESTION = "What is the sum of the first ten positive integers?"
 
@@ -231,6 +234,8 @@ def test_only_what_follows_the_rules_is_asked_about_and_each_problem_once() -> N
     oracles = Scripted({other: boxed("100", "99")}), Scripted({other: boxed("100", "100")})
     candidates = read(domain, texts, Panel(oracles))
     assert [one.valid for one in candidates] == [True, False, False, True]
+    assert [one.well_formed for one in candidates] == [True, False, True, True]
+    assert look_at(1, [Written("", one, 1) for one in candidates], 0.0, "words", CheckpointRule()).top_topic == 3 / 4
     assert [one.oracle_attempts for one in candidates] == [4, 0, 4, 0] and [o.asked for o in oracles] == [4, 4]
     assert candidates[3].problem == candidates[0].problem and candidates[3].answers == ("55",) * 4
     assert reasons(candidates) == {"unreadable": 1, "oracles: disagree": 1}

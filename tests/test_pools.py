@@ -42,6 +42,18 @@ def test_a_rate_probe_finds_the_log_odds() -> None:
     assert scores.error == pytest.approx(scores.sampling_error, abs=0.02) and scores.error < 0.75 * scores.error_of_mean
 
 
+@pytest.mark.parametrize("intercept", [-2.5, 1.5])
+def test_a_rate_probe_knows_how_rare_a_pass_is(intercept: float) -> None:
+    """Classes that weighed the same when it is calibrated would pull every guess toward one half, by .06 and more."""
+    rng = np.random.default_rng(0)
+    features_ND = rng.normal(0, 1, (1500, 3)).astype(np.float32)
+    truth_N = 1 / (1 + np.exp(-(features_ND[:, 0] + intercept)))
+    passed_N = rng.binomial(8, truth_N)
+    split = random_split(passed_N > 4, seed=0)
+    probe = fit_rates(features_ND, passed_N, 8, split, "linear", ProbeTraining(lr=1e-2, epochs=60), seed=0)
+    assert np.abs(1 / (1 + np.exp(-probe.logits(features_ND))) - truth_N).mean() < 0.02
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     config = tiny(tmp_path_factory.mktemp("pools"), "export.texts=40", "seeds=[0]")

@@ -118,5 +118,7 @@ def test_bad_input_is_one_line() -> None:
     ):
         with pytest.raises(UserError, match=r"^pros\.prior: 'probed' is not acceptable; a hierarchical belief"):
             Pros(prior="probed", **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^pros\.belief\.bayes\.estimate: 'mean_rate' .* take mean_logit"):
+        Pros(prior="probed", belief=PassRateBelief(bayes=HierarchicalBayes(estimate="mean_rate")))
     with pytest.raises(UserError, match=r"^pros\.calibration: .* it belongs to prior=probed"):
         Pros(calibration=Calibration(drift=0.5))

@@ -15,7 +15,7 @@ VARIANCE_EPSILON = 1e-8
 
 
 def gae(values_K: Floats, reward: float, gamma: float, gae_lambda: float) -> NDArray[np.float64]:
-    """The advantage of each of the K tokens that the policy wrote in a rollout (Schulman et al. 2016, eqs. 12 and 16).
+    """The advantage of each of the K tokens that the policy wrote in a rollout (Schulman et al. 2016, section 3).
 
     A_k = sum over j >= 0 of (gamma lambda)^j d_{k+j}, with d_k = r_k + gamma V_{k+1} - V_k. The reward comes with the
     last token, and beyond it the value is 0.

@@ -98,6 +98,11 @@ class Candidate(Generic[Task]):
     def valid(self) -> bool:
         return self.problem is not None
 
+    @property
+    def well_formed(self) -> bool:
+        """Whether it follows the domain's rules, whatever oracles say."""
+        return self.valid or bool(self.answers)
+
 
 def read(domain: Domain[Task], texts: Sequence[str], panel: "Panel | None" = None) -> list[Candidate[Task]]:
     """Parse, check and turn into problems, in order. The check sees all texts that parse in one call.

@@ -51,7 +51,7 @@ def fit_rates(
     labels_M, tasks_M = trials_NK.ravel(), np.repeat(np.arange(len(passed_N)), attempts)
     own = Split(*(_trials(rows, attempts) for rows in split))
     options = replace(training, batch=training.batch * attempts, stop_on="loss")
-    return fit(features_ND[tasks_M], labels_M, own, head, options, weighted=False, seed=seed)
+    return fit(features_ND[tasks_M], labels_M, own, head, options, weighted=False, seed=seed, equal=False)
 
 
 def score_rates(logits_N: Floats, rates_N: Floats, attempts: int, split: Split, draws: int = 200) -> RateScores:

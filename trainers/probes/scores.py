@@ -68,19 +68,21 @@ def calibration_error(logits_N: Floats, labels_N: Labels) -> float:
     return float(error)
 
 
-def negative_log_likelihood(logits_N: Floats, labels_N: Labels) -> float:
-    """Mean over the two classes of the mean over their rows, in nats. Both must be there."""
+def negative_log_likelihood(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
+    """Mean over the rows, in nats; `equal`: over the two classes, of the means over their rows. Both must be there."""
     losses_N = np.logaddexp(0, np.where(labels_N, -logits_N, logits_N))
-    return float((losses_N[labels_N].mean() + losses_N[~labels_N].mean()) / 2)
+    return float((losses_N[labels_N].mean() + losses_N[~labels_N].mean()) / 2 if equal else losses_N.mean())
 
 
-def best_temperature(logits_N: Floats, labels_N: Labels) -> float:
-    """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest, both classes weighing the same.
+def best_temperature(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
+    """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest.
 
-    Like the calibration error: on rows as they come, the divisor would also make up for how rare positives are.
+    Args:
+        equal: whether both classes weigh the same, like in the calibration error. On rows as they come the divisor
+            would also make up for how rare positives are, if the logits do not know it.
     """
     found = minimize_scalar(
-        lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N),
+        lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N, equal),
         bounds=LOG_TEMPERATURES,
         method="bounded",
     )

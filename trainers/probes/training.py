@@ -22,16 +22,16 @@ def fit(
     training: ProbeTraining,
     weighted: bool,
     seed: int,
+    equal: bool = True,
 ) -> Probe:
     """Fit a probe to the training rows, stop by the validation rows, and set its temperature by them.
-
-    Validation rows count so that both classes weigh the same, since a probe learns nothing of how rare positives are:
-    PROPEL splits a set that is balanced already.
 
     A function of its arguments alone on one machine; the process's random state is left as it was.
 
     Args:
         weighted: whether both classes weigh the same in the loss, whatever their number.
+        equal: whether they do so in what the validation rows say, as in PROPEL, which splits a set that is balanced
+            already; not for a probe that shall learn how rare positives are.
     """
     train_MD, train_M = _part(features_ND, labels_N, split.train)
     held_HD, held_H = _part(features_ND, labels_N, split.validation)
@@ -51,7 +51,7 @@ def fit(
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            merit = _merit(probe, held_HD, held_H, training.stop_on)
+            merit = _merit(probe, held_HD, held_H, training.stop_on, equal)
             waited += 1
             if merit > best:
                 best, waited = merit, 0
@@ -61,7 +61,7 @@ def fit(
     probe.load_state_dict(best_state)
     probe.eval()
     logits_H = probe.logits(held_HD.numpy(), calibrated=False)
-    probe.temperature.fill_(best_temperature(logits_H, labels_N[split.validation]))
+    probe.temperature.fill_(best_temperature(logits_H, labels_N[split.validation], equal))
     return probe
 
 
@@ -77,11 +77,12 @@ def _equal_weights(labels_N: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, stop_on: str) -> float:
-    """Higher is better. Both classes weigh the same."""
+def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, stop_on: str, equal: bool) -> float:
+    """Higher is better. `equal`: both classes weigh the same."""
     probe.eval()
     outputs_H2 = probe(held_HD)
+    weights_2 = _equal_weights(held_H) if equal else torch.ones(2)
     if stop_on == "loss":
-        return -float(functional.cross_entropy(outputs_H2, held_H, _equal_weights(held_H)))
-    right_H = (outputs_H2.argmax(1) == held_H).float()
-    return float((right_H[held_H == 0].mean() + right_H[held_H == 1].mean()) / 2)
+        return -float(functional.cross_entropy(outputs_H2, held_H, weights_2))
+    weights_H = weights_2[held_H]
+    return float((weights_H * (outputs_H2.argmax(1) == held_H)).sum() / weights_H.sum())

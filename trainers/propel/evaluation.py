@@ -22,7 +22,7 @@ class GeneratorScores:
         well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
         self_bleu_3, distinct_3: see `curriculum.domains.diversity`; of all texts.
-        top_topic: share of the commonest topic.
+        top_topic: share of the commonest topic, of well-formed texts.
         different: share of different texts.
         solve_counts: number of valid tasks with 0..K passes.
         trials, oracle_attempts: solver trials and oracle attempts that the judgement took.
@@ -54,18 +54,19 @@ def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units
     useful = sum(band.holds(row.passed, attempts) for row in tried)
     utility = useful / number
     texts = [row.text for row in rows]
+    well_formed = [not row.invalid or row.oracle_answers != "" for row in rows]
     return GeneratorScores(
         generations=number,
         utility=utility,
         utility_stderr=math.sqrt(utility * (1 - utility) / number),
         utility_of_valid=useful / len(tried) if tried else math.nan,
-        well_formed=sum(not row.invalid or row.oracle_answers != "" for row in rows) / number,
+        well_formed=sum(well_formed) / number,
         valid=len(tried) / number,
         too_easy=sum(row.passed > most for row in tried) / number,
         too_hard=sum(row.passed < fewest for row in tried) / number,
         self_bleu_3=self_bleu_3(texts, units),
         distinct_3=distinct_3(texts, units),
-        top_topic=top_share([row.topic if not row.invalid else "" for row in rows]),
+        top_topic=top_share([row.topic if well else "" for row, well in zip(rows, well_formed, strict=True)]),
         different=len(set(texts)) / number,
         solve_counts=tuple(sum(row.passed == k for row in tried) for k in range(attempts + 1)),
         trials=sum(row.attempts for row in tried),
@@ -93,7 +94,7 @@ class Look:
 def look_at(step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule) -> Look:
     """A checkpoint's texts against the rule."""
     valid = sum(one.valid for one in written) / len(written)
-    topic = top_share([one.candidate.topic if one.valid else "" for one in written])
+    topic = top_share([one.candidate.topic if one.candidate.well_formed else "" for one in written])
     distinct = distinct_3([one.text for one in written], units)
     broken = {
         "min_valid": valid < rule.min_valid,

@@ -107,7 +107,7 @@ class RewardedRollouts:
             "reward/variance": float(rewards_N.var()),
             "reward/valid_below_invalid": below_invalid(rewards_N, valid_N, self.options),
             "tasks/valid": float(valid_N.mean()),
-            "tasks/top_topic": top_share([one.candidate.topic if one.valid else "" for one in written]),
+            "tasks/top_topic": top_share([one.candidate.topic if one.candidate.well_formed else "" for one in written]),
             "tasks/different": len({one.text for one in written}) / len(written),
             "tasks/solver_trials": float(valid_N.sum() * self.reward.trials),
             "tasks/oracle_attempts": float(sum(one.candidate.oracle_attempts for one in written)),
