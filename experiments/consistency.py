@@ -1,8 +1,9 @@
 """How long groups without signal stay without: the observation that GRESO rests on.
 
 For every visit of a problem after its first: was it degenerate (all rollouts passed, or none) at the previous visit,
-given that it is now, and the other way round? Beside it the share of all groups of that visit, which is what both would
-be if problems had no memory. From the decision logs alone.
+given that it is now, and the other way round? Beside each what it would be if problems had no memory: P(before | now)
+the share of these problems that were degenerate at the previous visit, P(now | before) the share that are at this one.
+From the decision logs alone.
 
     python -m experiments.consistency runs/compare/grpo/seed-{0,1,2} --out runs/consistency
 """
@@ -41,12 +42,13 @@ class Visits:
 
 
 def visits(run: str, groups: Iterable[GroupRecord]) -> Iterator[Visits]:
-    """Count the fresh groups of each problem in the order of the log; groups behind a prefix are other problems."""
+    """Count the fresh groups of each problem of the data set in the order of the log. Groups behind a prefix are other
+    problems, and generated problems are not the data set's."""
     seen: dict[str, int] = defaultdict(int)
     last: dict[str, bool] = {}
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for group in groups:
-        if not group.scored or group.prefixed:
+        if not group.scored or not group.fresh:
             continue
         seen[group.problem] += 1
         if group.problem in last:
@@ -63,6 +65,7 @@ def consistency_table(rows: Sequence[Visits]) -> TextTable:
     for visit in sorted({row.visit for row in rows}):
         chosen = [row for row in rows if row.visit == visit]
         shares = [
+            _over_runs([(row.before, row.problems) for row in chosen]),
             _over_runs([(row.now, row.problems) for row in chosen]),
             _over_runs([(row.both, row.now) for row in chosen]),
             _over_runs([(row.both, row.before) for row in chosen]),
@@ -70,10 +73,11 @@ def consistency_table(rows: Sequence[Visits]) -> TextTable:
         cells.append((str(visit), f"{sum(row.problems for row in chosen):,}", *map(interval, shares)))
     return TextTable(
         "Groups without signal, visit by visit",
-        ("visit", "problems", "degenerate now", "before, given now", "now, given before"),
+        ("visit", "problems", "degenerate before", "degenerate now", "before, given now", "now, given before"),
         tuple(cells),
-        f"Fresh groups of {len({row.run for row in rows})} runs. Both conditional shares would equal the plain share "
-        "of their visit if a problem had no memory. 95 % intervals over runs; of a single run, over problems.",
+        f"Fresh groups of {len({row.run for row in rows})} runs; before: at the visit before. If a problem had no "
+        "memory, `before, given now` would equal `degenerate before`, and `now, given before` would equal `degenerate "
+        "now`. 95 % intervals over runs; of a single run, over problems.",
     )
 
 

@@ -38,6 +38,8 @@ PARTS = {
     "evaluate": "#9aa5b1",
     "checkpoint": "#cbd2d9",
 }
+# Origins of groups, and what they are called.
+KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"],
@@ -107,11 +109,11 @@ def _curve(ax: Axes, runs: Sequence[Run], unit: str, arm: str, color: str) -> No
 
 
 def pass_counts(comparison: Comparison) -> Figure | None:
-    """Pass-count histogram over time: an area for each k, fresh and prefixed groups apart."""
+    """Pass-count histogram over time: an area for each k, fresh, prefixed and generated groups apart."""
     panels = [
         (arm, kind, counts)
         for arm, runs in comparison.runs.items()
-        for kind in ("fresh", "prefix")
+        for kind in KINDS
         if (counts := summed_counts(runs, kind)) is not None
     ]
     if not panels:
@@ -125,7 +127,7 @@ def pass_counts(comparison: Comparison) -> Figure | None:
         shares = smoothed_shares(counts)
         colors = count_colors(counts.shape[1] - 1)
         ax.stackplot(np.arange(len(shares)), shares.T, colors=colors, edgecolor="white", linewidth=0.25)
-        ax.set_title(f"{arm}: {'behind a prefix' if kind == 'prefix' else 'fresh'}")
+        ax.set_title(f"{arm}: {KINDS[kind]}")
         ax.set_xlim(0, max(1, len(shares) - 1))
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         ax.set_ylim(0, 1)
@@ -142,27 +144,28 @@ def pass_counts(comparison: Comparison) -> Figure | None:
 
 
 def zero_variance(comparison: Comparison) -> Figure | None:
-    """Share of degenerate groups over steps, fresh and prefixed groups apart."""
-    figure, axes = _grid(1, 2, height=3.1, sharey=True)
-    drawn = 0
-    for kind, ax in zip(("fresh", "prefix"), flat(axes), strict=True):
+    """Share of degenerate groups over steps, fresh, prefixed and generated groups apart."""
+    found = {group.origin for run in comparison.all_runs for group in run.groups if group.scored}
+    kinds = [kind for kind in KINDS if kind in found]
+    if not kinds:
+        return None
+    figure, axes = _grid(1, max(2, len(kinds)), height=3.1, sharey=True)
+    for kind, ax in zip(kinds, flat(axes), strict=False):
         for arm, color in arm_colors(comparison).items():
             counts = summed_counts(comparison.runs[arm], kind)
             if counts is None:
                 continue
-            drawn += 1
             degenerate = counts[:, 0] + counts[:, -1]
             ax.plot(smoothed_ratio(degenerate, counts.sum(axis=1)), color=color, label=arm)
-        ax.set_title("groups behind a prefix" if kind == "prefix" else "fresh groups")
+        ax.set_title("groups behind a prefix" if kind == "prefix" else f"{kind} groups")
         ax.set_xlabel("learner step")
         ax.set_ylim(bottom=0)
         _percent_axis(ax)
     axes[0][0].set_ylabel("share of degenerate groups")
-    if not axes[0][1].lines:
-        axes[0][1].set_axis_off()
-        axes[0][1].set_title("")
+    for ax in flat(axes)[len(kinds) :]:
+        ax.set_axis_off()
     _legend_above(figure, axes[0][0])
-    return figure if drawn else None
+    return figure
 
 
 def prefix_control(comparison: Comparison) -> Figure | None:
@@ -277,14 +280,15 @@ def timing(comparison: Comparison) -> Figure | None:
 
 
 def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
-    """Histogram of k a step, (steps, N + 1), summed over seeds; None without any such group."""
-    rows = [[step.prefix_counts if kind == "prefix" else step.fresh_counts for step in run.steps] for run in runs]
-    width = max((len(counts) for run in rows for counts in run), default=0)
-    total = np.zeros((max((len(run) for run in rows), default=0), width))
-    for run in rows:
-        for i, counts in enumerate(run):
-            total[i, : len(counts)] += counts
-    return total if total.sum() > 0 else None
+    """Histogram of k a step, (steps, N + 1), of the scored groups of one origin, summed over seeds; None without any.
+    From the decision log: the histograms of the steps once counted generated groups among the fresh ones."""
+    groups = [group for run in runs for group in run.groups if group.origin == kind and group.scored]
+    if not groups:
+        return None
+    total = np.zeros((max(run.num_steps for run in runs), 1 + max(group.size for group in groups)))
+    for group in groups:
+        total[group.step, group.k] += 1
+    return total
 
 
 def run_buckets(runs: Sequence[Run]) -> list[Bucket]:

@@ -1,7 +1,8 @@
 """95 % intervals of the few kinds that a comparison needs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,20 +52,34 @@ def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float])
     return over_seeds(logarithms).map(math.exp)
 
 
+def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """Quotient of the two geometric means, for seeds that are not paired; without an interval."""
+    left, right = (float(np.mean(np.log(values))) for values in (numerators, denominators))
+    return Estimate(math.exp(left - right))
+
+
 def normal(value: float, stderr: float) -> Estimate:
     """Normal interval from a known standard error."""
     return Estimate(value, value - NORMAL_QUANTILE * stderr, value + NORMAL_QUANTILE * stderr)
 
 
-def group_mean(values: Sequence[float]) -> Estimate | None:
-    """Mean of one value a group with its normal interval over groups, which are the independent units: the rollouts
-    of a group are not. None without groups; no interval with a single one."""
+def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Estimate | None:
+    """Mean of all values with a normal interval that takes the clusters for independent, not the values of one.
+
+    With C clusters and n values x, the variance is C / (C - 1) / n^2 times the sum over clusters of
+    (sum of x - mean)^2, the linearised variance of a ratio; with a value a cluster it is s^2 / n.
+    None without values; no interval with a single cluster.
+    """
     if not values:
         return None
     mean = float(np.mean(values))
-    if len(values) < 2:
+    residuals: defaultdict[Hashable, float] = defaultdict(float)
+    for value, cluster in zip(values, clusters, strict=True):
+        residuals[cluster] += value - mean
+    if len(residuals) < 2:
         return Estimate(mean)
-    return normal(mean, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
+    squares = sum(residual**2 for residual in residuals.values())
+    return normal(mean, math.sqrt(len(residuals) / (len(residuals) - 1) * squares) / len(values))
 
 
 def proportion(hits: int, total: int) -> Estimate | None:

@@ -61,8 +61,17 @@ class GroupRecord:
         return self.scored and BAND[0] <= self.pass_rate <= BAND[1]
 
     @property
+    def fresh(self) -> bool:
+        """Whether it began at the start of one of the data set's own problems: no prefix, and not generated."""
+        return self.origin == "fresh"
+
+    @property
     def prefixed(self) -> bool:
         return self.origin == "prefix"
+
+    @property
+    def generated(self) -> bool:
+        return self.origin == "generated"
 
     @property
     def bucket(self) -> tuple[int, int] | None:
@@ -85,8 +94,6 @@ class StepRecord:
     groups: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
     timing: dict[str, float] = field(default_factory=dict)
-    fresh_counts: list[int] = field(default_factory=list)
-    prefix_counts: list[int] = field(default_factory=list)
     learner: dict[str, float | None] = field(default_factory=dict)
     controllers: dict[str, float | None] = field(default_factory=dict)
 

@@ -1,14 +1,22 @@
-"""What a comparison says: one row an arm, differences between arms, and what became of prefixed groups."""
+"""What a comparison says: one row an arm, differences between arms, and what became of groups by where they began."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.intervals import Estimate, group_mean, normal, over_seeds, proportion, ratio_over_seeds
+from experiments.intervals import (
+    Estimate,
+    clustered_mean,
+    normal,
+    over_seeds,
+    proportion,
+    ratio_of_means,
+    ratio_over_seeds,
+)
 from experiments.prefix_metrics import final_ratio
 from experiments.results import Comparison, EvaluationRecord, GroupRecord, Run, outcome_rollouts
 
@@ -24,7 +32,8 @@ class ArmSummary:
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens, steps: generated for training, and learner steps.
         trained_per_step: non-degenerate groups that were trained, a step.
-        band_fresh: share of fresh groups, degenerate ones included, with a pass rate in 3/8..5/8.
+        band_fresh: share of fresh groups, degenerate ones included, with a pass rate in 3/8..5/8. Fresh: of the data
+            set's own problems, from their start; neither generated nor behind a prefix.
         band_trained: the same share of the trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
         replayed: share of the tokens of all rollouts that were replayed from a prefix, so need not be generated.
@@ -64,7 +73,7 @@ class Difference:
 
     Attributes:
         pass_at_1: final pass@1 of `arm` minus that of `reference`.
-        rollout_ratio: rollouts a trained group of `arm`, divided by those of `reference`.
+        rollout_ratio: rollouts a trained group of `arm`, divided by those of `reference`; geometric means over seeds.
         paired: both are differences within a seed, averaged over the seeds that the two arms share.
     """
 
@@ -88,10 +97,14 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """Groups that started from one kind of state: without a prefix, or behind a prefix of one parent bucket.
+    """Groups that started from one kind of state: a problem of the data set, a generated one, or behind a prefix.
+
+    Estimates are over the seeds that have such groups. Where one seed has, they are of its groups: the mean with an
+    interval clustered by problem, shares with one that takes groups for independent.
 
     Attributes:
-        start: "fresh", "prefixed" (all buckets), or "k of N" for the parent's pass count.
+        start: "fresh" (of the data set's problems, from their start), "generated", "prefixed" (all buckets), or
+            "k of N" for the parent's pass count.
         groups: scored groups, over all seeds; `late_*` are those of the second half of the steps.
         mean: mean pass rate. degenerate: share with k = 0 or k = N. band: share with a pass rate in 3/8..5/8.
         prefix_tokens: mean length of the replayed prefix.
@@ -184,8 +197,8 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
         tokens=fmean(run.steps[-1].tokens for run in runs),
         steps=fmean(run.num_steps for run in runs),
         trained_per_step=_per_seed(runs, valid_per_step),
-        band_fresh=_share(runs, lambda group: group.in_band, lambda group: group.scored and not group.prefixed),
-        band_trained=_share(runs, lambda group: group.in_band, lambda group: group.outcome == "trained"),
+        band_fresh=_band(runs, lambda group: group.scored and group.fresh),
+        band_trained=_band(runs, lambda group: group.outcome == "trained"),
         wasted=_per_seed(runs, wasted_share),
         replayed=_per_seed(runs, replayed_share),
         rollouts_per_group=_per_seed(runs, rollouts_per_group),
@@ -296,14 +309,16 @@ def first_crossing(cost: NDArray[np.float64], score: NDArray[np.float64], target
 
 
 def start_rows(runs: Sequence[Run]) -> list[StartRow]:
-    """Fresh groups, all prefixed groups, and those of each parent bucket; nothing for an arm without prefixes."""
+    """Fresh, generated and prefixed groups, and those of each parent bucket; nothing for an arm of fresh ones alone."""
     buckets = sorted({group.bucket for run in runs for group in run.groups if group.prefixed and group.bucket})
-    if not buckets:
+    generated = any(group.generated for run in runs for group in run.groups)
+    if not buckets and not generated:
         return []
-    rows = [
-        _start_row(runs, "fresh", lambda group: not group.prefixed, None),
-        _start_row(runs, "prefixed", lambda group: group.prefixed, None),
-    ]
+    rows = [_start_row(runs, "fresh", lambda group: group.fresh, None)]
+    if generated:
+        rows.append(_start_row(runs, "generated", lambda group: group.generated, None))
+    if buckets:
+        rows.append(_start_row(runs, "prefixed", lambda group: group.prefixed, None))
     for bucket in buckets:
         ratios = [value for run in runs if (value := final_ratio(run, bucket)) is not None]
         rows.append(
@@ -320,20 +335,23 @@ def start_rows(runs: Sequence[Run]) -> list[StartRow]:
 def _start_row(
     runs: Sequence[Run], start: str, belongs: Callable[[GroupRecord], bool], ratio: float | None
 ) -> StartRow:
-    groups = [group for run in runs for group in run.groups if group.scored and belongs(group)]
-    late = [group for run in runs for group in run.second_half() if group.scored and belongs(group)]
+    def counts(group: GroupRecord) -> bool:
+        return group.scored and belongs(group)
+
+    cases = _by_seed((run.groups for run in runs), counts)
+    late = _by_seed((run.second_half() for run in runs), counts)
     return StartRow(
         arm=runs[0].arm,
         start=start,
-        groups=len(groups),
-        mean=group_mean([group.pass_rate for group in groups]),
-        degenerate=proportion(sum(group.degenerate for group in groups), len(groups)),
-        band=proportion(sum(group.in_band for group in groups), len(groups)),
-        late_groups=len(late),
-        late_mean=group_mean([group.pass_rate for group in late]),
-        late_degenerate=proportion(sum(group.degenerate for group in late), len(late)),
-        late_band=proportion(sum(group.in_band for group in late), len(late)),
-        prefix_tokens=fmean([group.prefix_tokens for group in groups] or [0]),
+        groups=sum(map(len, cases)),
+        mean=_mean_pass_rate(cases),
+        degenerate=_share(cases, lambda group: group.degenerate),
+        band=_share(cases, lambda group: group.in_band),
+        late_groups=sum(map(len, late)),
+        late_mean=_mean_pass_rate(late),
+        late_degenerate=_share(late, lambda group: group.degenerate),
+        late_band=_share(late, lambda group: group.in_band),
+        prefix_tokens=fmean([group.prefix_tokens for groups in cases for group in groups] or [0]),
         ratio=ratio,
     )
 
@@ -373,7 +391,7 @@ def _rollout_ratio(left: Sequence[Run], right: Sequence[Run], paired: bool) -> E
         return None
     if paired and len(values[0]) == len(values[1]) == len(left):
         return ratio_over_seeds(*values)
-    return Estimate(fmean(values[0]) / fmean(values[1]))
+    return ratio_of_means(*values)
 
 
 def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Estimate | None:
@@ -381,14 +399,28 @@ def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Esti
     return over_seeds(values) if values else None
 
 
-def _share(
-    runs: Sequence[Run], hit: Callable[[GroupRecord], bool], counts: Callable[[GroupRecord], bool]
-) -> Estimate | None:
-    """Share of the groups that count which are a hit: over seeds, or with one seed over its groups."""
-    cases = [groups for run in runs if (groups := [group for group in run.groups if counts(group)])]
+def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
+    """Share of the groups that count whose pass rate lies in 3/8..5/8."""
+    return _share(_by_seed((run.groups for run in runs), counts), lambda group: group.in_band)
+
+
+def _by_seed(seeds: Iterable[Sequence[GroupRecord]], counts: Callable[[GroupRecord], bool]) -> list[list[GroupRecord]]:
+    """The groups that count, a list for each seed that has any."""
+    return [chosen for groups in seeds if (chosen := [group for group in groups if counts(group)])]
+
+
+def _share(cases: Sequence[Sequence[GroupRecord]], hit: Callable[[GroupRecord], bool]) -> Estimate | None:
+    """Share of the groups which are a hit: over seeds, or with one seed over its groups."""
     if len(cases) == 1:
         return proportion(sum(map(hit, cases[0])), len(cases[0]))
     return over_seeds([sum(map(hit, groups)) / len(groups) for groups in cases]) if cases else None
+
+
+def _mean_pass_rate(cases: Sequence[Sequence[GroupRecord]]) -> Estimate | None:
+    """Mean pass rate of the groups: over seeds, or with one seed over its problems."""
+    if len(cases) == 1:
+        return clustered_mean([group.pass_rate for group in cases[0]], [group.problem for group in cases[0]])
+    return over_seeds([fmean(group.pass_rate for group in groups) for groups in cases]) if cases else None
 
 
 def _ratio(value: float | None, reference: float | None) -> float | None:

@@ -147,8 +147,8 @@ def difference_table(summary: Summary) -> TextTable:
     columns = ("arms", "final pass@1", "rollouts / trained group, ratio", "paired")
     caption = (
         "First arm minus, or divided by, the second. Ratios below 1: the first arm filled its batches with fewer "
-        "rollouts. Ratios are geometric means over seeds, with intervals of the logarithm. Nothing here is adjusted "
-        "for the number of pairs."
+        "rollouts. Ratios are of geometric means over seeds; paired ones have intervals of the logarithm. Nothing here "
+        "is adjusted for the number of pairs."
     )
     return TextTable("Differences between arms", columns, rows, caption)
 
@@ -166,7 +166,7 @@ def reach_table(summary: Summary) -> TextTable:
 
 
 def start_table(summary: Summary) -> TextTable:
-    """Fresh and prefixed groups, by bucket of the parent."""
+    """Fresh, generated and prefixed groups, these by bucket of the parent too."""
     columns = (
         "arm, start",
         "groups",
@@ -181,9 +181,12 @@ def start_table(summary: Summary) -> TextTable:
         "final ratio",
     )
     caption = (
-        "Groups that started afresh beside those behind a prefix, by pass count k of the parent group. A mean near one "
-        "half helps only if the groups themselves are not degenerate: read both columns. All seeds together; normal "
-        "intervals over groups for means, Wilson intervals for shares; groups of one run are treated as independent."
+        "Groups of the data set's problems from their start (fresh), of generated problems, and behind a prefix, these "
+        "by pass count k of the parent group too. A mean near one half helps only if the groups themselves are not "
+        "degenerate: read both columns. Counts: all seeds together. Means and shares: over the seeds that have such "
+        "groups, with 95 % Student-t intervals, which are not cut at 0 and 1. Where a single seed has, its intervals "
+        "say nothing about the spread over seeds: normal ones clustered by problem for means, Wilson ones, which take "
+        "groups for independent, for shares."
     )
     return TextTable("Where groups started", columns, tuple(map(_start_row, summary.starts)), caption)
 

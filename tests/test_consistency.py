@@ -25,7 +25,9 @@ def test_visits_are_counted_in_order() -> None:
         group("b", 0),  # now only
         group("c", 1),  # before only
         group("a", None, None),  # skipped: no visit
-        group("a.prefix", 8, origin="prefix"),  # another problem
+        group("a", 8, origin="prefix"),  # another problem
+        group("g", 8, origin="generated"),  # not one of the data set
+        group("g", 8, origin="generated"),
         group("b", 8),  # the third visit: before and now
     ]
     assert list(visits("r", log)) == [Visits("r", 2, 3, 2, 2, 1), Visits("r", 3, 1, 1, 1, 1)]
@@ -33,14 +35,21 @@ def test_visits_are_counted_in_order() -> None:
 
 def test_shares_are_means_over_runs() -> None:
     rows = [Visits("r", 2, 10, 4, 5, 3), Visits("s", 2, 10, 8, 5, 4)]
-    _, problems, now, before_given_now, now_given_before = consistency_table(rows).rows[0]
-    assert problems == "20" and now.startswith("0.500")
+    _, problems, before, now, before_given_now, now_given_before = consistency_table(rows).rows[0]
+    assert problems == "20" and before.startswith("0.600") and now.startswith("0.500")
     assert before_given_now.startswith("0.700")  # of 3/5 and 4/5
     assert now_given_before.startswith("0.625")  # of 3/4 and 4/8
 
 
 def test_a_share_of_nothing_is_shown_as_such() -> None:
-    assert consistency_table([Visits("r", 2, 10, 0, 0, 0)]).rows[0][3:] == ("-", "-")
+    assert consistency_table([Visits("r", 2, 10, 0, 0, 0)]).rows[0][4:] == ("-", "-")
+
+
+def test_without_memory_a_conditional_share_is_the_plain_one_of_its_own_visit() -> None:
+    # 40 of 100 problems were degenerate before, 20 are now, independently of each other: 8 are both.
+    cells = consistency_table([Visits("r", 2, 100, 40, 20, 8)]).rows[0][2:]
+    before, now, before_given_now, now_given_before = (cell.split()[0] for cell in cells)
+    assert before_given_now == before == "0.400" and now_given_before == now == "0.200"
 
 
 @pytest.mark.parametrize("visited", [1, 2])
@@ -53,5 +62,7 @@ def test_the_command(tmp_path: Path, visited: int) -> None:
     if visited == 1:
         assert done.returncode == 1 and done.stderr == "no problem was visited twice; give longer runs\n"
     else:
-        assert "1.000 [0.207, 1.000]" in done.stdout  # Wilson's interval of 1 of 1
+        assert "given before" in done.stdout
+        # Wilson's interval of 1 of 1.
+        assert "1.000 [0.207, 1.000]" in (tmp_path / "out" / "consistency.md").read_text()
         assert json.loads((tmp_path / "out" / "consistency.json").read_text())[0]["both"] == 1

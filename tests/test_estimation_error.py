@@ -68,7 +68,25 @@ def test_errors_are_means_over_the_nodes_of_a_kind():
     assert rows[0] == ("problems, tried", "b", 2, 0.25)
     kind, belief, nodes, noise = rows[1]
     assert (kind, belief, nodes) == ("problems, tried", "noise", 2) and len(rows) == 2
-    assert noise == pytest.approx(0.5 * math.sqrt(0.5 / (math.pi * 50)))
+    tried, never = 0.25, 0.5 / 51 * 50.5 / 51  # p (1 - p), at 25 of 50 and at 0 of 50
+    assert noise == pytest.approx((math.sqrt(tried) + math.sqrt(never)) / 2 * math.sqrt(2 / (math.pi * 50)))
+
+
+@pytest.mark.parametrize("p", [0.01, 0.02, 0.05])
+def test_the_noise_of_rates_near_nought_is_near_its_exact_expectation(p: float):
+    size = 48
+    chances = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
+    exact = sum(chance * abs(k / size - p) for k, chance in enumerate(chances))
+
+    def charged(rate: float) -> float:
+        chosen = {"problems, tried": np.asarray([0])}
+        [(*_, noise)] = estimation_error.errors(chosen, {0: rate}, {}, rollouts=size)
+        return noise
+
+    mean = sum(chance * charged(k / size) for k, chance in enumerate(chances))
+    assert exact < mean < 1.25 * exact
+    measured = sum(c * math.sqrt(2 * k * (size - k) / (math.pi * size**3)) for k, c in enumerate(chances))
+    assert measured < 0.91 * exact  # with the measured rate in place of p
 
 
 @pytest.mark.slow

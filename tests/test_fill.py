@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 from plays import group, problem_set
 
-from curriculum import Group
+from curriculum import Group, Origin
 from trainers.fill import Filling, adaptive_request
 from trainers.options import FillOptions
+from trainers.progress import Progress, Stopwatch, step_record
 
 PROBLEMS = problem_set(500)
 
@@ -168,3 +169,13 @@ def test_nothing_is_lost_or_counted_twice(request_law, surplus):
         spare += len(filling.surplus) if surplus == "discard" else 0
         degenerate += sum(outcome == "degenerate" for _, _, outcome in filling.outcomes)
     assert rolled_out == trained + spare + degenerate + len(carried)
+
+
+def test_a_step_counts_groups_by_origin() -> None:
+    made = [
+        group(PROBLEMS[i], k, 2, origin) for i, (k, origin) in enumerate([(1, Origin.FRESH), (0, Origin.GENERATED)])
+    ]
+    filling = Filling.begin(FillOptions(groups=2)).add(made)
+    record = step_record(Progress(step=1), 0, filling, 0, {}, {}, Stopwatch())
+    counts = {name: value for name, value in record.items() if name.endswith("_counts")}
+    assert counts == {"fresh_counts": [0, 1, 0], "prefix_counts": [], "generated_counts": [1, 0, 0]}

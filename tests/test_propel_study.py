@@ -1,6 +1,7 @@
 """Whole studies at the size of a test: every stage by command, killed and resumed, and bad input in one line."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,15 @@ from experiments.propel.config import PropelConfig, load_study, prepare
 from experiments.propel.recording import record
 from experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
 from experiments.propel.study import Study
-from experiments.propel.summary import draw_summary, summarize_study, write_summary
+from experiments.propel.summary import (
+    _differences_table,
+    _times,
+    draw_summary,
+    paired_differences,
+    summarize_study,
+    times_base,
+    write_summary,
+)
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 INDUCTION = SUMS.with_name("induction.yaml")
@@ -139,9 +148,19 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     assert all("reward/valid_below_invalid" in step["learner"] for step in steps)
     summary = summarize_study(peaceful)
     base = summary["arms"]["base"]
-    assert base["multiple"]["mean"] == 1 and base["utility"]["mean"] * 24 == pytest.approx(
+    assert base["multiple"]["value"] == 1 and base["utility"]["mean"] * 24 == pytest.approx(
         sum(base["solve_counts"][0][1:3])
     )
+    differences = summary["differences"]
+    assert differences["reference"] == "probe" and list(differences["arms"]) == [
+        "base",
+        "worst_case",
+        "solver",
+        "still",
+    ]
+    found = differences["arms"]["base"]["utility"]
+    gained = probe["utility"] - base["utility"]["mean"]
+    assert found == {"value": pytest.approx(-gained), "low": None, "high": None, "values": [pytest.approx(-gained)]}
     text = write_summary(peaceful).read_text()
     assert "| worst_case |" in text and "| 0 | " in text
     lookup = sweep["surface"][0]
@@ -259,3 +278,54 @@ def test_seeds_and_arms_may_be_added_and_nothing_else(tmp_path: Path) -> None:
         prepare(tiny(tmp_path, "reward.kind=soft"))
     with pytest.raises(UserError, match=r"arms\.soft\.reward\.kind: .* was started with 'soft', not 'probe_only'"):
         prepare(tiny(tmp_path, "arms.soft={reward: {kind: probe_only}}"))
+
+
+def evaluated(*utilities: float, step: int = 40) -> dict[int, Any]:
+    return {seed: {"utility": u, "valid": 0.9, "top_topic": 0.1, "step": step} for seed, u in enumerate(utilities)}
+
+
+def test_times_base_is_the_geometric_mean_over_seeds() -> None:
+    found = times_base(evaluated(0.4, 0.1), evaluated(0.1, 0.1))  # 4 and 1: the logarithms are log 2 -+ log 2
+    assert found and found["value"] == pytest.approx(2) and found["values"] == pytest.approx([4, 1])
+    reach = math.log(2) * math.tan(math.pi * 0.475)  # Student's t with one degree of freedom
+    assert (found["low"], found["high"]) == pytest.approx((2 * math.exp(-reach), 2 * math.exp(reach)))
+
+
+def test_times_base_says_where_the_base_has_nothing() -> None:
+    found = times_base(evaluated(0.4, 0.2, 0.3), evaluated(0.1, 0, 0.1))
+    assert found and found["value"] == pytest.approx(math.sqrt(12)) and found["values"][1] is None
+    assert " (base 0 on 1 of 3 seeds)" in _times(found)
+    nothing = times_base(evaluated(0.4), evaluated(0))
+    assert nothing == {"value": None, "low": None, "high": None, "values": [None]}
+    assert _times(nothing) == "- (base 0 on 1 of 1 seeds)"
+    assert times_base(evaluated(0, 0.2), evaluated(0.1, 0.1)) == {
+        "value": 0,
+        "low": None,
+        "high": None,
+        "values": [0, 2],
+    }
+    assert times_base(evaluated(0.4), {}) is None
+
+
+def test_differences_are_paired_by_seed() -> None:
+    arms = {
+        "base": evaluated(0.1, 0.2, 0.3, step=0),
+        "still": evaluated(0.1, 0.2, step=0),
+        "probe": evaluated(0.4, 0.5, 0.9),
+        "short": {2: evaluated(0, 0, 0.8)[2]},
+        "other": {3: evaluated(0)[0]},
+    }
+    found = paired_differences(arms)
+    assert found and found["reference"] == "probe" and list(found["arms"]) == ["base", "still", "short", "other"]
+    base, short = found["arms"]["base"]["utility"], found["arms"]["short"]["utility"]
+    assert base["values"] == pytest.approx([-0.3, -0.3, -0.6]) and base["value"] == pytest.approx(-0.4)
+    margin = 0.95 / math.sqrt(2 * 0.975 * 0.025) * 0.1  # Student's t with two degrees of freedom, standard error 0.1
+    assert (base["low"], base["high"]) == pytest.approx((-0.4 - margin, -0.4 + margin))
+    assert short["value"] == pytest.approx(-0.1) and short["low"] is None
+    assert found["arms"]["other"]["utility"]["value"] is None
+    assert paired_differences({"base": arms["base"]}) is None
+    table = _differences_table(found)
+    assert (
+        "| base | -0.400 [-0.830, +0.030] | +0.000 [+0.000, +0.000] | " in table
+        and "| other | - | - | - | 0 |" in table
+    )

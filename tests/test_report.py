@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from synthetic_runs import ARMS, decision, evaluation_record, step_record, write_comparison, write_records, write_run
 
-from experiments.figures import PICTURES, count_colors, smoothed_ratio
+from experiments.figures import PICTURES, count_colors, pass_counts, smoothed_ratio, summed_counts, zero_variance
 from experiments.provenance import read_provenance, write_provenance
 from experiments.report import write_report
+from experiments.results import load_comparison
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,27 @@ def test_unfinished_runs_are_reported_as_such(tmp_path):
 
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):
-    write_records(tmp_path, [decision()], [step_record(fresh_counts=[0, 0, 0, 0, 1, 0, 0, 0, 0])], [])
+    write_records(tmp_path, [decision()], [step_record()], [])
     html = write_report(tmp_path).read_text()
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert drawn == {"rollout_fates", "pass_counts", "zero_variance", "learner_metrics", "timing"}
     assert "What the prefixes do" not in html
+
+
+def test_generated_groups_have_panels_of_their_own(tmp_path):
+    groups = [
+        decision(k=3),
+        decision(k=8, origin="generated"),
+        decision(1, k=0, origin="generated"),
+        decision(k=0, n=0),
+    ]
+    write_records(tmp_path, groups, [step_record(), step_record(1)], [])
+    comparison = load_comparison(tmp_path)
+    (run,) = comparison.all_runs
+    assert summed_counts([run, run], "generated").tolist() == [[0] * 8 + [2], [2] + [0] * 8]
+    assert summed_counts([run], "fresh").sum() == 1 and summed_counts([run], "prefix") is None
+    titles = [[ax.get_title() for ax in draw(comparison).axes] for draw in (pass_counts, zero_variance)]
+    assert titles == [[f"{run.arm}: fresh", f"{run.arm}: generated"], ["fresh groups", "generated groups"]]
 
 
 def test_smoothing_divides_sums_and_marks_empty_steps():

@@ -7,7 +7,15 @@ import pytest
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
 from curriculum.errors import UserError
-from experiments.intervals import NORMAL_QUANTILE, group_mean, normal, over_seeds, proportion, ratio_over_seeds
+from experiments.intervals import (
+    NORMAL_QUANTILE,
+    clustered_mean,
+    normal,
+    over_seeds,
+    proportion,
+    ratio_of_means,
+    ratio_over_seeds,
+)
 from experiments.prefix_metrics import bucket_metrics
 from experiments.results import load_comparison, load_run
 from experiments.summary import summarize
@@ -50,14 +58,26 @@ def test_wilson_interval_of_no_hits_is_not_empty():
     assert proportion(0, 0) is None
 
 
-def test_group_mean_counts_groups_not_rollouts():
-    assert group_mean([0.25, 0.75]).high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
-    assert group_mean([]) is None
+def test_a_clustered_mean_counts_clusters_not_values():
+    assert clustered_mean([0.25, 0.75], "ab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
+    # Two problems tried twice with one outcome each say no more than two tried once.
+    assert clustered_mean([0.25, 0.75, 0.25, 0.75], "abab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
+    # Mean 1/2; the residuals of the clusters are -1/2, 1/2 and 0: variance 3/2 x (1/4 + 1/4) / 16.
+    assert clustered_mean([0.25, 0.25, 1.0, 0.5], "aabc").high == pytest.approx(
+        0.5 + NORMAL_QUANTILE * math.sqrt(3) / 8
+    )
+    assert clustered_mean([0.25, 0.75], "aa").low is None
+    assert clustered_mean([], "") is None
 
 
 def test_ratio_of_equal_factors_is_exact():
     estimate = ratio_over_seeds([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_ratio_of_seeds_that_are_not_paired_is_that_of_geometric_means():
+    assert ratio_of_means([1.0, 4.0], [1.0, 1.0, 8.0]).value == pytest.approx(1.0)  # 2 / 2
+    assert ratio_of_means([1.0, 4.0], [4.0]).low is None
 
 
 def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
@@ -97,10 +117,11 @@ def test_shares_of_the_band_count_the_right_groups(tmp_path):
         decision(k=2),
         decision(k=0, outcome="degenerate"),
         decision(k=4, origin="prefix", parent_passed=1),
+        decision(k=4, origin="generated"),
     ]
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (decisions, [step_record()], [])}})).arms
     assert arm.band_fresh.value == pytest.approx(2 / 4)
-    assert arm.band_trained.value == pytest.approx(3 / 4)
+    assert arm.band_trained.value == pytest.approx(4 / 5)
 
 
 def test_costs_of_an_arm(tmp_path):
@@ -142,6 +163,16 @@ def test_differences_are_paired_by_shared_seeds(tmp_path):
     assert summary.ranking == ("b", "a")
 
 
+def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path):
+    def runs(trained):
+        return {s: ([], [step_record(rollouts=96, trained=groups)], []) for s, groups in trained.items()}
+
+    arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts a trained group
+    (difference,) = summarize(comparison(tmp_path, arms)).differences
+    assert not difference.paired and difference.rollout_ratio.value == pytest.approx(2.0)
+    assert difference.rollout_ratio.low is None
+
+
 def test_rollouts_to_reach_the_lowest_final_score(tmp_path):
     runs = {"slow": curve(0.2, 0.3, 0.5), "fast": curve(0.2, 0.6, 0.8)}
     summary = summarize(comparison(tmp_path, {arm: {0: ([], [step_record()], points)} for arm, points in runs.items()}))
@@ -178,6 +209,39 @@ def test_bucket_rows_split_the_second_half(tmp_path):
     assert row.late_band.value == 0.5
     assert row.ratio == pytest.approx(0.3)
     assert rows["fresh"].groups == 1
+
+
+def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
+    def seed(*passed, **other):
+        groups = [decision(k=k, problem=f"{i}", **other) for i, k in enumerate(passed)]
+        return ([*groups, decision(k=6, origin="prefix", parent_passed=7)], [step_record()], [])
+
+    # Seeds weigh the same, however many groups they have.
+    arms = {"a": {0: seed(0, 8, 8, 8), 1: seed(2)}}
+    rows = {row.start: row for row in summarize(comparison(tmp_path, arms)).starts}
+    assert rows["fresh"].groups == 5
+    assert rows["fresh"].mean == over_seeds([0.75, 0.25])
+    assert rows["fresh"].degenerate == over_seeds([1.0, 0.0])
+    assert rows["prefixed"].band == over_seeds([0.0, 0.0])
+
+
+def test_of_one_seed_the_pass_rate_is_clustered_by_problem(tmp_path):
+    groups = [decision(k=k, problem=problem) for k, problem in ((2, "a"), (2, "a"), (6, "b"), (6, "b"))]
+    groups.append(decision(k=6, origin="prefix", parent_passed=7))
+    row = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).starts[0]
+    assert row.mean.low == pytest.approx(0.5 - NORMAL_QUANTILE * 0.25)
+    assert row.degenerate == proportion(0, 4)
+
+
+def test_generated_groups_have_a_row_of_their_own(tmp_path):
+    groups = [decision(k=2), decision(k=6, origin="generated")]
+    loaded = comparison(
+        tmp_path, {"a": {0: (groups, [step_record()], [])}, "b": {0: (groups[:1], [step_record()], [])}}
+    )
+    assert [(row.arm, row.start, row.mean.value) for row in summarize(loaded).starts] == [
+        ("a", "fresh", 0.25),
+        ("a", "generated", 0.75),
+    ]
 
 
 def test_bucket_metrics_are_found_by_the_first_number_of_the_quantity():

@@ -120,8 +120,10 @@ def step_record(
         "groups": {"rolled_out": len(filling.groups), **outcomes},
         "skipped": num_skipped,
         "timing": dict(clock.seconds),
-        "fresh_counts": pass_counts(g for g in filling.groups if g.request.origin is not Origin.PREFIX),
-        "prefix_counts": pass_counts(g for g in filling.groups if g.request.origin is Origin.PREFIX),
+        **{
+            f"{origin.value}_counts": pass_counts(g for g in filling.groups if g.request.origin is origin)
+            for origin in Origin
+        },
         "learner": dict(learned),
         "controllers": dict(metrics),
     }

@@ -7,10 +7,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from experiments.intervals import Estimate, over_seeds, ratio_over_seeds
 from experiments.propel.config import BASE, PropelConfig
+from experiments.tables import interval
 from trainers.records import write_json
 
+Records = Mapping[int, Mapping[str, Any]]
+"""What was evaluated of an arm, by seed."""
+
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct_3", "top_topic")
+PAIRED = ("utility", "valid", "top_topic")
 TRIALS = ("offline_trials", "online_trials")
 # Of a domain whose tasks get their answers from oracles.
 ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online_oracle_attempts")
@@ -19,30 +25,72 @@ ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
     """What is evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
 
-    `multiple` is an arm's utility over the base's, of the same seed. `curves` has the same quantities of every kept
-    checkpoint, as far as they are judged, by step.
+    `multiple` and `differences` are those of `times_base` and `paired_differences`. `curves` has the same quantities of
+    every kept checkpoint, as far as they are judged, by step.
     """
+    evaluated = {arm: found for arm in (BASE, *config.arms) if (found := _evaluations(config, arm))}
     arms: dict[str, Any] = {}
-    for arm in (BASE, *config.arms):
-        records = [record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))]
-        if records:
-            names = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
-            arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in names}
-            arms[arm]["trials"] = _over_seeds([r["offline_trials"] + r["online_trials"] for r in records])
-            arms[arm]["seeds"] = len(records)
-            arms[arm]["generations"] = records[0]["generations"]
-            arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
-    for arm in arms:
-        pairs = [
-            (_read(config, seed, f"evaluations/{arm}.json"), _read(config, seed, f"evaluations/{BASE}.json"))
-            for seed in config.seeds
-        ]
-        ratios = [own["utility"] / base["utility"] for own, base in pairs if own and base and base["utility"]]
-        arms[arm]["multiple"] = _over_seeds(ratios) if ratios else None
+    for arm, found in evaluated.items():
+        records = list(found.values())
+        names = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
+        arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in names}
+        arms[arm]["trials"] = _over_seeds([r["offline_trials"] + r["online_trials"] for r in records])
+        arms[arm]["seeds"] = len(records)
+        arms[arm]["generations"] = records[0]["generations"]
+        arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
+        arms[arm]["multiple"] = times_base(found, evaluated.get(BASE, {}))
+    differences = paired_differences(evaluated)
     sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
-    return {"name": config.name, "arms": arms, "curves": curves, "sweeps": sweeps, "corpora": corpora}
+    return {
+        "name": config.name,
+        "arms": arms,
+        "differences": differences,
+        "curves": curves,
+        "sweeps": sweeps,
+        "corpora": corpora,
+    }
+
+
+def times_base(own: Records, base: Records) -> dict[str, Any] | None:
+    """An arm's utility over the base's: geometric mean of the ratios, one a seed, with the 95 % Student-t interval of
+    their logarithms.
+
+    None without a seed that has both. `values` has a ratio for each such seed, None where the base's utility is 0;
+    the mean is over the others, and None if there is no other. It is 0, without an interval, if one of them is 0.
+    """
+    pairs = [(own[seed]["utility"], base[seed]["utility"]) for seed in own if seed in base]
+    known = [(top, bottom) for top, bottom in pairs if bottom]
+    if not pairs:
+        return None
+    estimate = Estimate(0.0) if known else None
+    if known and all(top for top, _ in known):
+        estimate = ratio_over_seeds([top for top, _ in known], [bottom for _, bottom in known])
+    return {**_plain(estimate), "values": [top / bottom if bottom else None for top, bottom in pairs]}
+
+
+def paired_differences(evaluated: Mapping[str, Records]) -> dict[str, Any] | None:
+    """Every arm, the base too, minus the first trained arm: differences within a seed, whose streams the arms share.
+
+    Returns:
+        reference, its name; and arms: arm -> quantity -> value, the mean over the seeds that both have, with the 95 %
+        Student-t interval over seeds from two on (low, high) and the difference of each seed (values). All None for an
+        arm that shares no seed. None without a trained arm.
+    """
+    trained = (a for a, found in evaluated.items() if a != BASE and any(r["step"] for r in found.values()))
+    reference = next(trained, None)
+    if reference is None:
+        return None
+    against = evaluated[reference]
+    arms: dict[str, Any] = {}
+    for arm in (arm for arm in evaluated if arm != reference):
+        seeds = [seed for seed in evaluated[arm] if seed in against]
+        arms[arm] = {"seeds": seeds}
+        for name in PAIRED:
+            values = [evaluated[arm][seed][name] - against[seed][name] for seed in seeds]
+            arms[arm][name] = {**_plain(over_seeds(values) if values else None), "values": values}
+    return {"reference": reference, "arms": arms}
 
 
 def write_summary(config: PropelConfig) -> Path:
@@ -75,6 +123,11 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
     return {step: {name: _over_seeds([p[name] for p in points]) for name in COLUMNS} for step, points in found.items()}
 
 
+def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
+    """What was evaluated of an arm, by seed."""
+    return {seed: record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))}
+
+
 def _read(config: PropelConfig, seed: int, name: str) -> Any:
     """What a file of a seed holds; None if there is none."""
     file = config.folder / f"seed-{seed}" / name
@@ -86,11 +139,26 @@ def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
 
 
+def _plain(estimate: Estimate | None) -> dict[str, float | None]:
+    """An estimate as it is written to summary.json."""
+    return {name: getattr(estimate, name, None) for name in ("value", "low", "high")}
+
+
+def _estimate(figures: Mapping[str, Any]) -> Estimate | None:
+    """An estimate as it is read from summary.json."""
+    if figures["value"] is None:
+        return None
+    return Estimate(figures["value"], figures["low"], figures["high"])
+
+
 def markdown(summary: Mapping[str, Any]) -> str:
     """The tables as text."""
     parts = [f"# {summary['name']}\n"]
     if summary["arms"]:
-        parts += [_arms_table(summary["arms"]), _counts_table(summary["arms"])]
+        parts.append(_arms_table(summary["arms"]))
+        if summary["differences"] and summary["differences"]["arms"]:
+            parts.append(_differences_table(summary["differences"]))
+        parts.append(_counts_table(summary["arms"]))
         if all(name in arm for arm in summary["arms"].values() for name in ORACLES):
             parts.append(_oracles_table(summary["arms"]))
     if summary["sweeps"]:
@@ -112,7 +180,7 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, figures in arms.items():
         cells = [_number(figures[name]) for name in COLUMNS]
-        cells.append(_number(figures["multiple"], 2) if figures["multiple"] else "")
+        cells.append(_times(figures["multiple"]) if figures["multiple"] else "")
         cells += [f"{figures[name]['mean']:,.0f}" for name in TRIALS]
         cells.append(", ".join(f"{value:g}" for value in figures["step"]["values"]))
         cells.append(str(figures["seeds"]))
@@ -120,7 +188,29 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
     first = next(iter(arms.values()))
     lines.append(
         f"\n{first['generations']} fresh texts an arm and seed, mean and standard error over seeds. "
-        "All shares are of all texts. Trials: attempts by the solver before and during the generator's training.\n"
+        "All shares are of all texts. Times base: geometric mean over seeds of utility over the base's, with the 95 % "
+        "Student-t interval of its logarithm. Trials: attempts by the solver before and during the generator's "
+        "training.\n"
+    )
+    return "\n".join(lines)
+
+
+def _times(multiple: Mapping[str, Any]) -> str:
+    """An arm's utility over the base's, and on how many seeds there is no such ratio."""
+    values = multiple["values"]
+    text = interval(_estimate(multiple), 2)
+    return f"{text} (base 0 on {values.count(None)} of {len(values)} seeds)" if None in values else text
+
+
+def _differences_table(differences: Mapping[str, Any]) -> str:
+    heads = [f"minus {differences['reference']}", *(name.replace("_", " ") for name in PAIRED), "seeds"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, figures in differences["arms"].items():
+        cells = [interval(_estimate(figures[name]), signed=True) for name in PAIRED]
+        lines.append(f"| {arm} | {' | '.join([*cells, str(len(figures['seeds']))])} |")
+    lines.append(
+        f"\nEvery arm minus `{differences['reference']}`, paired by seed: mean over seeds, with the 95 % Student-t "
+        "interval over seeds from two on. Nothing here is adjusted for the number of arms.\n"
     )
     return "\n".join(lines)
 
