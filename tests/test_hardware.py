@@ -1,6 +1,9 @@
 """Memory estimates, and the commands that start a run on a cluster."""
 
+import os
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,12 @@ from typer.testing import CliRunner
 
 from curriculum import UserError
 from experiments.cli import app
-from experiments.config import RunConfig, load_run
+from experiments.compare import prepare_comparison
+from experiments.config import ComparisonConfig, RunConfig, load_comparison, load_run
 from experiments.hardware import ShapeOptions, estimate, model_shape, require_room, zero_states
 from experiments.launch import commands, run_all
 from experiments.layers import REPOSITORY
+from experiments.runs import COMPARISON, CONFIG, claimed, prepare
 from trainers.options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "cluster"
@@ -94,13 +99,14 @@ def test_a_pool_of_servers_and_two_training_hosts() -> None:
     assert [(command.host, command.serves) for command in servers] == [("c", True)] * 8 + [("d", True)] * 8
     assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in servers] == [str(i) for i in range(8)] * 2
     assert all(command.environment["VLLM_SERVER_DEV_MODE"] == "1" for command in servers)
-    assert servers[1].words[:4] == ("vllm", "serve", "Qwen/Qwen3-8B", "--host=0.0.0.0")
+    program = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+    assert servers[1].words[:5] == (*program, "--model=Qwen/Qwen3-8B", "--host=0.0.0.0")
     assert "--port=29502" in servers[1].words and "--max-model-len=6144" in servers[1].words
     assert [first.host, second.host] == ["a", "b"]
     text = shlex.join(second.words)
     assert text.startswith(
-        "accelerate launch --num_machines 2 --num_processes 16 --machine_rank 1 --main_process_ip a "
-        "--main_process_port 29500"
+        f"{sys.executable} -m accelerate.commands.launch --num_machines 2 --num_processes 16 --machine_rank 1 "
+        "--main_process_ip a --main_process_port 29500"
     )
     addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
     assert second.words[-2:] == ("seed=3", f"rollouts.servers.addresses=[{addresses}]")
@@ -119,24 +125,110 @@ def test_accelerate_understands_the_command() -> None:
     from accelerate.commands.launch import launch_command_parser
 
     *_, command = found("two_pools", "seed=3")
-    parsed = launch_command_parser().parse_args(command.words[2:])
+    parsed = launch_command_parser().parse_args(command.words[3:])
     assert (parsed.num_machines, parsed.num_processes, parsed.machine_rank) == (2, 16, 1)
     assert parsed.module and parsed.multi_gpu and parsed.training_script == "experiments.cli"
     assert parsed.training_script_args[0] == "run" and "seed=3" in parsed.training_script_args
 
 
+def test_accelerate_starts_without_a_path_to_programs(tmp_path: Path) -> None:
+    """As in a shell of ssh, which knows nothing of a virtual environment."""
+    [command] = found("one_gpu")
+    asked = [*command.words[:3], "--help"]
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(asked, env=bare, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and "--main_process_ip" in done.stdout, done.stderr
+
+
 @pytest.mark.engines
 def test_vllm_understands_the_command() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    from vllm.entrypoints.cli.serve import ServeSubcommand
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     command = found("two_pools")[3]
-    parser = FlexibleArgumentParser()
-    ServeSubcommand().subparser_init(parser.add_subparsers())
-    parsed = parser.parse_args(list(command.words[1:]))
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[3:]))
+    assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "0.0.0.0"
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
     assert parsed.worker_extension_cls == "trainers.engines.vllm_transfer.Registration"
+
+
+@pytest.mark.engines
+def test_vllm_starts_without_a_path_to_programs(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    asked = [*found("two_pools")[0].words[:3], "--help"]
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(asked, env=bare, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0 and "--model" in done.stdout, done.stderr
+
+
+def allocated(nodes: str, output: Path, *overrides: str) -> RunConfig:
+    """The run as its first rank reads it, launched on these hosts."""
+    file, changes = CLUSTER / "two_pools.yaml", [f"output={output}", *overrides]
+    *_, command = commands(load_run(file, changes), file, nodes.split(), changes)
+    given = command.words[command.words.index("run") + 2 :]
+    return load_run(file, given)
+
+
+def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
+    first = allocated("a b c d", tmp_path)
+    prepare(first, first.folder)
+    elsewhere = ["cluster.port=31000", "rollouts.servers.folder=/scratch"]
+    second = allocated("e f g h", tmp_path, *elsewhere)
+    assert first.rollouts.servers.addresses[0] == "c:29501" and second.rollouts.servers.addresses[0] == "g:31001"
+    prepare(second, second.folder)
+    assert load_run(second.folder / CONFIG) == second  # what `halfway resume` goes by
+
+
+def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> None:
+    first, folder = allocated("a b c d", tmp_path), tmp_path / "two_pools"
+    prepare(first, folder)
+    with pytest.raises(UserError, match=r"^learner\.lr: .* was started with 1e-06, not 2e-06; "):
+        prepare(allocated("e f g h", tmp_path, "learner.lr=2e-6"), folder)
+    with pytest.raises(UserError, match=r"^cluster\.devices_per_node: .* was started with 8, not 4; "):
+        prepare(allocated("e f g h", tmp_path, "cluster.devices_per_node=4"), folder)
+    with claimed(folder), pytest.raises(UserError, match="another process is training in it"):
+        prepare(allocated("e f g h", tmp_path), folder)
+    assert load_run(folder / CONFIG) == first
+
+
+def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
+    def compared(address: str, groups: int = 8) -> ComparisonConfig:
+        file = tmp_path / "compared.yaml"
+        servers = f"{{engine: vllm_servers, servers: {{addresses: ['{address}:1']}}}}"
+        file.write_text(
+            f"base:\n  base: {CLUSTER / 'one_gpu.yaml'}\n  fill: {{groups: {groups}}}\n"
+            f"arms:\n  plain: {{}}\n  v1.5: {{rollouts: {servers}}}\nseeds: [0]\n"
+        )
+        return load_comparison(file)
+
+    folder = tmp_path / "compared"
+    prepare_comparison(compared("a"), folder)
+    prepare_comparison(compared("b"), folder)
+    assert load_comparison(folder / COMPARISON).arms["v1.5"]["rollouts"]["servers"]["addresses"] == ["b:1"]
+    with pytest.raises(UserError, match=r"^base\.fill\.groups: .* was started with 8, not 9; "):
+        prepare_comparison(compared("c", groups=9), folder)
+
+
+def test_slurm_launches_from_the_named_environment(tmp_path: Path) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    for program, says in (("env/bin/halfway", 'echo "$@"; command -v halfway'), ("scontrol", "printf 'n1\\nn2\\n'")):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / program).chmod(0o755)
+
+    def submitted(environment: Path) -> "subprocess.CompletedProcess[str]":
+        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-2]"}
+        words = ["bash", str(CLUSTER / "slurm.sh"), "run.yaml", "seed=1"]
+        variables = own | {"HALFWAY_ENVIRONMENT": str(environment)}
+        return subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=60)
+
+    done = submitted(tmp_path / "env")
+    assert done.stdout.splitlines() == [
+        "launch run.yaml seed=1 --nodes n1,n2 --through srun",
+        str(tmp_path / "env" / "bin" / "halfway"),
+    ]
+    missing = submitted(tmp_path / "none")
+    assert missing.returncode == 2 and missing.stderr.startswith(f"error: HALFWAY_ENVIRONMENT: '{tmp_path}/none' has")
 
 
 @pytest.mark.parametrize(
