@@ -37,6 +37,7 @@ class ArmSummary:
         band_trained: the same share of the trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
         replayed: share of the tokens of all rollouts that were replayed from a prefix, so need not be generated.
+        entropy: of the policy at the trained tokens, in nats, mean over the steps.
         rollouts_per_group: rollouts generated a trained group.
         skipped: problems refused before any rollout.
         starved: steps that trained on fewer groups than asked for.
@@ -59,6 +60,7 @@ class ArmSummary:
     band_trained: Estimate | None
     wasted: Estimate | None
     replayed: Estimate | None
+    entropy: Estimate | None
     rollouts_per_group: Estimate | None
     skipped: float
     starved: float
@@ -201,6 +203,7 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
         band_trained=_band(runs, lambda group: group.outcome == "trained"),
         wasted=_per_seed(runs, wasted_share),
         replayed=_per_seed(runs, replayed_share),
+        entropy=_per_seed(runs, mean_entropy),
         rollouts_per_group=_per_seed(runs, rollouts_per_group),
         skipped=fmean(len(run.skips) for run in runs),
         starved=fmean(sum(step.starved for step in run.steps) for run in runs),
@@ -231,6 +234,12 @@ def wasted_share(run: Run) -> float | None:
     fates = outcome_rollouts(run.groups)
     total = fates.total()
     return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
+
+
+def mean_entropy(run: Run) -> float | None:
+    """Mean over the steps of the policy's entropy at the trained tokens, in nats."""
+    entropies = [entropy for step in run.steps if (entropy := step.learner.get("entropy")) is not None]
+    return fmean(entropies) if entropies else None
 
 
 def replayed_share(run: Run) -> float | None:

@@ -91,6 +91,7 @@ def rollout_table(summary: Summary) -> TextTable:
         "3/8..5/8, trained",
         "wasted rollouts",
         "replayed tokens",
+        "entropy",
         "rollouts / trained group",
         "skipped",
         "starved steps",
@@ -99,7 +100,8 @@ def rollout_table(summary: Summary) -> TextTable:
         "Non-degenerate groups: trained ones that neither all passed nor all failed. 3/8..5/8: share of groups with "
         "such a pass rate, of the fresh ones (degenerate ones included) and of the trained ones of any origin. Wasted: "
         "rollouts in dropped or surplus groups, or lost before scoring, out of those generated. Replayed: tokens of "
-        "prefixes, out of all tokens of rollouts. Skipped: problems refused before any rollout. "
+        "prefixes, out of all tokens of rollouts. Entropy: of the policy at the trained tokens, nats, mean over the "
+        "steps. Skipped: problems refused before any rollout. "
         "Starved: steps that trained on fewer groups than asked for. Intervals as above, over seeds; for the shares of "
         "groups of a single seed, Wilson intervals over groups."
     )
@@ -263,6 +265,7 @@ def _rollout_row(arm: ArmSummary) -> tuple[str, ...]:
         percent_interval(arm.band_trained),
         percent_interval(arm.wasted),
         percent_interval(arm.replayed),
+        interval(arm.entropy),
         interval(arm.rollouts_per_group, 1),
         f"{arm.skipped:,.0f}",
         f"{arm.starved:.0f}",

@@ -209,7 +209,7 @@ def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
             metrics |= {f"{key}/{name}": float(v) for name, v in value.items() if isinstance(v, int | float)}
         elif isinstance(value, int | float) and key != "step":
             metrics[key] = float(value)
-    for key in ("fresh_counts", "prefix_counts"):
+    for key in ("fresh_counts", "prefix_counts", "generated_counts"):
         metrics |= _histogram_metrics(key.removesuffix("_counts"), record.get(key) or [])
     return metrics
 

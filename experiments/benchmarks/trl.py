@@ -39,7 +39,7 @@ from curriculum.rollouts import Rollout, Turn
 from curriculum.streams import Stream
 
 GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
-SPREADS = {"even": np.linspace, "log": np.geomspace}
+SPREADS: dict[str, Any] = {"even": np.linspace, "log": np.geomspace}
 PARTS = ("generation", "log-probs and loss", "backward", "rest")
 GOAL = 0.5
 
