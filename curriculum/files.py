@@ -75,7 +75,7 @@ class File(Source):
 
     def __post_init__(self) -> None:
         if self.verifier not in VERIFIERS.names():
-            raise unknown("source file: verifier", self.verifier, VERIFIERS.names())
+            raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
 
     def heldout(self) -> Source | None:
         return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None

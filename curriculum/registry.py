@@ -14,7 +14,8 @@ def unknown(what: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     known = sorted(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+    choice = f"choose one of {', '.join(known)}" if known else "there is none to choose here, so remove it"
+    hint = f"did you mean {near[0]!r}?" if near else choice
     return UserError(f"{what}: unknown name {str(name)!r}; {hint}")
 
 

@@ -183,7 +183,7 @@ def fingerprint(problems: Iterable[Problem]) -> str:
 def _distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
     """The first `wanted` problems whose prompts and ids differ."""
     if wanted is None:
-        raise UserError(f"source {name}: it draws without end; say how many problems to train on")
+        raise UserError(f"source {name}: it draws without end; say how many problems to train on, in problems.train")
     found: dict[str, Problem] = {}
     ids: set[str] = set()
     repeats = in_a_row = 0

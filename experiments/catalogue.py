@@ -1,17 +1,20 @@
-"""What a YAML file can name: every registered part with one line about it and its options."""
+"""What a YAML file can say: every registered part and every group of settings, in words, with options and defaults."""
 
 import ast
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from controllers import CONTROLLERS
 from curriculum.domains.base import DOMAINS
 from curriculum.environments import ENVIRONMENTS
 from curriculum.registry import Registry, unknown
 from curriculum.sources import SOURCES
-from curriculum.verifiers import VERIFIERS
+from curriculum.verifiers import VERIFIERS, Batched
+from experiments.config import RunConfig
 from trainers.engines import ENGINES
 
 KINDS: Mapping[str, Registry] = {
@@ -22,50 +25,116 @@ KINDS: Mapping[str, Registry] = {
     "environments": ENVIRONMENTS,
     "engines": ENGINES,
 }
+SETTINGS: Mapping[str, type[Any]] = {
+    name: hint for name, hint in get_type_hints(RunConfig).items() if isinstance(hint, type) and is_dataclass(hint)
+}
+"""The fields of a run that have fields of their own."""
+
+
+class Option(NamedTuple):
+    """An option as "name=default", and what its docstring says about it."""
+
+    text: str
+    about: str = ""
 
 
 class Part(NamedTuple):
-    """A registered name, its one-line description, and its options as "name=default"."""
+    """A name, its one-line description, and its options."""
 
     name: str
     about: str
-    options: tuple[str, ...]
+    options: tuple[Option, ...] = ()
 
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
-    """The parts of one kind, or of all. Raises UserError for an unknown kind."""
-    if kind and kind not in KINDS:
-        raise unknown("list", kind, KINDS)
-    chosen = {kind: KINDS[kind]} if kind else KINDS
-    return {name: [_part(registry, key) for key in registry.names()] for name, registry in chosen.items()}
+    """The parts of one kind, or of all; settings come without their options, which `explained` gives.
+
+    Raises:
+        UserError: for an unknown kind.
+    """
+    found = {name: registry for name, registry in KINDS.items() if kind in ("", name)}
+    parts = {name: [_part(registry, key) for key in registry.names()] for name, registry in found.items()}
+    if kind in ("", "settings"):
+        parts["settings"] = [Part(name, first_line(options.__doc__)) for name, options in SETTINGS.items()]
+    if not parts:
+        raise unknown("list", kind, [*KINDS, "settings", *SETTINGS, *_names()])
+    return parts
+
+
+def explained(name: str) -> dict[str, list[Part]]:
+    """The parts called `name` by their kinds, settings included; nothing if there are none."""
+    parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
+    if name in SETTINGS:
+        parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
+    return parts
+
+
+def _names() -> set[str]:
+    return {name for registry in KINDS.values() for name in registry.names()}
 
 
 def _part(registry: Registry, name: str) -> Part:
     if registry is ENGINES:  # importing an engine imports its deep-learning library
-        return Part(name, engine_summary(name), ())
+        return Part(name, engine_summary(name))
     found = registry.get(name)
+    if isinstance(found, Batched):
+        found = found.judge
     options = _options(found) if is_dataclass(found) else ()
     return Part(name, first_line(found.__doc__), options)
 
 
-def _options(kind: Any, path: str = "") -> tuple[str, ...]:
+def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
     """The options of a part, those of its own parts included, by dotted names."""
-    found: list[str] = []
+    found: list[Option] = []
+    texts = attribute_texts(kind)
     for field in fields(kind):
         nested: Any = field.default_factory
         if is_dataclass(nested):
             found += _options(nested, f"{path}{field.name}.")
         elif field.init:
-            found.append(path + _option(field))
+            found.append(Option(path + _option(field), texts.get(field.name, "")))
     return tuple(found)
+
+
+def attribute_texts(kind: type[Any]) -> dict[str, str]:
+    """Field -> what the docstrings of a class and its bases say about it under "Attributes:", as one line.
+
+    Example:
+        >>> from trainers.options import CheckpointOptions
+        >>> attribute_texts(CheckpointOptions)["keep"]
+        'newest checkpoints kept.'
+    """
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        _, _, listed = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")
+        names: list[str] = []
+        for line in listed.splitlines():
+            if line and not line.startswith("    "):
+                break
+            start = re.match(r" {4}(\w+(?:, \w+)*): (.*)", line)
+            if start:
+                names = start[1].split(", ")
+                found |= dict.fromkeys(names, start[2])
+            else:
+                found |= {name: f"{found[name]} {line.strip()}".rstrip() for name in names}
+    return found
 
 
 def _option(field: Field[Any]) -> str:
     if field.default is not MISSING:
-        return f"{field.name}={field.default}"
+        return f"{field.name}={_written(field.default)}"
     if field.default_factory is not MISSING:
-        return f"{field.name}={field.default_factory()}"
+        return f"{field.name}={_written(field.default_factory())}"
     return f"{field.name} (required)"
+
+
+def _written(value: Any) -> str:
+    """A default as YAML has it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return str(value)
 
 
 def engine_summary(name: str) -> str:

@@ -136,21 +136,37 @@ def report(folder: Folder) -> None:
 
 
 @command()
-def validate(files: Annotated[list[Path], typer.Argument(help="YAML files.", show_default=False)]) -> None:
-    """Check files completely, without loading anything heavy; and say what memory a run on a cluster needs."""
+def validate(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="YAML files; and changes of each, such as learner.lr=3e-4.", metavar="FILES...", show_default=False
+        ),
+    ],
+) -> None:
+    """Check files completely, with model and problems, without loading torch; and say what memory a cluster needs.
+
+    What a run on a cluster names and this machine does not have is a warning, and so is the name of a model on a hub.
+    """
     from curriculum.errors import UserError
 
+    changes = [word for word in words if "=" in word and not Path(word).exists()]
+    files = [Path(word) for word in words if word not in changes]
+    if not files:
+        raise UserError(f"validate: {changes} are changes and no files; give a YAML file too")
     failed = 0
     for file in files:
         try:
-            what, needs = _described(file)
+            what, needs, unchecked = _described(file, changes)
         except UserError as error:
             failed += 1
-            complain(f"{file}: {error}")
+            complain(str(error) if str(error).startswith(f"{file}:") else f"{file}: {error}")
             continue
         typer.echo(f"ok: {file}: {what}")
         for need in needs:
             typer.echo(f"  {need}")
+        for line in unchecked:
+            typer.secho(f"  warning: {line}", fg=typer.colors.YELLOW)
     if failed:
         raise typer.Exit(USER_ERROR)
 
@@ -166,16 +182,17 @@ def launch(
     """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
     from curriculum.errors import UserError
     from experiments.config import load_run
-    from experiments.hardware import require_room
+    from experiments.hardware import require_layout, require_room
     from experiments.launch import commands, run_all
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
     config = load_run(file, overrides or [])
-    if config.cluster.gpus:
-        require_room(config)
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     found = commands(config, file.resolve(), hosts, overrides or [])
+    require_layout(config)
+    if config.cluster.gpus:
+        require_room(config)
     if dry_run:
         for each in found:
             typer.echo(f"{each.host}: {each.line}")
@@ -186,23 +203,31 @@ def launch(
         raise typer.Exit(FAILED)
 
 
-def _described(file: Path) -> tuple[str, list[str]]:
-    """What a YAML file is, in words, and what it needs of a cluster. Raises UserError if it is not acceptable."""
+def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """What a YAML file is, in words, what it needs of a cluster, and what cannot be checked here.
+
+    Raises:
+        UserError: if it is not acceptable.
+    """
+    from experiments.checks import check_comparison, check_run, check_study
     from experiments.config import ComparisonConfig, load
     from experiments.hardware import require_room
     from experiments.propel.config import is_study, load_study
 
     if is_study(file):
-        study = load_study(file)
-        return f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}", []
-    config = load(file)
-    needs = []
+        study = load_study(file, changes)
+        what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}"
+        return what, [], check_study(study)
+    config = load(file, changes)
+    needs: list[str] = []
     if isinstance(config, ComparisonConfig):
         what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
+        unchecked = check_comparison(config)
     else:
         what = "a run of " + " -> ".join(label for label, _ in config.members())
+        unchecked = check_run(config, {})
         needs = [str(need) for need in require_room(config)] if config.cluster.gpus else []
-    return f"{what}, {config.budget.total:g} {config.budget.unit}", needs
+    return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 
 @command()
@@ -218,13 +243,14 @@ def propel(
 
     Export writes pools for solver training: new tasks of every arm, or the problems of a run, with guessed pass rates.
     """
-    from experiments.propel.commands import run_stages
+    from experiments.propel.commands import check_stage, run_stages
     from experiments.propel.config import load_study, prepare, with_seeds
 
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_study(file, changes)
     if chosen:
         config = with_seeds(config, chosen)
+    check_stage(config, stage, arm, run)
     prepare(config)
     try:
         run_stages(config, stage, arm, _console(), run)
@@ -235,19 +261,28 @@ def propel(
 
 @command(name="list")
 def list_parts(
-    kind: Annotated[
-        str, typer.Argument(help="controllers, domains, sources, verifiers, environments or engines.")
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="controllers, domains, sources, verifiers, environments, engines or settings; or one of them, such as "
+            "greso or learner."
+        ),
     ] = "",
 ) -> None:
-    """List what a YAML file can name, with options and defaults."""
-    from experiments.catalogue import catalogue
+    """List what a YAML file can name, with options and defaults; or explain the options of one."""
+    from experiments.catalogue import catalogue, explained
 
-    for heading, parts in catalogue(kind).items():
+    one = explained(name)
+    for heading, parts in (one or catalogue(name)).items():
         typer.secho(heading, bold=True)
-        for name, about, options in parts:
-            typer.echo(f"  {name}: {about}")
-            if options:
-                typer.secho(f"    {', '.join(options)}", dim=True)
+        for part in parts:
+            typer.echo(f"  {part.name}: {part.about}")
+            for option in part.options if one else ():
+                typer.echo(f"    {typer.style(option.text, bold=True)}{': ' if option.about else ''}{option.about}")
+            if part.options and not one:
+                typer.secho(f"    {', '.join(option.text for option in part.options)}", dim=True)
+    if not name:
+        typer.echo("halfway list NAME explains the options of one, such as greso or learner")
 
 
 @command(name="run-arm", hidden=True)

@@ -56,6 +56,7 @@ class ProblemOptions:
 
     def __post_init__(self) -> None:
         require(self.train is None or self.train >= 1, "problems.train", self.train, "give at least 1, or null for all")
+        require(self.seed >= 0, "problems.seed", self.seed, "give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonCon
         UserError: one line that names the field, its value and the remedy.
     """
     raw = layers.read(path)
+    if layers.is_study(raw):
+        raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
         return _comparison(raw, path, overrides)
     return run_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
@@ -248,8 +251,9 @@ def load_comparison(path: Path, overrides: Sequence[str] = ()) -> ComparisonConf
 def run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, with every option of every part written out, checked completely."""
     raw = layers.interpolated(raw)
-    if "controllers" in raw:
-        raw["controllers"] = full_entries(raw["controllers"])
+    if "controllers" not in raw:
+        raise UserError("controllers: missing; give a list of controllers, such as [uniform]")
+    raw["controllers"] = full_entries(raw["controllers"])
     raw["environment"] = full(raw.get("environment", "single_turn"), ENVIRONMENTS, "environment")
     problems = raw.get("problems")
     if isinstance(problems, Mapping):

@@ -6,7 +6,6 @@ All figures are in bytes unless a name says GiB.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curriculum.errors import UserError
@@ -30,7 +29,13 @@ BUFFER_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine."""
+    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine.
+
+    Attributes:
+        hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
+        head_dim: 0 = hidden_size / num_attention_heads.
+        vocab_size, tie_word_embeddings: as in config.json.
+    """
 
     hidden_size: int = 0
     num_hidden_layers: int = 0
@@ -40,6 +45,13 @@ class ShapeOptions:
     head_dim: int = 0
     vocab_size: int = 0
     tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        given = any(vars(self).values())
+        for name, value in vars(self).items():
+            least = 0 if name in ("head_dim", "tie_word_embeddings") else 1
+            remedy = "give the number in the model's config.json; one size needs the others"
+            require(not given or value >= least, f"cluster.model.{name}", value, remedy)
 
     @property
     def known(self) -> bool:
@@ -129,14 +141,41 @@ def model_shape(config: "RunConfig") -> ShapeOptions | None:
     """From the configuration, else from the model's folder; None if neither tells."""
     if config.cluster.model.known:
         return config.cluster.model
-    path = Path(layers.find(config.model.path)).expanduser() / "config.json"
-    if not path.exists():
-        return None
-    found = json.loads(path.read_text())
+    found = model_config(config.model.path)
     names = ShapeOptions.__dataclass_fields__
     if not {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"} <= set(found):
         return None
+    found = {"num_key_value_heads": found["num_attention_heads"], **found}
     return ShapeOptions(**{k: v for k, v in found.items() if k in names and v is not None})
+
+
+def model_config(path: str) -> dict[str, Any]:
+    """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
+    file = layers.find(path).expanduser() / "config.json"
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
+    return found if isinstance(found, dict) else {}
+
+
+def require_layout(config: "RunConfig") -> None:
+    """Raises UserError if servers cannot split the model over their devices as they are told."""
+    width = config.rollouts.servers.tensor_parallel
+    if config.rollouts.engine != "vllm_servers" or width == 1:
+        return
+    field, devices = "rollouts.servers.tensor_parallel", config.cluster.devices_per_node
+    fits = not config.cluster.gpus or devices % width == 0
+    require(fits, field, width, f"give a divisor of cluster.devices_per_node={devices}")
+    shape = model_shape(config)
+    if shape is None:
+        return
+    heads, pairs = shape.num_attention_heads, shape.num_key_value_heads
+    require(heads % width == 0, field, width, f"give a divisor of the model's {heads} attention heads")
+    shared = pairs % width == 0 or width % pairs == 0
+    require(shared, field, width, f"give a divisor, or a multiple, of the model's {pairs} key-value heads")
 
 
 def zero_states(

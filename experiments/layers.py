@@ -15,7 +15,9 @@ from curriculum.registry import unknown
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
-ALTERNATIVES = frozenset({("budget",), ("environment",), ("problems", "source"), ("problems", "generated")})
+ALTERNATIVES = frozenset(
+    {("budget",), ("domain",), ("environment",), ("problems", "source"), ("problems", "generated")}
+)
 
 PROBLEM_SOURCES = ("source", "generated")
 """Fields of `problems` that name a registered source."""
@@ -23,6 +25,8 @@ PROBLEM_SOURCES = ("source", "generated")
 
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, with the files it names as `base` underneath and its paths made findable.
+
+    A relative `base` is looked for where the file is, then in the current folder, then in the repository.
 
     Raises:
         UserError: if the file is missing, is no YAML mapping, or names itself as base.
@@ -38,6 +42,12 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     return with_base(raw, path.parent, (*above, resolved))
 
 
+def is_study(raw: Mapping[str, Any]) -> bool:
+    """Whether a mapping that was read is a study of task generators: only that, or its base, has a domain."""
+    lower = raw.get("base")
+    return "domain" in raw or (isinstance(lower, Mapping) and "domain" in lower)
+
+
 def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, read in full."""
     upper = {k: v for k, v in raw.items() if k != "base"}
@@ -45,12 +55,27 @@ def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()
         case None:
             return upper
         case str(name):
-            lower = _read(folder / Path(name).expanduser(), above)
+            lower = _read(_base(name, folder), above)
         case Mapping() as inline if "arms" in raw:
             lower = with_base(inline, folder, above)
         case other:
             raise UserError(f"base: {other!r} is not acceptable; give the path of a YAML file")
     return upper | {"base": lower} if "arms" in raw else merge(lower, upper)
+
+
+def _base(name: str, folder: Path) -> Path:
+    """The file that a `base` names, looked for like the path of a model. Raises UserError if it is nowhere."""
+    path = Path(name).expanduser()
+    for candidate in _candidates(path, folder):
+        if candidate.exists():
+            return candidate
+    places = " nor in ".join(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd(), REPOSITORY)))
+    raise UserError(f"base: {name!r} is no file{'' if path.is_absolute() else f' in {places}'}; correct the path")
+
+
+def _candidates(path: Path, folder: Path) -> tuple[Path, ...]:
+    """Where a path may lead that is written in a file of `folder`, in the order of preference."""
+    return (folder / path, Path.cwd() / path, REPOSITORY / path)
 
 
 def parse(path: Path) -> dict[str, Any]:
@@ -66,7 +91,7 @@ def parse(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
-    if not OmegaConf.is_dict(content):
+    if not OmegaConf.is_dict(content) or not content:
         raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
     return plain(content)
 
@@ -189,7 +214,7 @@ def locate(value: str, folder: Path) -> str:
     none of them is left alone: it may be a name on a model hub.
     """
     path = Path(value).expanduser()
-    for candidate in (folder / path, Path.cwd() / path, REPOSITORY / path):
+    for candidate in _candidates(path, folder):
         if candidate.exists():
             found = candidate.resolve()
             return str(found.relative_to(REPOSITORY) if found.is_relative_to(REPOSITORY) else found)

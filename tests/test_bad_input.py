@@ -115,6 +115,7 @@ def assert_goes_on_as_if_nothing_had_happened(undisturbed: Path) -> None:
             "keep only one",
         ),
         ("rollouts.num_rollouts=1", "rollouts.num_rollouts", "1", "at least 2"),
+        ("problems.source.file.verifier=coins", "problems.source.file.verifier", "'coins'", "did you mean 'coin'?"),
     ],
 )
 def test_a_configuration_that_cannot_work(run_file: Path, override: str, field: str, value: str, remedy: str) -> None:
@@ -137,6 +138,41 @@ def test_a_problem_file_that_cannot_be_used(
     write_rows(run_file.parent, rows)
     line = complaint("run", run_file)
     assert line.startswith(f"{run_file.parent / where}: ") and what in line and remedy in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "what"),
+    [
+        (["model.path=./absent"], "model.path", "'./absent' is no folder"),
+        (["model.path=."], "model.path", "holds no config.json"),
+        (["problems.source.file.path=absent.jsonl"], "absent.jsonl", "cannot be read"),
+        (["environment=ledger"], "environment", "'ledger' does not suit the problems of problems.source"),
+        (["problems.source=ledger", "problems.train=4"], "environment", "'single_turn' does not suit"),
+        (["problems.source=running_sums"], "source running_sums", "in problems.train"),
+        (["controllers=[pros: {prior: probed}]"], "problems.source", "halfway propel export"),
+        (["rollouts.max_response_tokens=256"], "rollouts.max_response_tokens", "256 tokens of prompt and response"),
+    ],
+)
+def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], field: str, what: str) -> None:
+    line = complaint("validate", run_file, *changes)
+    assert line.startswith(f"{run_file}: {field}: ") and what in line, line
+
+
+def test_validate_names_the_arm_that_cannot_run(run_file: Path) -> None:
+    arms = run_file.with_name("arms.yaml")
+    arms.write_text("base: run.yaml\nseeds: [0]\narms: {fine: {}, wrong: {environment: ledger}}\n")
+    assert complaint("validate", arms).startswith(f"{arms}: arms.wrong: environment: 'ledger'")
+
+
+def test_validate_warns_of_what_is_on_another_machine(run_file: Path) -> None:
+    hub = halfway("validate", run_file, "model.path=owner/name")
+    assert hub.exit_code == 0 and "warning: model.path: 'owner/name' is taken for a name on a hub" in hub.stdout
+    elsewhere = ["cluster.device_gib=80", "model.path=/nowhere/model", "problems.source.file.path=data/absent.jsonl"]
+    cluster = halfway("validate", run_file, *elsewhere)
+    assert cluster.exit_code == 0, cluster.output
+    assert "model.path: '/nowhere/model' is not on this machine; the model was not checked" in cluster.stdout
+    assert "problems.source.file.path: 'data/absent.jsonl' is not on this machine; the problems were" in cluster.stdout
+    assert "warning" not in halfway("validate", run_file).output
 
 
 def test_a_verifier_that_raises_stops_the_run(

@@ -11,6 +11,7 @@ from curriculum.errors import UserError
 from experiments.cli import app, split_seeds
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 RUN = "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nbudget: {steps: 2}\n"
 
 
@@ -67,6 +68,39 @@ def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Pat
     bad.write_text(RUN + "sed: 1\n")
     mixed = halfway("validate", bad, run_file)
     assert mixed.exit_code == 2 and "'seed'" in mixed.stderr and f"ok: {run_file}" in mixed.stdout
+    absent = run_file.with_name("absent.yaml")
+    assert complaint("validate", absent) == f"error: {absent}: no such file"
+
+
+def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
+    assert "a run of uniform, 7 steps" in halfway("validate", run_file, "budget.steps=7").stdout
+    assert "rollouts.num_rollouts: 1" in complaint("validate", run_file, "rollouts.num_rollouts=1")
+    assert "give a YAML file too" in complaint("validate", "seed=1")
+    assert "x 1 seeds, sums" in halfway("validate", SUMS, "seeds=[0]").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "launch"])
+def test_a_study_is_told_from_a_run(run_file: Path, command: str) -> None:
+    assert complaint(command, SUMS).endswith(f"use `halfway propel all {SUMS}`")
+    assert complaint("propel", "all", run_file).endswith(f"no study of task generators; use `halfway run {run_file}`")
+    comparison = run_file.with_name("comparison.yaml")
+    comparison.write_text("base: run.yaml\nseeds: [0]\narms: {a: {}}\n")
+    assert complaint("propel", "all", comparison).endswith(f"use `halfway compare {comparison}`")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["foo"], "propel: unknown name 'foo'"),
+        (["train", "--arm", "nope"], "--arm: unknown name 'nope'"),
+        (["all", "--arm", "base"], "is the base generator, which is not trained"),
+        (["corpus", "--run", "run.yaml"], "goes with `halfway propel export` alone"),
+    ],
+)
+def test_propel_refuses_before_it_writes(run_file: Path, words: list[str], message: str) -> None:
+    stage, *options = words
+    assert message in complaint("propel", stage, SUMS, f"output={run_file.parent / 'out'}", *options)
+    assert not (run_file.parent / "out").exists()
 
 
 def test_list_shows_names_options_and_defaults() -> None:
@@ -77,6 +111,22 @@ def test_list_shows_names_options_and_defaults() -> None:
     assert "  greso: " in some and "target=0.25" in some and "running_sums" not in some
     assert "  transformers: " in halfway("list", "engines").stdout
     assert "'verifiers'" in complaint("list", "verifier")
+    assert "  function_induction: Whether the function in each response gives" in everything
+    assert "  learner: GRPO" in everything
+
+
+def test_list_explains_the_options_of_one() -> None:
+    for name in ("problems", "budget", "model", "fill", "rollouts", "learner", "evaluation", "checkpoint", "cluster"):
+        lines = halfway("list", name).stdout.splitlines()
+        assert lines[:2] == ["settings", lines[1]] and lines[1].startswith(f"  {name}: ")
+        assert all(": " in line for line in lines[2:]) and len(lines) > 3, lines
+    learner = halfway("list", "learner").stdout
+    assert "    eps=1e-08: AdamW." in learner and "    deepspeed.offload_optimizer=false: keep the" in learner
+    assert "    schedule=constant: learning-rate" in learner and "betas=[0.9, 0.95]: AdamW." in learner
+    both = halfway("list", "running_sums").stdout
+    assert "sources\n" in both and "verifiers\n" in both and "min_lines=8: lines a sheet" in both
+    pool = halfway("list", "pool").stdout
+    assert "id_column=id: column of stable, unique ids; empty = a hash of the content." in pool
 
 
 def test_mistakes_are_one_line(run_file: Path) -> None:

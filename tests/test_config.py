@@ -127,6 +127,20 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
         ("learner.betas=[0.9]", "learner.betas", "[0.9]", "list of 2"),
         ("learner.advantage=leave_one", "learner.advantage", "'leave_one'", "'leave_one_out'"),
         ("learner=3", "learner", "3", "mapping"),
+        ("learner.betas=[0.9, 1]", "learner.betas", "(0.9, 1.0)", "below 1"),
+        ("learner.betas=[-0.1, 0.9]", "learner.betas", "(-0.1, 0.9)", "below 1"),
+        ("learner.eps=0", "learner.eps", "0.0", "positive"),
+        ("learner.weight_decay=-0.1", "learner.weight_decay", "-0.1", "0 (= off) or more"),
+        ("learner.lr=.inf", "learner.lr", "inf", "positive"),
+        ("learner.total_updates=-1", "learner.total_updates", "-1", "0 (= unused)"),
+        ("model.lora.targets=['']", "model.lora.targets", "('',)", "all-linear"),
+        ("rollouts={engine: vllm, vllm: {max_length: 128}}", "rollouts.max_response_tokens", "128", "max_length=128"),
+        ("rollouts.servers.addresses=['a:70000']", "rollouts.servers.addresses", "'a:70000'", "host:port"),
+        ("rollouts.servers.addresses=['a:7', 'a:7']", "rollouts.servers.addresses", "'a:7'", "once"),
+        ("rollouts.servers.folder=''", "rollouts.servers.folder", "''", "/dev/shm"),
+        ("cluster.model.hidden_size=64", "cluster.model.num_hidden_layers", "0", "config.json"),
+        ("problems.seed=-1", "problems.seed", "-1", "0 or more"),
+        ("controllers.uniform.x=1", "controllers.uniform.x", "'x'", "there is none to choose here, so remove it"),
         ("seed=1.5", "seed", "1.5", "integer"),
         ("seed=-1", "seed", "-1", "0 or more"),
         ("threads=-2", "threads", "-2", "0"),
@@ -183,7 +197,7 @@ def test_refusals_name_field_value_and_remedy(
 @pytest.mark.parametrize(
     ("overrides", "field", "value", "remedy"),
     [
-        (["learner.critic.lr=1e-3"], "learner.critic", "lr=0.001", "use learner.advantage=gae"),
+        (["learner.critic.lr=1e-3"], "learner.critic", "{'lr': 0.001} is", "use learner.advantage=gae"),
         (["learner.advantage=gae", "learner.divide_by_std=true"], "learner.divide_by_std", "True", "critic.whiten"),
         (["learner.advantage=gae", "learner.deepspeed.zero_stage=2"], "learner.deepspeed.zero_stage", "2", "give null"),
         (["learner.advantage=gae", "learner.critic.lr=0"], "learner.critic.lr", "0.0", "positive"),
@@ -213,8 +227,9 @@ def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Pa
 @pytest.mark.parametrize("missing", ["problems", "controllers", "budget"])
 def test_a_missing_field_is_named(tmp_path: Path, missing: str) -> None:
     raw = {k: v for k, v in layers.parse(_write(tmp_path, RUN)).items() if k != missing}
-    with pytest.raises(UserError, match=f"^{missing}: missing"):
+    with pytest.raises(UserError, match=f"^{missing}: missing") as caught:
         run_config({"name": "x", **raw})
+    assert missing != "controllers" or str(caught.value).endswith("give a list of controllers, such as [uniform]")
 
 
 def _write(folder: Path, text: str, name: str = "file.yaml") -> Path:
@@ -245,6 +260,19 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
     assert (config.learner.lr, config.learner.eps, config.seed, config.name) == (3e-4, 1e-6, 3, "top")
     assert config.budget == Budget(tokens=9)
     assert [label for label, _ in config.members()] == ["uniform"]
+
+
+def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = _write(tmp_path / "deep", "base: experiments/lab/base.yaml\nseed: 3\n")
+    assert load_run(deep).problems.train == 256  # in the repository
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "experiments", RUN, "lab.yaml")
+    assert load_run(_write(tmp_path / "deep", "base: experiments/lab.yaml\n")).learner.lr == 3e-4
+    _write(tmp_path / "deep" / "experiments", RUN + "seed: 5\n", "lab.yaml")
+    assert load_run(tmp_path / "deep" / "file.yaml").seed == 5  # beside the file that names it, first
+    message = refusal(_write(tmp_path / "deep", "base: absent.yaml\n"))
+    assert message.startswith(f"base: 'absent.yaml' is no file in {tmp_path / 'deep'} nor in {tmp_path} nor in ")
+    assert str(REPOSITORY) in message
 
 
 def test_a_base_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Memory estimates, and the commands that start a run on a cluster."""
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from curriculum import UserError
 from experiments.cli import app
 from experiments.compare import prepare_comparison
 from experiments.config import ComparisonConfig, RunConfig, load_comparison, load_run
-from experiments.hardware import ShapeOptions, estimate, model_shape, require_room, zero_states
+from experiments.hardware import ShapeOptions, estimate, model_shape, require_layout, require_room, zero_states
 from experiments.launch import commands, run_all
 from experiments.layers import REPOSITORY
 from experiments.runs import COMPARISON, CONFIG, claimed, prepare
@@ -37,6 +39,7 @@ def test_each_file_is_valid_and_fits(file: Path) -> None:
     done = CliRunner().invoke(app, ["validate", str(file)])
     assert done.exit_code == 0, done.output
     assert "of 80 GiB of a device" in done.output and "of its memory" in done.output
+    assert "the model was not checked" in done.output and "the problems were not checked" in done.output
 
 
 def test_weights_are_counted_as_the_model_cards_do() -> None:
@@ -64,6 +67,39 @@ def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
     config = load_run(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
     with pytest.raises(UserError, match=message):
         require_room(config)
+
+
+@pytest.mark.parametrize(
+    ("width", "model", "message"),
+    [
+        (3, {}, r"rollouts\.servers\.tensor_parallel: 3 .* cluster\.devices_per_node=8"),
+        (8, {"num_attention_heads": 12}, r"rollouts\.servers\.tensor_parallel: 8 .* 12 attention heads"),
+        (4, {"num_key_value_heads": 6}, r"rollouts\.servers\.tensor_parallel: 4 .* 6 key-value heads"),
+    ],
+)
+def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str) -> None:
+    changes = [f"rollouts.servers.tensor_parallel={width}", *(f"cluster.model.{k}={v}" for k, v in model.items())]
+    done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
+    assert done.exit_code == 2 and re.search(message, done.stderr), done.output
+    require_layout(load_run(CLUSTER / "two_pools.yaml", ["rollouts.servers.tensor_parallel=8"]))
+
+
+@pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
+def test_an_engine_that_cannot_serve_is_refused_before_its_memory_is_counted(words: list[str]) -> None:
+    file, change = str(CLUSTER / "two_pools.yaml"), "rollouts.engine=transformers"
+    done = CliRunner().invoke(app, [words[0], file, change, *words[1:]])
+    assert done.exit_code == 2 and "rollouts.engine: 'transformers' runs beside the learner" in done.stderr
+
+
+def test_a_model_without_shared_heads_has_as_many_pairs(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 4}))
+    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml", [f"model.path={tmp_path}"])
+    shape = model_shape(config)
+    assert shape is not None and shape.num_key_value_heads == 2
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"model\.path: .*config\.json is not JSON"):
+        model_shape(config)
 
 
 def test_more_devices_and_offload_need_less_of_each() -> None:

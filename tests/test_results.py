@@ -92,6 +92,7 @@ def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (decisions, [step_record(rollouts=30)], [])}})).arms
     # 8 trained + 8 degenerate + 8 surplus + 6 trained + 10 lost = 40 rollouts, of which 26 were wasted.
     assert arm.wasted.value == pytest.approx(26 / 40)
+    assert arm.entropy is not None and arm.entropy.value == 1.0
     assert arm.skipped == 1
     assert arm.rollout_fates == {"degenerate": 8, "empty": 0, "lost": 10, "surplus": 8, "trained": 14}
 

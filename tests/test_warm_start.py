@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from sandboxes import needs_sandbox
 
+import trainers.warm_start
 from curriculum.domains.base import read
 from curriculum.lab import functions, sums
 from curriculum.streams import Stream
@@ -18,7 +19,7 @@ from experiments.propel.config import load_study
 from experiments.propel.study import Study, load
 from trainers.evaluation import Evaluation
 from trainers.lab_tokenizers import by_integer
-from trainers.warm_start import RECIPES, Task, warm_start
+from trainers.warm_start import RECIPES, Task, WarmStart, warm_start
 
 LAB = Path(__file__).parents[1] / "experiments" / "lab"
 INDUCTION = LAB.parent / "propel" / "induction.yaml"
@@ -49,6 +50,19 @@ def test_groups_of_the_starting_policy_are_spread(task: str, tmp_path: Path) -> 
     assert 0.2 < at_start.pass_at_1 < 0.5
     assert min(at_start.pass_counts_K[: 8 if task == "running_sums" else 6]) > 0
     assert at_start.pass_counts_K[0] + at_start.pass_counts_K[8] < 0.5 * at_start.num_problems
+
+
+def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[tuple[Path, WarmStart]] = []
+    monkeypatch.setattr(trainers.warm_start, "warm_start", lambda folder, recipe: made.append((folder, recipe)))
+    trainers.warm_start.main(["ledger", "somewhere"])
+    assert made == [(Path("somewhere"), RECIPES["ledger"])]
+    for words, code in ((["--help"], 0), (["legder", "somewhere"], 2), ([], 2)):
+        with pytest.raises(SystemExit) as stopped:
+            trainers.warm_start.main(words)
+        assert stopped.value.code == code
+    shown = capsys.readouterr()
+    assert "small_sums_generator" in shown.out and "invalid choice: 'legder'" in shown.err
 
 
 def test_the_starting_policies_are_small() -> None:

@@ -1,7 +1,8 @@
 """The settings of learner, rollouts, fill, budget, evaluation and checkpoints: frozen values, no heavy import."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from curriculum.errors import UserError
 
@@ -10,6 +11,12 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
     """Raise the one-line error for a field whose value is not acceptable."""
     if not condition:
         raise UserError(f"{field}: {value!r} is not acceptable; {remedy}")
+
+
+def changed(options: Any) -> dict[str, Any]:
+    """The options that differ from their defaults, for a message."""
+    defaults = vars(type(options)())
+    return {name: value for name, value in vars(options).items() if value != defaults[name]}
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class LoraOptions:
     def __post_init__(self) -> None:
         require(self.rank >= 0, "model.lora.rank", self.rank, "give 0 (= no adapters) or a rank such as 16")
         require(self.alpha > 0, "model.lora.alpha", self.alpha, "give a positive number such as 32")
-        require(len(self.targets) > 0, "model.lora.targets", self.targets, "give at least one name, or all-linear")
+        named = len(self.targets) > 0 and all(self.targets)
+        require(named, "model.lora.targets", self.targets, "give at least one name, or all-linear")
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class CriticOptions:
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "learner.critic.lr", self.lr, "give a positive number such as 1e-5")
+        require(0 < self.lr < math.inf, "learner.critic.lr", self.lr, "give a positive number such as 1e-5")
         require(0 < self.gamma <= 1, "learner.critic.gamma", self.gamma, "give a number above 0, at most 1")
         share = self.gae_lambda
         require(0 <= share <= 1, "learner.critic.gae_lambda", share, "give a number from 0 to 1")
@@ -107,6 +115,7 @@ class LearnerOptions:
         betas, eps, weight_decay: AdamW.
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
+        warmup_steps: updates over which the learning rate rises to its peak; 0 = none.
         total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
         advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
             "gae" = generalized advantage estimation with a critic, one advantage a token (PPO).
@@ -168,7 +177,10 @@ class LearnerOptions:
     deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "learner.lr", self.lr, "give a positive number such as 1e-6")
+        require(0 < self.lr < math.inf, "learner.lr", self.lr, "give a positive number such as 1e-6")
+        within = all(0 <= beta < 1 for beta in self.betas)
+        require(within, "learner.betas", self.betas, "give two numbers from 0 to below 1, such as [0.9, 0.95]")
+        require(self.eps > 0, "learner.eps", self.eps, "give a positive number such as 1e-8")
         require(0 < self.clip_low < 1, "learner.clip_low", self.clip_low, "give a number between 0 and 1")
         require(self.clip_high > 0, "learner.clip_high", self.clip_high, "give a positive number such as 0.28")
         require(self.dual_clip == 0 or self.dual_clip > 1, "learner.dual_clip", self.dual_clip, "give 0 or above 1")
@@ -180,6 +192,8 @@ class LearnerOptions:
             self.normalization_length,
             "normalization=constant needs a length in tokens, for example rollouts.max_response_tokens",
         )
+        for name in ("normalization_length", "total_updates"):
+            require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= unused) or more")
         require(
             self.schedule == "constant" or self.total_updates > self.warmup_steps,
             "learner.total_updates",
@@ -189,7 +203,7 @@ class LearnerOptions:
         require(
             self.advantage == "gae" or self.critic == CriticOptions(),
             "learner.critic",
-            self.critic,
+            changed(self.critic),
             f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out",
         )
         require(
@@ -205,7 +219,7 @@ class LearnerOptions:
             stage,
             "advantage=gae trains its critic without DeepSpeed only; give null",
         )
-        for name in ("max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
+        for name in ("weight_decay", "max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
         require(
             self.mismatch == "none" or self.old_logprobs == "learner",
@@ -283,7 +297,11 @@ class ServerOptions:
     def __post_init__(self) -> None:
         for address in self.addresses:
             host, _, port = address.rpartition(":")
-            require(bool(host) and port.isdecimal(), "rollouts.servers.addresses", address, "write host:port")
+            numbered = port.isdecimal() and 0 < int(port) < 2**16
+            require(bool(host) and numbered, "rollouts.servers.addresses", address, "write host:port")
+        different = len(set(self.addresses)) == len(self.addresses)
+        require(different, "rollouts.servers.addresses", list(self.addresses), "name each server once")
+        require(self.folder != "", "rollouts.servers.folder", self.folder, "give a folder such as /dev/shm")
         for name in ("count", "rounds", "tensor_parallel"):
             require(vars(self)[name] >= 1, f"rollouts.servers.{name}", vars(self)[name], "give at least 1")
         for name in ("start_seconds", "seconds"):
@@ -322,6 +340,13 @@ class RolloutOptions:
         limit = self.max_response_tokens
         require(limit >= 2, "rollouts.max_response_tokens", limit, "give at least 2 tokens")
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
+        room = self.vllm.max_length if self.engine in ("vllm", "vllm_servers") else 0
+        require(
+            room == 0 or limit < room,
+            "rollouts.max_response_tokens",
+            limit,
+            f"rollouts.vllm.max_length={room} is for prompt and response together; lower the one or raise the other",
+        )
         tolerance = self.sync_tolerance
         require(tolerance >= 0, "rollouts.sync_tolerance", tolerance, "give 0 (= no check) or a number of nats")
 

@@ -10,11 +10,11 @@
 make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
 """
 
+import argparse
 import math
 import os
 import random
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -199,5 +199,17 @@ def warm_start(output: Path, recipe: WarmStart) -> None:
     os.replace(partial, output)
 
 
+def main(words: Sequence[str] | None = None) -> None:
+    """Make the checkpoint that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.warm_start", description="Train one of the lab's starting policies from nothing."
+    )
+    parser.add_argument("recipe", choices=list(RECIPES), help="which one")
+    parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")
+    chosen = parser.parse_args(words)
+    chosen.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    warm_start(chosen.folder, RECIPES[chosen.recipe])
+
+
 if __name__ == "__main__":
-    warm_start(Path(sys.argv[2]), RECIPES[sys.argv[1]])
+    main()

@@ -54,7 +54,7 @@ class FunctionTask:
 
 @dataclass(frozen=True)
 class FunctionInduction:
-    """Function induction as a domain.
+    """Tasks to find a function from some of its values, judged on further inputs; code runs in a sandbox only.
 
     Attributes:
         syntax: how tasks and answers are written: "fenced" is Markdown with code blocks, for a pretrained model;

@@ -22,7 +22,7 @@ BEGIN = "!"
 
 @dataclass(frozen=True)
 class Sums:
-    """Running sums as a domain.
+    """Sheets of running sums, the lab's small task, for a task generator to write.
 
     Attributes:
         sheets: the bounds of a valid sheet. Fewer lines than wrong ones allowed would pass an empty answer, so every

@@ -32,14 +32,9 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
         run: export the problems of this recipe, in the place of new tasks.
 
     Raises:
-        UserError: for a stage or an arm that does not exist, and whatever a stage has to say.
+        UserError: whatever `check_stage` or a stage has to say.
     """
-    if stage not in (*STAGES, EXPORT, "all"):
-        raise unknown("propel", stage, [*STAGES, EXPORT, "all"])
-    if run is not None and (stage != EXPORT or arm):
-        raise UserError(f"--run: {str(run)!r} goes with `halfway propel export` alone, without --arm")
-    if arm and arm not in (BASE, *config.arms):
-        raise unknown("--arm", arm, [BASE, *config.arms])
+    check_stage(config, stage, arm, run)
     from experiments.propel.study import Study
 
     write_provenance(config.folder, ["halfway", *sys.argv[1:]])
@@ -55,6 +50,18 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
     file = write_summary(config)
     draw_summary(config)
     console.print(f"tables: {file}", soft_wrap=True)
+
+
+def check_stage(config: PropelConfig, stage: str, arm: str, run: Path | None = None) -> None:
+    """Raises UserError for a stage or an arm that does not exist, or is not for the other."""
+    if stage not in (*STAGES, EXPORT, "all"):
+        raise unknown("propel", stage, [*STAGES, EXPORT, "all"])
+    if run is not None and (stage != EXPORT or arm):
+        raise UserError(f"--run: {str(run)!r} goes with `halfway propel export` alone, without --arm")
+    if arm and arm not in (BASE, *config.arms):
+        raise unknown("--arm", arm, [BASE, *config.arms])
+    if arm == BASE and stage in ("train", "all"):
+        raise UserError(f"--arm: {BASE!r} is the base generator, which is not trained; name another arm")
 
 
 def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
@@ -102,8 +109,6 @@ def _export(study: "Study", arms: list[str], run: Path | None, console: Console)
 def _train(study: "Study", arm: str, title: str, console: Console) -> None:
     from experiments.propel import stages
 
-    if arm == BASE:
-        raise UserError(f"--arm: {BASE!r} is the base generator, which is not trained; name another arm")
     if (study.arm_folder(arm) / "choice.json").exists():
         console.print(f"{title}: trained already")
         return

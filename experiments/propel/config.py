@@ -150,9 +150,7 @@ class PropelConfig:
 
 def is_study(path: Path) -> bool:
     """Whether a YAML file, which may be malformed otherwise, is a study: only that, or its base, has a domain."""
-    raw = layers.read(path)
-    lower = raw.get("base")
-    return "domain" in raw or (isinstance(lower, dict) and "domain" in lower)
+    return layers.is_study(layers.read(path))
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
@@ -162,8 +160,17 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
         UserError: one line that names the field, its value and the remedy.
     """
     raw = layers.read(path)
+    if not layers.is_study(raw):
+        raise UserError(f"{path}: has no domain, so it is no study of task generators; {_remedy(raw, path)}")
     raw = layers.merge(raw.pop("base", {}), raw)
     return study_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
+
+
+def _remedy(raw: Mapping[str, Any], path: Path) -> str:
+    """What to do with a file that is no study."""
+    if "arms" in raw and "base" in raw:
+        return f"use `halfway compare {path}`"
+    return f"use `halfway run {path}`" if "problems" in raw or "controllers" in raw else "add `domain:`, such as sums"
 
 
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
