@@ -221,7 +221,7 @@ def batched(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def make_task(model: str, rollouts: int, shortest: int, longest: int, spread: str) -> Task:
+def make_task(model: str, rollouts: int, spread: str, shortest: int, longest: int) -> Task:
     """Sums as prompts; lengths spread and shuffled."""
     rng = np.random.default_rng(0)
     prompts = tuple(f"{a}+{b}=" for a, b in rng.integers(10, 100, (rollouts // GROUP_SIZE, 2)))
@@ -267,7 +267,7 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(options.threads)
-    task = make_task(options.model, options.rollouts, *options.lengths, options.spread)
+    task = make_task(options.model, options.rollouts, options.spread, *options.lengths)
     now = time.process_time if options.cpu_time else time.perf_counter
     clocks = {"TRL": Clock(now), "Halfway": Clock(now)}
     trl(task, options.steps, clocks["TRL"])
