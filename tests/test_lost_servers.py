@@ -22,7 +22,7 @@ from curriculum import UserError
 from trainers.engines import leash, vllm_server, vllm_servers
 from trainers.engines.base import EngineSetup
 from trainers.engines.vllm_server import Server, ServerError
-from trainers.engines.vllm_servers import VllmServersEngine, own_devices, require_own_devices
+from trainers.engines.vllm_servers import VllmServersEngine, own_devices, own_folder, require_own_devices
 from trainers.options import RolloutOptions, ServerOptions
 from trainers.sync_check import SyncCheck
 
@@ -102,6 +102,27 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
         assert server.label == server.version == built.version
     assert built.replicas == 2
     built.close()
+
+
+def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
+    code = (
+        "import sys; from trainers.engines.vllm_servers import own_folder; print(own_folder(sys.argv[1]), flush=True)"
+    )
+    words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
+    unknown = tmp_path / f"{vllm_servers.PREFIX}unknown"
+    unknown.mkdir()
+    run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    other = Path(run.stdout.readline().strip())
+    mine = own_folder(str(tmp_path))
+    assert own_folder(str(tmp_path)).exists() and mine.exists() and other.exists()
+    run.kill()
+    run.communicate()
+    (other / "weights").mkdir()
+    own_folder(str(tmp_path))
+    assert mine.exists() and not other.exists() and unknown.exists()
+    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .*gone' cannot be written to"):
+        own_folder(str(tmp_path / "gone"))
 
 
 def test_no_sequence_is_accepted_from_the_weights_of_another_run(tmp_path: Path) -> None:

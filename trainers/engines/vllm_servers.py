@@ -1,14 +1,17 @@
 """Sampling through vLLM servers: one or many, here or elsewhere, any of which may die."""
 
 import atexit
+import fcntl
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import torch
 from torch import distributed, nn
 
 from curriculum.errors import UserError
-from curriculum.extras import load_extra
+from curriculum.extras import load_extra, one_line
 from curriculum.rollouts import IntArray
 from trainers.deepspeed_backend import free_port
 from trainers.engines.base import Completion, Engine, EngineSetup, Finished
@@ -28,6 +31,8 @@ from trainers.weights import named_weights
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0
+# Of this host: a shared disk may keep the locks of another one to itself.
+PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
 def vllm_servers_engine(setup: EngineSetup) -> Engine:
@@ -49,7 +54,7 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     width = options.servers.tensor_parallel
     if options.servers.transfer == "broadcast" and torch.cuda.is_available():
         require_own_devices(options.servers, next(setup.policy.parameters()).device.index or 0)
-    folder = Path(tempfile.mkdtemp(prefix="halfway-", dir=options.servers.folder))
+    folder = own_folder(options.servers.folder)
     if options.servers.addresses:
         servers = [Server(address, width=width) for address in options.servers.addresses]
     else:
@@ -65,6 +70,32 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     if options.servers.addresses:
         engine.sync(setup.policy)  # what they hold may be another run's
     return engine
+
+
+def own_folder(parent: str) -> Path:
+    """A new folder for weights and logs. What killed runs have left beside it, and nobody has removed, is removed.
+
+    A run locks a file in its folder for as long as it lives. A file system that cannot lock keeps what was left.
+
+    Raises:
+        UserError: if there can be no folder.
+    """
+    for left in Path(parent).glob(f"{PREFIX}*"):
+        with suppress(OSError), (left / CLAIM).open("rb+") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT)  # stays open until the process ends
+    except OSError as error:
+        raise UserError(
+            f"rollouts.servers.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
+            "folder that every server can read"
+        ) from error
+    with suppress(OSError):
+        fcntl.flock(own, fcntl.LOCK_EX)
+    (folder / "claim").rename(folder / CLAIM)  # none without its lock is ever seen
+    return folder
 
 
 def own_devices(number: int, width: int) -> dict[str, str]:
