@@ -154,9 +154,10 @@ def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     assert other.replicas == 2 and check((other, own)) < 1e-4
     with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 1000003 tokens"):
         other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
-    other._max_length = None
-    with pytest.raises(UserError, match=r"refused a sequence of 3 \+ 1000000 tokens .*status 400"):
-        other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
+    too_long, other._max_length = other._max_length, None
+    assert too_long is not None
+    with pytest.raises(UserError, match=rf"refused a sequence of {too_long} \+ 4 tokens .*status 400"):
+        other.generate([np.full(too_long, 5, np.int32)], [4], [0])
     assert other.replicas == 2 and other.retried == 0
     assert check((servers, policy)) < 1e-4  # it takes the servers back
     assert servers.retried > 0
