@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,39 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     assert check(engine) < 1e-4
 
 
+@pytest.mark.slow
+def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
+    engine: Running, tmp_path: Path
+) -> None:
+    """The last one that uses the fixture: it leaves a server in the middle of an update."""
+    servers, policy = engine
+    wait_for_both(servers)
+    change(policy, 5)
+    servers.sync(policy)
+    own = build_policy(tmp_path)  # another policy than the one that the servers hold
+    addresses = tuple(server.address for server in servers.servers)
+    given = replace(servers.options, servers=ServerOptions(addresses, folder=str(tmp_path), seconds=SILENT_SECONDS))
+    built: Any = vllm_servers_engine(EngineSetup(own, str(tmp_path), [], PAD, given))
+    other: VllmServersEngine = built
+    assert other.replicas == 2 and check((other, own)) < 1e-4
+    with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 1000003 tokens"):
+        other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
+    too_long, other._max_length = other._max_length, None
+    assert too_long is not None
+    with pytest.raises(UserError, match=rf"refused a sequence of {too_long} \+ 4 tokens .*status 400"):
+        other.generate([np.full(too_long, 5, np.int32)], [4], [0])
+    assert other.replicas == 2 and other.retried == 0
+    assert check((servers, policy)) < 1e-4  # it takes the servers back
+    assert servers.retried > 0
+    stuck = other.servers[0]
+    stuck.begin_update("broken off", 5.0)
+    stuck.usable = False
+    other.sync(own)
+    assert other.replicas == 1 and check((other, own)) < 1e-4
+    assert "restart this server" in stuck.last_words()
+    other.close()
+
+
 def test_groups_stay_together_and_servers_get_equal_loads() -> None:
     contexts = [np.asarray([c], np.int32) for c in (1, 1, 2, 2, 3, 3, 4)]
     assert assign(range(7), contexts, [10, 10, 8, 8, 6, 6, 5], 2) == [[0, 1, 6], [2, 3, 4, 5]]
@@ -179,7 +213,7 @@ def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync
             time.sleep(0.5)
         change(policy, 3)
         engine.sync(policy)
-        assert lost.usable and [server.version for server in engine.servers] == ["4", "4"]
+        assert lost.usable and [server.version for server in engine.servers] == [engine.version] * 2
         assert check((engine, policy)) < 1e-4
         contexts, limits, seeds = calls()
         wanted = [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)]

@@ -15,9 +15,11 @@ from trainers.engines.vllm_server import Server
 from trainers.engines.vllm_servers import VllmServersEngine
 from trainers.options import RolloutOptions
 
-folder = Path(sys.argv[1])
+folder = Path(sys.argv[1]) / "of the run"
+folder.mkdir()
+(folder / "weights").touch()
 servers = [Server("127.0.0.1:1", ("sleep", "600"), folder / f"{number}.log") for number in range(2)]
-engine = VllmServersEngine(servers, [], RolloutOptions(), folder / "weights")
+engine = VllmServersEngine(servers, [], RolloutOptions(), folder)
 atexit.register(engine.close)
 for server in servers:
     server.start()
@@ -56,12 +58,12 @@ def test_servers_end_with_the_interpreter(tmp_path: Path) -> None:
     run, pids = start(tmp_path)
     _, errors = run.communicate("")
     assert run.returncode == 0 and not errors
-    assert not any(map(lives, pids))
+    assert not any(map(lives, pids)) and not list(tmp_path.iterdir())
     assert time.monotonic() - begun < 60.0  # at most the time granted for tidying up
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_servers_end_with_a_run_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+def test_servers_and_weights_end_with_a_run_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     run, pids = start(tmp_path)
     while not all(map(children, pids)):
         time.sleep(0.05)
@@ -70,6 +72,6 @@ def test_servers_end_with_a_run_that_is_killed(tmp_path: Path, number: signal.Si
     run.send_signal(number)
     run.communicate()
     deadline = time.monotonic() + 10
-    while any(map(lives, everyone)):
+    while any(map(lives, everyone)) or list(tmp_path.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,5 +1,6 @@
 """Weights on their way to servers. The servers here are threads of the test; the process groups are real."""
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, distributed
 
@@ -25,6 +27,7 @@ class Receiver(Server):
 
     def __init__(self, name: str, refuses: bool = False):
         super().__init__("127.0.0.1:1", usable=True)
+        self.label = "default"
         self.name, self.refuses = name, refuses
         self.group: Any = None
         self.joined = 0
@@ -32,8 +35,13 @@ class Receiver(Server):
         self.updates: list[str] = []
         self.process = object()  # type: ignore[assignment]
 
-    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
         self.updates.append(path)
+        if path == "/update_weight_version":
+            self.label = body["new_version"]
+        if path == "/finish_weight_update":
+            self.label = body["weight_version"]
+        return {"weight_version": self.label, "success": True}
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
         limit = timedelta(seconds=seconds)
@@ -49,7 +57,7 @@ class Receiver(Server):
             return
         for name, dtype, shape in zip(part["names"], part["dtypes"], part["shapes"], strict=True):
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
-            broadcast(self.group, weight)
+            broadcast(self.group, weight, 5.0)
             self.held[name] = weight
 
 
@@ -92,6 +100,68 @@ def test_a_server_that_fails_over_files_is_told_apart_and_can_catch_up(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["2"]
 
 
+def test_an_update_that_breaks_off_makes_a_server_unusable_until_it_is_restarted(tmp_path: Path) -> None:
+    class Up(Receiver):
+        def healthy(self) -> bool:
+            return True
+
+    bad = Up("bad", refuses=True)
+    transfer = Files(tmp_path, 5.0)
+    assert bad.ready()
+    transfer.send(weights(), [bad], "a-1")
+    assert bad.version is None and not bad.ready()
+    assert "restart this server" in bad.last_words()
+    bad.refuses, bad.label = False, "default"  # as after a restart
+    assert bad.ready()
+    transfer.catch_up(bad, "a-1")
+    assert bad.ready() and (bad.version, bad.label) == ("a-1", "a-1")
+
+
+def test_a_prefix_cache_that_is_not_emptied_is_a_failure(tmp_path: Path) -> None:
+    class Full(Receiver):
+        def call(self, *request: Any, **options: Any) -> Any:
+            return super().call(*request, **options) | {"success": False}
+
+    server = Full("full")
+    Files(tmp_path, 5.0).send(weights(), [server], "1")
+    assert server.version is None and "could not empty its prefix cache" in server.failure
+
+
+def test_a_full_disk_is_a_mistake_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .* No space left .* make room there"):
+        Files(tmp_path, 5.0).send(weights(), [Receiver("one")], "1")
+    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .*\(FileNotFoundError"):
+        Files(tmp_path / "gone", 5.0).send(weights(), [Receiver("one")], "1")
+
+
+def test_a_member_that_never_broadcasts_raises_in_time() -> None:
+    server = Receiver("silent")
+    transfer = Broadcast(2.0)
+    transfer.send(weights(), [server], "1")
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError):
+        broadcast(server.group, torch.zeros(1), 0.5)
+    assert time.monotonic() - begun < 10.0
+
+
+def test_a_broadcast_waits_with_a_limit_without_which_nccl_tells_nothing() -> None:
+    waited: list[timedelta | None] = []
+
+    class Group:
+        def broadcast(self, *_: Any) -> "Group":
+            return self
+
+        def wait(self, timeout: timedelta | None = None) -> None:
+            waited.append(timeout)
+
+    broadcast(Group(), torch.zeros(1), 3.0)
+    assert waited == [timedelta(seconds=3)]
+
+
 def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.engines.transfer.PART_BYTES", 50)
     one, two = servers = [Receiver("one"), Receiver("two")]
@@ -108,6 +178,9 @@ def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch:
     assert all(server.version == "3" and holds_all(server) and server.joined == 2 for server in servers)
     transfer.send(weights(), [one], "4")
     assert (one.version, one.joined) == ("4", 3)
+    one.version = None  # it was lost, and may be another process at the same address
+    transfer.send(weights(), [one], "5")
+    assert (one.version, one.joined) == ("5", 4)
 
 
 def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:
@@ -142,7 +215,7 @@ def test_the_own_address_is_the_one_that_the_peer_sees() -> None:
 
 def test_a_server_that_cannot_name_its_weights_is_refused() -> None:
     class Old(Server):
-        def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+        def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
             logprobs = {"content": [{"logprob": -1.0}]}
             return {"choices": [{"token_ids": [1], "finish_reason": "stop", "logprobs": logprobs}]}
 

@@ -278,6 +278,7 @@ class ServerOptions:
         folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
         start_seconds: how long a server may take to answer for the first time.
         seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
+            While it answers to /health, a sequence is waited for up to ten times as long.
         rounds: how often the sequences of one call are sent out until all are answered.
         tensor_parallel: devices that one server splits the model over.
         sleep: whether the servers clear their devices during the update, which the learner then has to itself; for

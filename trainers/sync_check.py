@@ -9,7 +9,7 @@ from accelerate.utils import broadcast_object_list
 from curriculum.errors import UserError
 from curriculum.rollouts import FloatArray, IntArray
 from curriculum.streams import Stream
-from trainers.engines.base import Engine
+from trainers.engines.base import Completion, Engine
 
 # Long enough to fill blocks of a prefix cache, so that a cache left over from older weights shows too.
 CONTEXT_TOKENS, NEW_TOKENS = 160, 16
@@ -23,11 +23,12 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """Compares engine and learner on tokens that the engine samples after a fixed context.
+    """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its servers.
 
     Attributes:
-        vocab_size: the context is drawn from all of it, always the same.
-        max_length: most tokens the engine holds. Where it is below 176 tokens the context is shorter.
+        engine: one that spreads sequences over servers says in `replicas` how many have the weights.
+        vocab_size: the contexts are drawn from all of it, always the same.
+        max_length: most tokens the engine holds. Where it is below 176 tokens the contexts are shorter.
         samples: whether this process's engine samples. If the first process's does so for all of them, this one only
             helps to compute the learner's log-probabilities.
         tolerance: largest acceptable |log-probability in the engine - in the learner| of a token, in nats.
@@ -48,17 +49,27 @@ class SyncCheck:
         """
         length = max(1, min(CONTEXT_TOKENS, self.max_length - NEW_TOKENS))
         stream = Stream(0).at("sync_check")
-        context_P = stream.generator().integers(0, self.vocab_size, length).astype(np.int32)
-        sampled = self.engine.generate([context_P], [NEW_TOKENS], [stream.integer()])[0] if self.samples else None
-        # An end token may come early, and all processes have to score the same sequence.
-        [tokens_T] = broadcast_object_list([None if sampled is None else sampled.tokens_T])
-        expected_T = self.learner.logprobs(context_P, tokens_T)
-        if sampled is None:
+        sampled = self._sample(length, stream) if self.samples else []
+        # An end token may come early, and all processes have to score the same sequences.
+        [sequences] = broadcast_object_list([[(context_P, done.tokens_T) for context_P, done in sampled]])
+        expected = [self.learner.logprobs(context_P, tokens_T) for context_P, tokens_T in sequences]
+        if not sampled:
             return 0.0
-        gap = float(np.abs(sampled.logprobs_T.astype(np.float64) - expected_T).max())
+        gaps = [
+            np.abs(done.logprobs_T.astype(np.float64) - expected_T).max()
+            for (_, done), expected_T in zip(sampled, expected, strict=True)
+        ]
+        gap = float(np.max(gaps))  # NaN if any of them is
         if not gap <= self.tolerance:
             raise UserError(
                 f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from "
                 f"the learner's, more than {self.tolerance:g}; the engine does not hold the learner's weights"
             )
         return gap
+
+    def _sample(self, length: int, stream: Stream) -> list[tuple[IntArray, Completion]]:
+        """As many sequences as there are servers: equal contexts would all go to the first one."""
+        shape = (max(1, getattr(self.engine, "replicas", 1)), length)
+        contexts = list(stream.generator().integers(0, self.vocab_size, shape).astype(np.int32))
+        limits, seeds = [NEW_TOKENS] * len(contexts), [stream.integer()] * len(contexts)
+        return list(zip(contexts, self.engine.generate(contexts, limits, seeds), strict=True))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, distributed
 
 from curriculum.errors import UserError
@@ -22,6 +23,8 @@ from trainers.engines.vllm_server import Server, ServerError
 
 # Weights in one part: the learner's memory holds no more of the gathered model at a time.
 PART_BYTES = 2**28
+# NCCL's own limit ends the process, so that it is well beyond the one that only raises.
+NCCL_LIMITS = 5
 Weights = Iterator[tuple[str, Tensor]]
 c10d: Any = distributed  # only half typed
 
@@ -30,7 +33,11 @@ class Transfer(Protocol):
     """Hands weights over to servers."""
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
-        """Give all of these servers the weights. One that fails meanwhile has `version` None afterwards."""
+        """Give all of these servers the weights. One that fails meanwhile has `version` None afterwards.
+
+        Raises:
+            UserError: if this cannot be done, whatever the servers do.
+        """
         ...
 
     def catch_up(self, server: Server, version: str) -> None:
@@ -56,18 +63,30 @@ class Files:
         self._paths: list[str] = []
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
+        """See `Transfer.send`.
+
+        Raises:
+            UserError: if the files cannot be written.
+        """
         previous = {Path(path).parent for path in self._paths}
         folder = self.folder / version
-        folder.mkdir()
-        self._paths = list(write_files(weights, folder))
+        try:
+            folder.mkdir()
+            self._paths = list(write_files(weights, folder))
+        except (OSError, SafetensorError) as error:  # a full disk is the second
+            raise UserError(
+                f"rollouts.servers.folder: {str(self.folder.parent)!r} does not take the weights ({one_line(error)}); "
+                "make room there, or name another folder that every server can read"
+            ) from error
         for old in previous:
             shutil.rmtree(old, ignore_errors=True)
 
         def load(server: Server) -> None:
             try:
                 self.catch_up(server, version)
-            except ServerError:
+            except ServerError as error:
                 assert server.version is None
+                server.failure = str(error)
 
         in_parallel(load, servers)
 
@@ -116,7 +135,8 @@ class Broadcast:
             self._group, self._members = None, []
             raise UserError(
                 "rollouts.servers.transfer: 'broadcast' lost a server while it took new weights "
-                f"({one_line(error)}); resume the run, or use rollouts.servers.transfer=files"
+                f"({one_line(error)}); restart the servers that are given by address and resume the run, or use "
+                "rollouts.servers.transfer=files"
             ) from error
 
     def catch_up(self, server: Server, version: str) -> None:
@@ -127,14 +147,16 @@ class Broadcast:
 
     def _broadcast(self, weights: Sequence[Tensor], receipts: Sequence["Future[None]"]) -> None:
         for weight in weights:
-            broadcast(self._group, weight.to(self._device).contiguous())
+            broadcast(self._group, weight.to(self._device).contiguous(), self.seconds)
         for receipt in receipts:
             receipt.result()
 
     def _connect(self, servers: Sequence[Server]) -> None:
         """Make a group of this process, rank 0, and all workers of the servers, unless it is there already."""
         members = [server.process or server.address for server in servers]
-        if self._group is not None and members == self._members:
+        # A server that was lost may be another process by now, behind the same address.
+        lost = any(server.version is None for server in servers)
+        if self._group is not None and members == self._members and not lost:
             return
         # Servers elsewhere cannot reach this host by the address that one on it sees.
         address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
@@ -170,7 +192,7 @@ def updates(servers: Sequence[Server], version: str, seconds: float, changes: bo
     Args:
         changes: whether they will receive any, or hold these weights already.
     """
-    in_parallel(lambda server: server.begin_update(seconds, changes), servers)
+    in_parallel(lambda server: server.begin_update(version, seconds, changes), servers)
     yield
     in_parallel(lambda server: server.end_update(version, seconds, changes), servers)
 
@@ -193,25 +215,37 @@ def own_address(peer: str) -> str:
 def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:
     """A process group beside those that the process may have: NCCL's on "cuda", gloo's on "cpu".
 
+    All members have spoken to each other when this returns: NCCL connects them at the first broadcast only.
+
     Args:
         address: of this process, for gloo.
+        seconds: how long it waits for a member.
+
+    Raises:
+        RuntimeError: if a member does not come.
     """
     limit = timedelta(seconds=seconds)
-    if device == "cuda":
+    if torch.device(device).type == "cuda":
         options = c10d.ProcessGroupNCCL.Options()
+        options._timeout = NCCL_LIMITS * limit
+        group = c10d.ProcessGroupNCCL(store, rank, size, options)
+    else:
+        options = c10d.ProcessGroupGloo._Options()
+        options._devices = [c10d.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = limit
-        return c10d.ProcessGroupNCCL(store, rank, size, options)
-    options = c10d.ProcessGroupGloo._Options()
-    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=address)]
-    options._timeout = limit
-    return c10d.ProcessGroupGloo(store, rank, size, options)
+        group = c10d.ProcessGroupGloo(store, rank, size, options)
+    broadcast(group, torch.zeros(1, device=device), seconds)
+    return group
 
 
-def broadcast(group: Any, tensor: Tensor) -> None:
-    """Have every member hold the tensor of rank 0. Raises RuntimeError if a member is lost."""
+def broadcast(group: Any, tensor: Tensor, seconds: float) -> None:
+    """Have every member hold the tensor of rank 0. Raises RuntimeError if one is lost, at the latest after `seconds`.
+
+    Without a limit NCCL's `wait` would only put the streams in order, and say nothing of a lost member.
+    """
     options = c10d.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
-    group.broadcast([tensor], options).wait()
+    group.broadcast([tensor], options).wait(timedelta(seconds=seconds))
 
 
 def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:

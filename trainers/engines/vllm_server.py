@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,12 +17,21 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from curriculum.errors import UserError
+from curriculum.extras import one_line
 from curriculum.rollouts import IntArray, Stop
 from trainers.engines import leash
 from trainers.engines.base import Completion
 from trainers.options import RolloutOptions
 
 PROBE_SECONDS = 5.0
+# A request to a busy server may take so many times as long as a silent one, and then even a healthy one is lost.
+PATIENCE = 10
+# A server that does not start is started again after a pause: this long at first, then twice as long each time.
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
+# The end of the name of the weights that a server holds in part.
+UNFINISHED = "-unfinished"
+# Refusals that say nothing about the request.
+TIMED_OUT, TOO_MANY = 408, 429
 LARGEST_SEED = 2**63 - 1
 BACKEND = "halfway"
 EXTENSION = "trainers.engines.vllm_transfer.Registration"
@@ -35,6 +46,10 @@ class ServerError(Exception):
     """A server did not answer in time, or not as it should."""
 
 
+class RefusedError(ServerError):
+    """A server answers that the request is wrong (HTTP 4xx)."""
+
+
 class OtherWeightsError(ServerError):
     """A server answers, but from other weights than it was given last."""
 
@@ -46,11 +61,14 @@ class Server:
     Attributes:
         address: "host:port".
         command: what starts it again; empty if it is not ours.
-        log: file with the messages of a server of ours.
+        log: file with the messages of a server of ours, in the run's own folder, which is removed if the run is killed.
         environment: of its process, beside what every server gets.
         version: of the weights that this process last gave it; None = it must get weights before work.
         usable: False from a failure until it has been revived.
         width: workers that the model is split over.
+        attempts: starts since it was last usable.
+        started: when it was last started, on the monotonic clock.
+        failure: what went wrong last.
     """
 
     address: str
@@ -60,12 +78,17 @@ class Server:
     version: str | None = None
     usable: bool = False
     width: int = 1
+    attempts: int = 0
+    started: float = 0.0
+    failure: str = ""
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def start(self) -> None:
         """Start the process, after ending an earlier one. The server is not `usable` yet."""
         assert self.log is not None
         self.stop()
+        self.attempts += 1
+        self.started = time.monotonic()
         environment = os.environ | SERVER_ENVIRONMENT | self.environment
         # A rank's own: with them the server would wait for other ranks.
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
@@ -73,13 +96,23 @@ class Server:
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                (sys.executable, leash.__file__, *self.command),
+                (sys.executable, leash.__file__, str(self.log.parent), *self.command),
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
             )
+
+    def ended(self) -> bool:
+        """Whether it is ours and does not run."""
+        return bool(self.command) and (self.process is None or self.process.poll() is not None)
+
+    def start_again(self) -> None:
+        """Start it if it has ended, after a pause that grows with every start that came to nothing."""
+        pause = min(FIRST_PAUSE * 2**self.attempts, LONGEST_PAUSE)
+        if self.ended() and time.monotonic() >= self.started + pause:
+            self.start()
 
     def ask_to_end(self) -> None:
         """Tell the process to tidy up, shared memory for one, and to end; `stop` waits for that."""
@@ -101,32 +134,61 @@ class Server:
             self.process.communicate()
             self.process = None
 
-    def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
+    def call(
+        self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS, patient: bool = False
+    ) -> Any:
         """The answer to a request, as JSON if it is any.
 
+        Args:
+            patient: wait longer for a server that only is busy, see `_wait`.
+
         Raises:
-            ServerError: if there is none within `seconds` of silence, or an error.
+            RefusedError: if the server takes the request for wrong.
+            ServerError: if there is no answer within `seconds` of silence, or an error.
         """
         parts = urlsplit(f"//{self.address}")
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": "application/json"})
+            if patient:
+                self._wait(connection, seconds)
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ServerError(f"{self.address}{path}: {type(error).__name__} {error}") from error
+            raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
         finally:
             connection.close()
         if response.status != http.client.OK:
-            raise ServerError(f"{self.address}{path}: status {response.status}: {content[:200]!r}")
+            wrong = 400 <= response.status < 500 and response.status not in (TIMED_OUT, TOO_MANY)
+            text = content.decode(errors="replace")
+            raise (RefusedError if wrong else ServerError)(
+                f"{self.address}{path}: status {response.status}: {' '.join(text.split())[:300]}"
+            )
         return json.loads(content) if content.startswith((b"{", b"[")) else None
 
+    def _wait(self, connection: http.client.HTTPConnection, seconds: float) -> None:
+        """Wait for the first byte of an answer; after `seconds` only as long as the server is healthy.
+
+        Raises:
+            TimeoutError: if it is not, or if it has given no answer to this request in `PATIENCE` times `seconds`.
+        """
+        for _ in range(PATIENCE):
+            if wait([connection.sock], seconds):
+                return
+            if not self.healthy():
+                raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
+        raise TimeoutError(
+            f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise rollouts.servers.seconds"
+        )
+
     def last_words(self) -> str:
-        """The end of its log, on one line."""
+        """What went wrong last, and what its log says of it, on one line: the log goes with the run."""
         if self.log is None or not self.log.exists():
-            return "see its own log"
-        return " ".join(self.log.read_text(errors="replace").split())[-300:]
+            return f"{self.failure or f'{self.address} gives no answer'}; see its own log"
+        lines = self.log.read_text(errors="replace").splitlines()
+        telling = [line for line in lines if "Error:" in line] or lines
+        return f"{self.failure or self.address}; its log: {' '.join(' '.join(telling[-3:]).split())[-600:]}"
 
     def healthy(self) -> bool:
         """Whether it answers."""
@@ -135,6 +197,27 @@ class Server:
         except ServerError:
             return False
         return True
+
+    def ready(self) -> bool:
+        """Whether it answers and can take weights: one that an update left in the middle can not, until a restart.
+
+        An update that broke off leaves layers half loaded, which none that follows mends.
+        """
+        if not self.healthy():
+            return False
+        try:
+            held = str(self.call("GET", "/weight_info")["weight_version"])
+        except ServerError as error:
+            self.failure = str(error)
+            return False
+        if held.endswith(UNFINISHED):
+            self.failure = f"{self.address} was left in the middle of a weight update; restart this server"
+            return False
+        return True
+
+    def max_length(self) -> int:
+        """Most tokens of prompt and response together. Raises ServerError if it does not say."""
+        return int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
 
     def sleep(self, seconds: float) -> None:
         """Move its weights to the host's memory and drop its cache, so that others can use its device.
@@ -156,7 +239,7 @@ class Server:
         """
         self.call("POST", "/init_weight_transfer_engine", {"init_info": group}, seconds)
 
-    def begin_update(self, seconds: float, changes: bool = True) -> None:
+    def begin_update(self, version: str, seconds: float, changes: bool = True) -> None:
         """Stop sampling, and get ready for new weights.
 
         Args:
@@ -168,6 +251,8 @@ class Server:
         self.version = None
         self.call("POST", "/pause?mode=wait", seconds=seconds)
         if changes:
+            # Should this process die or give up in the middle, the server itself can tell.
+            self.call("POST", "/update_weight_version", {"new_version": version + UNFINISHED}, seconds)
             self.call("POST", "/start_weight_update", seconds=seconds)
 
     def receive(self, part: dict[str, Any], seconds: float) -> None:
@@ -180,7 +265,9 @@ class Server:
             self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
         else:
             self.call("POST", "/update_weight_version", {"new_version": version}, seconds)
-        self.call("POST", "/reset_prefix_cache", seconds=seconds)
+        answer = self.call("POST", "/reset_prefix_cache", seconds=seconds)
+        if (answer or {}).get("success") is False:
+            raise ServerError(f"{self.address}: could not empty its prefix cache: a request is still running")
         self.call("POST", "/resume", seconds=seconds)
         self.version = version
 
@@ -188,12 +275,19 @@ class Server:
         """One sequence, sampled by the weights of that version.
 
         Raises:
-            UserError: if the server is too old to say which weights sampled it.
+            UserError: if the server refuses the request, or is too old to say which weights sampled it.
             OtherWeightsError: if other weights sampled any of it.
             ServerError: if it fails.
         """
         body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
-        [choice] = self.call("POST", "/inference/v1/generate", body, seconds)["choices"]
+        try:
+            answer = self.call("POST", "/inference/v1/generate", body, seconds, patient=True)
+        except RefusedError as error:
+            raise UserError(
+                f"rollouts.engine: the vLLM server refused a sequence of {len(context_P)} + {sampling['max_tokens']} "
+                f"tokens ({error}); lower rollouts.max_response_tokens, or start it with the flags that Halfway uses"
+            ) from error
+        [choice] = answer["choices"]
         if "weight_versions" not in choice:
             raise UserError(
                 f"rollouts.engine: the vLLM server {self.address} does not say which weights sampled a sequence; "

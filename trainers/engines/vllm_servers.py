@@ -1,11 +1,17 @@
 """Sampling through vLLM servers: one or many, here or elsewhere, any of which may die."""
 
 import atexit
+import fcntl
+import os
 import shutil
+import socket
+import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +19,20 @@ import torch
 from torch import distributed, nn
 
 from curriculum.errors import UserError
-from curriculum.extras import load_extra
+from curriculum.extras import load_extra, one_line
 from curriculum.rollouts import IntArray
 from trainers.deepspeed_backend import free_port
 from trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
 from trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
-from trainers.options import RolloutOptions
+from trainers.options import RolloutOptions, ServerOptions
 from trainers.weights import named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0
+# Of this host: a shared disk may keep the locks of another one to itself.
+PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
 def vllm_servers_engine(setup: EngineSetup) -> Engine:
@@ -33,7 +41,7 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     With several training processes the first one speaks to the servers.
 
     Raises:
-        UserError: if vLLM is not installed, or the servers do not start.
+        UserError: if vLLM is not installed, the weights cannot get to the servers, or these do not start.
     """
     options = setup.options
     if options.vllm.entropies:
@@ -44,7 +52,9 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
         load_extra("vllm", NEEDED_BY, "vllm")
     dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
     width = options.servers.tensor_parallel
-    folder = Path(tempfile.mkdtemp(prefix="halfway-", dir=options.servers.folder))
+    if options.servers.transfer == "broadcast" and torch.cuda.is_available():
+        require_own_devices(options.servers, next(setup.policy.parameters()).device.index or 0)
+    folder = own_folder(options.servers.folder)
     if options.servers.addresses:
         servers = [Server(address, width=width) for address in options.servers.addresses]
     else:
@@ -57,15 +67,67 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()
+    if options.servers.addresses:
+        engine.sync(setup.policy)  # what they hold may be another run's
     return engine
+
+
+def own_folder(parent: str) -> Path:
+    """A new folder for weights and logs. What killed runs have left beside it, and nobody has removed, is removed.
+
+    A run locks a file in its folder for as long as it lives. A file system that cannot lock keeps what was left.
+
+    Raises:
+        UserError: if there can be no folder.
+    """
+    for left in Path(parent).glob(f"{PREFIX}*"):
+        with suppress(OSError), (left / CLAIM).open("rb+") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT)  # stays open until the process ends
+    except OSError as error:
+        raise UserError(
+            f"rollouts.servers.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
+            "folder that every server can read"
+        ) from error
+    with suppress(OSError):
+        fcntl.flock(own, fcntl.LOCK_EX)
+    (folder / "claim").rename(folder / CLAIM)  # none without its lock is ever seen
+    return folder
 
 
 def own_devices(number: int, width: int) -> dict[str, str]:
     """Which devices of this host a server sees; servers beyond the last one start again at the first."""
     if not torch.cuda.is_available():
         return {}
-    count = torch.cuda.device_count()
-    return {"CUDA_VISIBLE_DEVICES": ",".join(str((number * width + i) % count) for i in range(width))}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index].strip() for index in device_indices(number, width))}
+
+
+def device_indices(number: int, width: int) -> list[int]:
+    """The devices of a server, counted among those that this process sees."""
+    return [(number * width + i) % torch.cuda.device_count() for i in range(width)]
+
+
+def require_own_devices(options: ServerOptions, learner: int) -> None:
+    """Refuse a broadcast between processes that share a device: NCCL has one process on each.
+
+    Args:
+        learner: the device of this process.
+
+    Raises:
+        UserError: if servers sleep, or are started on the learner's device or on one another's.
+    """
+    count = 0 if options.addresses else options.count
+    devices = [learner, *(i for number in range(count) for i in device_indices(number, options.tensor_parallel))]
+    if options.sleep or len(set(devices)) < len(devices):
+        raise UserError(
+            "rollouts.servers.transfer: 'broadcast' needs a GPU of its own for the learner and for every worker of a "
+            "server; use rollouts.servers.transfer=files, or give addresses of servers on other GPUs, and sleep=false"
+        )
 
 
 class VllmServersEngine:
@@ -73,7 +135,8 @@ class VllmServersEngine:
 
     All servers that get work hold the weights of the last `sync`; a completion sampled by any others is not accepted.
     What a failed server has not answered is sampled again, with the same seeds, by the others. A server of ours is
-    started again and gets the current weights before work; one given by address is taken back once it answers.
+    started again and gets the current weights before work; one given by address is taken back once it answers, and
+    gets weights before its first work too.
     """
 
     serves_all = True
@@ -98,28 +161,43 @@ class VllmServersEngine:
         self._dtype = dtype
         self.retried = 0  # sequences that had to be sampled again
         self._eos_token_ids = list(eos_token_ids)
+        # Names the weights; other runs that use a server name theirs in another way.
+        self._token = uuid.uuid4().hex[:8]
         self._number = 0
         self._asleep = False
+        self._max_length: int | None = None  # None = not asked yet
+
+    @property
+    def version(self) -> str:
+        """The name of the current weights, which no other run's have."""
+        return f"{self._token}-{self._number}"
+
+    @property
+    def replicas(self) -> int:
+        """Servers with the current weights."""
+        return sum(server.usable for server in self.servers)
 
     def begin(self) -> None:
-        """Start the servers that are ours, and wait for all.
+        """Start the servers that are ours, and wait for all. Those given by address have no weights until `sync`.
 
         Raises:
-            UserError: if one is not up in time.
+            UserError: if one is not up in time, or cannot take weights.
         """
         for server in self.servers:
             if server.command:
                 server.start()
         deadline = time.monotonic() + self.options.servers.start_seconds
         for server in self.servers:
-            while not self._revive(server):
-                ended = server.process is not None and server.process.poll() is not None
+            while not (server.ready() and (not server.command or self._refresh(server))):
+                ended = server.ended()
                 if ended or time.monotonic() > deadline:
-                    why = "ended at once" if ended else f"gave no answer in {self.options.servers.start_seconds:g} s"
-                    raise UserError(
-                        f"{NEEDED_BY}: the server {server.address} {why}; see {server.log or 'its own log'}"
-                    )
+                    why = "ended at once" if ended else f"is not up in {self.options.servers.start_seconds:g} s"
+                    raise UserError(f"{NEEDED_BY}: the server {server.address} {why}: {server.last_words()}")
                 time.sleep(POLL_SECONDS)
+        try:
+            self._max_length = min(server.max_length() for server in self.servers)
+        except ServerError as error:
+            raise UserError(f"{NEEDED_BY}: a server does not say how long a sequence may be ({error})") from error
 
     def close(self) -> None:
         """End the servers that are ours, and remove the files."""
@@ -139,8 +217,16 @@ class VllmServersEngine:
         """Continue each context, see `trainers.engines.base.Engine.generate`.
 
         Raises:
-            UserError: if sequences are still unanswered after so many rounds as there may be.
+            UserError: if a context and its limit together exceed what a server was made for, or if sequences are still
+                unanswered after so many rounds as there may be.
         """
+        assert self._number > 0 or all(server.command for server in self.servers), "a sync before the first sequence"
+        longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
+        if self._max_length is not None and longest > self._max_length:
+            raise UserError(
+                f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and a server holds "
+                f"{self._max_length}; raise it, or lower rollouts.max_response_tokens"
+            )
         samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
         done: dict[int, Completion] = {}
         for number in range(self.options.servers.rounds):
@@ -155,26 +241,32 @@ class VllmServersEngine:
         if len(done) < len(contexts):
             raise UserError(
                 f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
-                f"{self.options.servers.rounds} rounds; see the servers' logs in {self.folder}"
+                f"{self.options.servers.rounds} rounds; {self._last_words()}"
             )
         return [done[i] for i in range(len(contexts))]
 
     def sleep(self) -> None:
-        """Have the servers clear their devices, until the next `sync`."""
-        in_parallel(self._send_to_sleep, [server for server in self.servers if server.usable])
+        """Have the servers clear their devices until the next `sync`; those of ours that only start now are ended."""
         self._asleep = True
+        in_parallel(self._send_to_sleep, self.servers)
 
     def _send_to_sleep(self, server: Server) -> None:
-        try:
-            server.sleep(self.options.servers.seconds)
-        except ServerError:
-            self._lost(server)
+        if server.usable:
+            try:
+                server.sleep(self.options.servers.seconds)
+            except ServerError as error:
+                self._lost(server, error)
+        elif server.command:
+            server.stop()
 
     def _wake(self, server: Server) -> None:
-        try:
-            server.wake(self.options.servers.seconds)
-        except ServerError:
-            self._lost(server)
+        if server.usable:
+            try:
+                server.wake(self.options.servers.seconds)
+            except ServerError as error:
+                self._lost(server, error)
+        elif server.command:
+            server.start()
 
     def sync(self, policy: nn.Module) -> None:
         """Hand the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
@@ -183,20 +275,24 @@ class VllmServersEngine:
             UserError: if no server takes them.
         """
         if self._asleep:
-            in_parallel(self._wake, [server for server in self.servers if server.usable])
             self._asleep = False
+            in_parallel(self._wake, self.servers)
         self._number += 1
-        ready = self._wait_for(Server.healthy)
+        ready = self._wait_for(self._answers)
         for server in self.servers:
             if server.usable and server not in ready:
                 self._lost(server)
         weights = named_weights(policy)
-        self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, str(self._number))
+        self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
-            server.usable = server.version is not None
-            if not server.usable:
+            if server.version is None:
                 self._lost(server)
+            else:
+                self._use(server)
         self._available()
+
+    def _use(self, server: Server) -> None:
+        server.usable, server.attempts, server.failure = True, 0, ""
 
     def _refresh(self, server: Server) -> bool:
         """Give a server that answers the current weights. Returns whether it has them now.
@@ -205,11 +301,12 @@ class VllmServersEngine:
             UserError: if that has to wait for the next `sync`, and no other server has them.
         """
         try:
-            self.transfer.catch_up(server, str(self._number))
-        except ServerError:
-            self._lost(server)
+            self.transfer.catch_up(server, self.version)
+        except ServerError as error:
+            self._lost(server, error)
             return False
-        server.usable = server.version is not None
+        if server.version is not None:
+            self._use(server)
         if not any(each.usable for each in self.servers):
             raise UserError(
                 f"rollouts.servers.transfer: {self.options.servers.transfer!r} brings weights to a lost server at the "
@@ -218,15 +315,33 @@ class VllmServersEngine:
             )
         return server.usable
 
+    def _answers(self, server: Server) -> bool:
+        """Whether it can take weights. If it is ours and has ended, it is started again."""
+        server.start_again()
+        return server.ready()
+
     def _revive(self, server: Server) -> bool:
         """Take a server back if it answers. Returns whether it can work."""
-        return server.usable or (server.healthy() and self._refresh(server))
+        return server.usable or (self._answers(server) and self._refresh(server))
 
-    def _lost(self, server: Server) -> None:
-        """Send nothing more to a server; start it again, if it is ours."""
+    def _lost(self, server: Server, error: ServerError | None = None) -> None:
+        """Send nothing more to a server; start it again, if it is ours and its device is not the learner's now."""
+        if error is not None:
+            server.failure = str(error)
+        if server.usable and not server.command:
+            print(
+                f"{NEEDED_BY}: lost a server; if it does not come back, restart it: {server.last_words()}",
+                file=sys.stderr,
+            )
         server.usable, server.version = False, None
-        if server.command:
+        if server.command and self._asleep:
+            server.stop()
+        elif server.command:
             server.start()
+
+    def _last_words(self) -> str:
+        """What is known of the servers that cannot work."""
+        return " | ".join(server.last_words() for server in self.servers if not server.usable)
 
     def _available(self) -> list[Server]:
         """Servers with the current weights."""
@@ -245,7 +360,7 @@ class VllmServersEngine:
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise UserError(f"{NEEDED_BY}: no server answers any more; see their logs in {self.folder}")
+                raise UserError(f"{NEEDED_BY}: no server can work any more: {self._last_words()}")
             time.sleep(POLL_SECONDS)
 
     def _round(
@@ -254,7 +369,7 @@ class VllmServersEngine:
         """Send out what is missing, once. Gives what is answered, as it comes."""
         servers = self._available()
         of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
-        version, seconds = str(self._number), self.options.servers.seconds
+        version, seconds = self.version, self.options.servers.seconds
         failed: dict[Server, ServerError] = {}
 
         def ask(server: Server, i: int) -> Completion | None:
@@ -266,18 +381,27 @@ class VllmServersEngine:
                 failed.setdefault(server, error)
                 return None
 
-        jobs = [(server, i) for server, share in zip(servers, of_server, strict=True) for i in share]
-        with ThreadPoolExecutor(min(len(jobs), self.options.max_sequences * len(servers))) as pool:
-            asked = {pool.submit(ask, server, i): i for server, i in jobs}
+        # One pool a server: each has as much to do as it was made for, and no more.
+        pools = [ThreadPoolExecutor(self.options.max_sequences) for _ in servers]
+        try:
+            asked = {
+                pool.submit(ask, server, i): i
+                for pool, server, share in zip(pools, servers, of_server, strict=True)
+                for i in share
+            }
             for answer in as_completed(asked):
                 done = answer.result()
                 if done is not None:
                     yield asked[answer], done
+        finally:
+            for wait in (False, True):
+                for pool in pools:
+                    pool.shutdown(wait, cancel_futures=True)
         for server, error in failed.items():
             if isinstance(error, OtherWeightsError):
                 server.usable = False  # and is given the right ones before the next round
             else:
-                self._lost(server)
+                self._lost(server, error)
 
     def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
         return {

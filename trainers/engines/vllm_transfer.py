@@ -56,6 +56,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
 
     init_info_cls, update_info_cls = Init, Update
     _group: Any = None
+    _seconds = 0.0
 
     def init_transfer_engine(self, init_info: Init) -> None:
         """Join the learner's group, in place of an earlier one."""
@@ -63,7 +64,8 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
         store = c10d.TCPStore(init_info.address, init_info.port, init_info.size, is_master=False, timeout=limit)
         rank = init_info.rank + self.parallel_config.rank
         own = own_address(f"{init_info.address}:{init_info.port}")
-        self._group = make_group(store, rank, init_info.size, self.device.type, own, init_info.seconds)
+        self._seconds = init_info.seconds
+        self._group = make_group(store, rank, init_info.size, str(self.device), own, init_info.seconds)
 
     def start_weight_update(self) -> None:
         initialize_layerwise_reload(self.model)
@@ -76,7 +78,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
         assert self._group is not None, "a broadcast before its group"
         for name, dtype, shape in zip(update_info.names, update_info.dtypes, update_info.shapes, strict=True):
             weight = torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
-            broadcast(self._group, weight)
+            broadcast(self._group, weight, self._seconds)
             yield name, weight
 
     def finish_weight_update(self) -> None:
@@ -85,10 +87,6 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         self._group = None
-
-
-def _read(path: str) -> Iterator[tuple[str, Tensor]]:
-    yield from load_file(path).items()
 
 
 class Registration:
