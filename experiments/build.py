@@ -14,6 +14,7 @@ from curriculum.extras import one_line
 from curriculum.sources import Split, split, with_generated
 from curriculum.streams import Stream
 from experiments.config import ModelOptions, RunConfig
+from experiments.hardware import samples_from_module
 from experiments.layers import find
 from trainers.options import RolloutOptions
 
@@ -140,6 +141,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
     from trainers.adapters import add_adapters
     from trainers.collector import Collector
+    from trainers.control import together
     from trainers.engines import ENGINES
     from trainers.engines.base import EngineSetup
     from trainers.learner import Learner
@@ -147,11 +149,13 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     tokenizer, policy = load_model(config.model, model_path)
     ends, options = end_tokens(tokenizer, policy), config.rollouts
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-    # A learner at this stage holds a part of every weight; sampling needs all of them.
-    copied = copy.deepcopy(policy) if config.learner.deepspeed.zero_stage == 3 else None
+    # A learner at this stage holds a part of every weight; sampling needs all of them, and elsewhere only their type.
+    spread = config.learner.deepspeed.zero_stage == 3
+    copied = copy.deepcopy(policy) if spread and samples_from_module(options) else None
     if config.model.lora.rank:
         add_adapters(policy, config.model.lora)
     learner = Learner(policy, config.learner, padding, options.temperature)
+    together()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
     collector = Collector(
@@ -211,9 +215,23 @@ def _assemble(
 
 
 def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
+    """Hand the weights over. On several processes all call this, also where only the first one speaks to the engine."""
+    from trainers.control import together
+
+    give_back()
+    together()  # since the first process wakes engines on the devices of all
     engine.sync(learner.policy)
+    together()  # since the check waits on the group that trains, which has no patience
     if check is not None:
         check()
+
+
+def give_back() -> None:
+    """Give back the device memory that this process holds in reserve, so that an engine on the device can wake up."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncCheck | None":

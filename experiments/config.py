@@ -262,6 +262,7 @@ def run_config(raw: Mapping[str, Any]) -> RunConfig:
     config = typed(RunConfig, raw)
     check_chain(config.members())
     check_needs(config)
+    check_precision(config.model, config.learner)
     return config
 
 
@@ -286,6 +287,20 @@ def check_needs(config: RunConfig) -> None:
         "problems.generated",
         config.problems.generated,
         "no controller proposes generated problems; list probe before the one that chooses problems, or remove it",
+    )
+
+
+def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
+    """Raise UserError if weights in bfloat16 were trained themselves: most steps of a usual size round to none there.
+
+    DeepSpeed keeps float32 copies of them, and adapters are in float32.
+    """
+    kept = learner.deepspeed.zero_stage is not None or model.lora.rank > 0
+    require(
+        model.dtype == "float32" or kept,
+        "model.dtype",
+        model.dtype,
+        "small steps are lost in bfloat16 weights; use learner.deepspeed.zero_stage=2, model.lora.rank=16, or float32",
     )
 
 

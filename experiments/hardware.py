@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from curriculum.errors import UserError
 from experiments import layers
-from trainers.options import DeepSpeedOptions, require
+from trainers.options import DeepSpeedOptions, RolloutOptions, require
 
 if TYPE_CHECKING:
     from experiments.config import RunConfig
@@ -209,6 +209,11 @@ def zero_states(
     return host, kept + int(spread * weights / devices)
 
 
+def samples_from_module(options: RolloutOptions) -> bool:
+    """Whether the engine keeps the module that it is given; vLLM has weights of its own, and asks for the type only."""
+    return options.engine not in ("vllm", "vllm_servers") or (options.engine == "vllm" and options.vllm.entropies)
+
+
 def rank_parts(config: "RunConfig", shape: ShapeOptions) -> tuple[float, dict[str, float]]:
     """GiB of the host that a node's ranks need, and of a device that one rank needs, by part."""
     learner, cluster, size = config.learner, config.cluster, _bytes(config.model.dtype)
@@ -231,8 +236,13 @@ def rank_parts(config: "RunConfig", shape: ShapeOptions) -> tuple[float, dict[st
     layer = LAYER_FACTOR * shape.hidden_size * longest * size / 2
     kept = INPUT_FACTOR if learner.activation_checkpointing else LAYER_FACTOR
     activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
+    # DeepSpeed's figures have 16 bits for the gradients that add up over micro-batches; they have 32 here.
+    wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
+    copied = shape.weights if learner.deepspeed.zero_stage == 3 and samples_from_module(config.rollouts) else 0
     parts = {
         "weights, gradients, optimizer": (states + frozen * size / spread) / GIB,
+        "gradients in 32 bits": (2 * trained / cluster.ranks if wide else 0) / GIB,
+        "copy to sample from": copied * size / GIB,
         "reference": reference * size / GIB,
         "activations": activations / GIB,
         "log-probabilities": 4 * 4 * 2**24 / GIB,

@@ -147,6 +147,7 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
         ("name=../elsewhere", "name", "'../elsewhere'", "output"),
         ("name='a b'", "name", "'a b'", "letters"),
         ("model.dtype=float16", "model.dtype", "'float16'", "'bfloat16'"),
+        ("model.dtype=bfloat16", "model.dtype", "'bfloat16'", "zero_stage=2"),
         ("rollouts.num_rollouts=1", "rollouts.num_rollouts", "1", "at least 2"),
         ("rollouts.engine=transformer", "rollouts.engine", "'transformer'", "'transformers'"),
         ("budget.rollouts=-5", "budget.rollouts", "-5", "positive"),
@@ -215,6 +216,11 @@ def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field:
     message = refusal(run_file, *overrides)
     assert message.startswith(field), message
     assert value in message and remedy in message, message
+
+
+@pytest.mark.parametrize("also", ["learner.deepspeed.zero_stage=0", "model.lora.rank=4", "model.dtype=float32"])
+def test_bfloat16_weights_are_trained_where_float32_ones_take_the_steps(run_file: Path, also: str) -> None:
+    load_run(run_file, ["model.dtype=bfloat16", also])
 
 
 def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Path) -> None:

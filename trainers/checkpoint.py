@@ -62,6 +62,9 @@ class Checkpoints:
                 f"checkpoint: {self.path(step)} cannot be written ({cause(error)}); "
                 f"{self._intact()}; make room for it and resume"
             ) from error
+        except UserError:  # as of a process that was lost
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         self._prune()
 
     def read_latest(self) -> tuple[Path, Any] | None:

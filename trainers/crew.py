@@ -15,8 +15,10 @@ from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.streams import Stream
+from trainers.control import control_group
 from trainers.critic import Appraiser
 from trainers.loop import Learner, Rollouts
+from trainers.records import cause
 
 LEADER = 0
 END = "end"
@@ -44,6 +46,8 @@ class Crew:
         self._leader_rolls_out = leader_rolls_out
         self._rollouts, self._learner, self._sync = rollouts, learner, sync
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        # Whoever waits for an order may wait for hours.
+        self._group = control_group()
 
     @property
     def policy_version(self) -> int:
@@ -81,13 +85,16 @@ class Crew:
         while name != END:
             with lost_processes():
                 order: list[Any] = [None]
-                distributed.broadcast_object_list(order, src=LEADER)
+                distributed.broadcast_object_list(order, src=LEADER, group=self._group)
                 name, arguments = order[0]
-                self._do(name, arguments)
+                try:
+                    self._do(name, arguments)
+                except OSError as error:  # as for a full disk, which only the leader makes one line of
+                    raise UserError(f"{name}: {cause(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any) -> Any:
         with lost_processes():
-            distributed.broadcast_object_list([(name, arguments)], src=LEADER)
+            distributed.broadcast_object_list([(name, arguments)], src=LEADER, group=self._group)
             return self._do(name, arguments)
 
     def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -113,7 +120,7 @@ class Crew:
         shares += [[] for _ in range(self.size - len(shares))]
         own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream, policy_version)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
-        distributed.gather_object(own, gathered, dst=LEADER)
+        distributed.gather_object(own, gathered, dst=LEADER, group=self._group)
         by_position: dict[int, Group] = {}
         for share, groups in zip(shares, gathered or [], strict=False):
             by_position |= zip(share, groups, strict=True)
@@ -146,7 +153,8 @@ def lost_processes() -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, distributed.DistError) and "gloo" not in str(error).lower():
             raise
+        late = any(words in str(error).lower() for words in ("timed out", "timeout"))
+        what = "has not answered in time" if late else "has died, see its own message above"
         raise UserError(
-            "a training process has died, see its own message above; "
-            "the last checkpoint is intact: resume the run with as many processes"
+            f"a training process {what}; the last checkpoint is intact: resume the run with as many processes"
         ) from error

@@ -16,8 +16,9 @@ from accelerate import Accelerator, PartialState
 from torch import Tensor, nn
 
 from curriculum.errors import UserError
-from curriculum.extras import load_extra
+from curriculum.extras import load_extra, one_line
 from trainers.backend import build_optimizer, other_model, save_policy, set_lr
+from trainers.control import together
 from trainers.options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
@@ -42,12 +43,15 @@ def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
         zero["offload_param"] = {"device": "cpu"}
     if chosen.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = chosen.persistence_threshold
+    # What micro-batches add up in. At stage 1 DeepSpeed would take another optimizer for it; stage 0 has no choice.
+    accumulation = {"grad_accum_dtype": "fp32"} if bfloat16 and chosen.zero_stage in (2, 3) else {}
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": options.max_grad_norm,
         "zero_optimization": zero,
         "bf16": {"enabled": bfloat16},
+        "data_types": accumulation,
         # DeepSpeed's own Adam for the CPU is compiled at first use; torch's does the same, more slowly.
         "zero_force_ds_cpu_optimizer": torch.cuda.is_available(),
         "zero_allow_untested_optimizer": True,
@@ -149,7 +153,8 @@ class DeepSpeedBackend:
 
     def save(self, folder: Path) -> None:
         """Every process writes its shards; the main process also writes the policy, gathered tensor by tensor."""
-        self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
+        with full_disks():
+            self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
         save_policy(self.policy, folder, self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
             (folder / FORM).write_text(json.dumps(self._form()))
@@ -171,7 +176,7 @@ class DeepSpeedBackend:
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
-        self.accelerator.wait_for_everyone()
+        together()  # with patience: converting a large model takes long
         config = self._engine._config
         config.load_universal_checkpoint = universal
         try:
@@ -180,9 +185,29 @@ class DeepSpeedBackend:
             raise other_model(folder) from error
         finally:
             config.load_universal_checkpoint = False
+        self._keep_settings()
+
+    def _keep_settings(self) -> None:
+        """Undo what loading did to the settings that are this learner's own."""
+        options, optimizer = self.options, self._engine.optimizer
+        for group in optimizer.param_groups:
+            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine itself clips, as it was told
+            optimizer.clip_grad = options.max_grad_norm
 
     def _form(self) -> dict[str, Any]:
         return {"zero_stage": self._stage, "processes": self.accelerator.num_processes}
+
+
+@contextmanager
+def full_disks() -> Iterator[None]:
+    """Say so where torch reports a file that it cannot write as an internal error. Raises OSError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(part in str(error) for part in ("inline_container", "PytorchStreamWriter")):
+            raise
+        raise OSError(f"torch could not write a file, as on a full disk: {one_line(error)}") from error
 
 
 def convert(folder: Path) -> None:

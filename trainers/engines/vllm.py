@@ -13,6 +13,7 @@ from curriculum.extras import load_extra, one_line
 from curriculum.rollouts import FloatArray, IntArray, Stop
 from trainers.batch import TrainingSequence, pad, split_microbatches
 from trainers.engines.base import Completion, EngineSetup, Finished
+from trainers.engines.vllm_server import FREE_SHARE
 from trainers.engines.vllm_worker import WeightLoader
 from trainers.scoring import token_logprobs
 from trainers.weights import copy_weights, named_weights
@@ -43,6 +44,7 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
             max_model_len=options.max_length or None,
             max_num_seqs=setup.options.max_sequences,
             kv_cache_memory_bytes=int(options.kv_cache_gib * 2**30),
+            gpu_memory_utilization=FREE_SHARE,
             block_size=options.block_size,
             enforce_eager=options.eager,
             enable_prefix_caching=True,

@@ -33,6 +33,9 @@ UNFINISHED = "-unfinished"
 # Refusals that say nothing about the request.
 TIMED_OUT, TOO_MANY = 408, 429
 LARGEST_SEED = 2**63 - 1
+# Share of a GPU that vLLM wants free before it starts. It would size the cache by it; we give the cache's size, and the
+# learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
+FREE_SHARE = 0.001
 BACKEND = "halfway"
 EXTENSION = "trainers.engines.vllm_transfer.Registration"
 SERVER_ENVIRONMENT = {
@@ -329,6 +332,7 @@ def server_flags(dtype: str, options: RolloutOptions, chunked: bool) -> tuple[st
         "dtype": dtype,
         "max-num-seqs": options.max_sequences,
         "kv-cache-memory-bytes": int(vllm.kv_cache_gib * 2**30),
+        "gpu-memory-utilization": FREE_SHARE,
         "block-size": vllm.block_size,
         "logprobs-mode": "processed_logprobs",
         "generation-config": "vllm",

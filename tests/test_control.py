@@ -1,0 +1,98 @@
+"""Who waits for one busy process waits with patience, and notices at once when it dies. A program of two processes too."""
+
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import distributed
+
+from curriculum import UserError
+from trainers.control import together
+from trainers.crew import Crew, lost_processes
+
+TRAINING_TIMEOUT = timedelta(seconds=3)
+
+
+def run_two(task: str) -> list[subprocess.CompletedProcess[str]]:
+    root = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    from trainers.deepspeed_backend import free_port
+
+    environment |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, task],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment | {"RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    return [subprocess.CompletedProcess(p.args, p.returncode, o) for p, o in zip(started, outputs, strict=True)]
+
+
+@pytest.mark.slow
+def test_a_slow_leader_is_waited_for_longer_than_training_would() -> None:
+    for done in run_two("slow"):
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_a_leader_that_dies_is_noticed_at_once() -> None:
+    leader, follower = run_two("dies")
+    assert leader.returncode == 1
+    assert follower.returncode == 0 and "a training process has died" in follower.stdout, follower.stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("[gloo/transport/tcp/pair.cc:525] Connection closed by peer", "a training process has died"),
+        ("[gloo/transport/tcp/unbound_buffer.cc] Timed out waiting 5ms for recv", "has not answered in time"),
+    ],
+)
+def test_a_lost_process_and_a_late_one_are_told_apart(message: str, said: str) -> None:
+    with pytest.raises(UserError, match=said), lost_processes():
+        raise RuntimeError(message)
+
+
+class Slow:
+    """A leader's sync that outlasts the training group's patience."""
+
+    def __init__(self, dies: bool):
+        self.dies = dies
+
+    def __call__(self) -> None:
+        if distributed.get_rank() == 0:
+            time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+            if self.dies:
+                os._exit(1)
+        together()
+
+
+def main(task: str) -> None:
+    distributed.init_process_group("gloo", timeout=TRAINING_TIMEOUT)
+    nothing: Any = None
+    crew = Crew(nothing, nothing, Slow(task == "dies"))
+    if crew.rank == 0:
+        time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+        crew.sync()
+        crew.dismiss()
+        return
+    start = time.monotonic()
+    try:
+        crew.follow()
+    except UserError as error:
+        print(error)
+        assert time.monotonic() - start < 10 * TRAINING_TIMEOUT.total_seconds()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
