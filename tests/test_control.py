@@ -1,4 +1,4 @@
-"""Who waits for one busy process waits with patience, and notices at once when it dies. A program of two processes too."""
+"""Who waits for a busy process has patience, and notices at once when it dies. A program of two processes too."""
 
 import os
 import subprocess
