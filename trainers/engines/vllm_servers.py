@@ -222,6 +222,7 @@ class VllmServersEngine:
         """
         assert self._number > 0 or all(server.command for server in self.servers), "a sync before the first sequence"
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
+        # A server would lower the limit without a word.
         if self._max_length is not None and longest > self._max_length:
             raise UserError(
                 f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and a server holds "
