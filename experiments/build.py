@@ -221,7 +221,6 @@ def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
     give_back()
     together()  # since the first process wakes engines on the devices of all
     engine.sync(learner.policy)
-    together()  # since the check waits on the group that trains, which has no patience
     if check is not None:
         check()
 

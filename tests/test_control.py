@@ -12,8 +12,8 @@ import pytest
 from torch import distributed
 
 from curriculum import UserError
-from trainers.control import together
-from trainers.crew import Crew, lost_processes
+from trainers.control import lost_processes, together
+from trainers.crew import Crew
 
 TRAINING_TIMEOUT = timedelta(seconds=3)
 

@@ -4,8 +4,7 @@ Only the leader plans, fills batches, keeps records and evaluates. It runs the o
 of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by the learner).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from curriculum.errors import UserError
 from curriculum.groups import Group
 from curriculum.plan import Request
 from curriculum.streams import Stream
-from trainers.control import control_group
+from trainers.control import control_group, lost_processes
 from trainers.critic import Appraiser
 from trainers.loop import Learner, Rollouts
 from trainers.records import cause
@@ -143,18 +142,3 @@ def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:
         shares[process] += bundle
         loads[process] += sum(requests[i].num_rollouts for i in bundle)
     return [sorted(share) for share in shares]
-
-
-@contextmanager
-def lost_processes() -> Iterator[None]:
-    """Turn a broken connection into one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not isinstance(error, distributed.DistError) and "gloo" not in str(error).lower():
-            raise
-        late = any(words in str(error).lower() for words in ("timed out", "timeout"))
-        what = "has not answered in time" if late else "has died, see its own message above"
-        raise UserError(
-            f"a training process {what}; the last checkpoint is intact: resume the run with as many processes"
-        ) from error

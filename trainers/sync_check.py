@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from accelerate.utils import broadcast_object_list
 
 from curriculum.errors import UserError
 from curriculum.rollouts import FloatArray, IntArray
 from curriculum.streams import Stream
+from trainers.control import from_first
 from trainers.engines.base import Completion, Engine
 
 # Long enough to fill blocks of a prefix cache, so that a cache left over from older weights shows too.
@@ -51,7 +51,7 @@ class SyncCheck:
         stream = Stream(0).at("sync_check")
         sampled = self._sample(length, stream) if self.samples else []
         # An end token may come early, and all processes have to score the same sequences.
-        [sequences] = broadcast_object_list([[(context_P, done.tokens_T) for context_P, done in sampled]])
+        sequences = from_first([(context_P, done.tokens_T) for context_P, done in sampled])
         expected = [self.learner.logprobs(context_P, tokens_T) for context_P, tokens_T in sequences]
         if not sampled:
             return 0.0

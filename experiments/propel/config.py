@@ -12,7 +12,7 @@ from curriculum.domains.base import DOMAINS
 from curriculum.errors import UserError
 from curriculum.registry import unknown
 from experiments import layers
-from experiments.config import NAME, ModelOptions, flat
+from experiments.config import NAME, ModelOptions, check_precision, flat
 from experiments.parts import full, part
 from experiments.structured import typed
 from trainers.engines import ENGINES
@@ -207,8 +207,10 @@ def _check_oracles(config: PropelConfig) -> None:
 def _check_arms(config: PropelConfig) -> None:
     earlier: list[str] = []
     for name in config.arms:
-        reward = config.arm(name).reward
-        source = reward.adversary_arm
+        arm = config.arm(name)
+        reward, source = arm.reward, arm.reward.adversary_arm
+        if arm.training.steps:
+            check_precision(arm.generator.model, arm.training.learner)
         require(reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
         require(
             not source or source in earlier,

@@ -21,6 +21,7 @@ from torch import distributed, nn
 from curriculum.errors import UserError
 from curriculum.extras import load_extra, one_line
 from curriculum.rollouts import IntArray
+from trainers.control import together
 from trainers.deepspeed_backend import free_port
 from trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
@@ -47,7 +48,7 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     if options.vllm.entropies:
         raise UserError("rollouts.vllm.entropies: servers do not tell them; use rollouts.engine=vllm, or false")
     if distributed.is_initialized() and distributed.get_rank() > 0:
-        return Bystander()
+        return with_own_weights(Bystander(), setup)
     if not options.servers.addresses:
         load_extra("vllm", NEEDED_BY, "vllm")
     dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
@@ -67,8 +68,17 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()
-    if options.servers.addresses:
-        engine.sync(setup.policy)  # what they hold may be another run's
+    return with_own_weights(engine, setup)
+
+
+def with_own_weights(engine: Engine, setup: EngineSetup) -> Engine:
+    """The engine, its servers with the policy's weights: those given by address may hold another run's.
+
+    All processes have to call it, since each may hold a part of the weights.
+    """
+    if setup.options.servers.addresses:
+        together()  # the others wait with patience for the one that waits for the servers
+        engine.sync(setup.policy)
     return engine
 
 
@@ -283,6 +293,7 @@ class VllmServersEngine:
         for server in self.servers:
             if server.usable and server not in ready:
                 self._lost(server)
+        together()  # gathering weights has no patience with those who come late
         weights = named_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
@@ -433,6 +444,7 @@ class Bystander:
 
     def sync(self, policy: nn.Module) -> None:
         """Help to gather weights that are spread over the processes."""
+        together()
         for _ in named_weights(policy):
             pass
 
