@@ -15,7 +15,7 @@ from pathlib import Path
 
 from curriculum.errors import UserError
 from experiments.config import RunConfig
-from trainers.engines.vllm_server import SERVER_ENVIRONMENT, server_flags
+from trainers.engines.vllm_server import FIRST_PAUSE, LONGEST_PAUSE, SERVER_ENVIRONMENT, server_flags
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
@@ -128,26 +128,52 @@ def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(words, stdin=subprocess.DEVNULL)
 
 
+class Running:
+    """A started command."""
+
+    def __init__(self, command: Command, through: str):
+        self.command, self.through = command, through
+        self.starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.process = start(self.command, self.through)
+        self.starts += 1
+        self.started = time.monotonic()
+
+    def start_again(self) -> None:
+        """Start it if it has ended, after a pause that grows with every start."""
+        pause = min(FIRST_PAUSE * 2**self.starts, LONGEST_PAUSE)
+        if self.process.poll() is not None and time.monotonic() >= self.started + pause:
+            print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
+            self._start()
+
+
 def run_all(found: Sequence[Command], through: str) -> int:
     """Run all commands until those that train have ended, or one of them has failed; then end the rest.
+
+    A server that ends meanwhile is started again: the run takes it back once it answers.
 
     Returns:
         0, or the exit status of the first that failed.
     """
-    running = [(command, start(command, through)) for command in found]
+    running = [Running(command, through) for command in found]
     try:
         while True:
-            states = [process.poll() for command, process in running if not command.serves]
+            states = [one.process.poll() for one in running if not one.command.serves]
             failed = [state for state in states if state]
             if failed or None not in states:
                 return failed[0] if failed else 0
+            for one in running:
+                if one.command.serves:
+                    one.start_again()
             time.sleep(POLL_SECONDS)
     finally:
-        for _, process in running:
-            if process.poll() is None:
-                process.terminate()
-        for _, process in running:
+        for one in running:
+            if one.process.poll() is None:
+                one.process.terminate()
+        for one in running:
             try:
-                process.wait(GRACE_SECONDS)
+                one.process.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()
+                one.process.kill()

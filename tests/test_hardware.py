@@ -303,6 +303,17 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
     assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh") == 7
 
 
+def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments import launch
+
+    monkeypatch.setattr(launch, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
+    note = tmp_path / "starts"
+    server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)
+    ranks = ("sh", "-c", f'for _ in $(seq 200); do [ "$(wc -l < {note})" -ge 3 ] && exit 0; sleep 0.1; done; exit 1')
+    assert run_all([server, launch.Command("localhost", ranks)], "ssh") == 0
+
+
 def test_the_dry_run_prints_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(
         app, ["launch", str(CLUSTER / "two_pools.yaml"), "seed=1", "--nodes", "a,b,c,d", "--dry-run"]
