@@ -27,6 +27,7 @@ class Attacked:
     """An engine whose servers are attacked while they work, those too that had to be restarted."""
 
     serves_all = True
+    replicas = 1
 
     def __init__(self, engine: Any, training: Any):
         self.engine, self.training = engine, training

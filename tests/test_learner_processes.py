@@ -63,6 +63,7 @@ class EarlyEnd:
     """An engine of one process, which ends before its limit."""
 
     serves_all = True
+    replicas = 1
 
     def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any) -> list[Completion]:
         zeros_T = np.zeros(5, np.float32)

@@ -60,6 +60,7 @@ class FakeEngine:
     """Writes the given texts in turn, by the seed; counts its calls."""
 
     serves_all = False
+    replicas = 1
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], cut: frozenset[str] = frozenset()):
         self.tokenizer, self.texts, self.cut, self.calls = tokenizer, texts, cut, 0

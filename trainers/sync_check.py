@@ -23,10 +23,9 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its servers.
+    """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its replicas.
 
     Attributes:
-        engine: one that spreads sequences over servers says in `replicas` how many have the weights.
         vocab_size: the contexts are drawn from all of it, always the same.
         max_length: most tokens the engine holds. Where it is below 176 tokens the contexts are shorter.
         samples: whether this process's engine samples. If the first process's does so for all of them, this one only
@@ -68,8 +67,8 @@ class SyncCheck:
         return gap
 
     def _sample(self, length: int, stream: Stream) -> list[tuple[IntArray, Completion]]:
-        """As many sequences as there are servers: equal contexts would all go to the first one."""
-        shape = (max(1, getattr(self.engine, "replicas", 1)), length)
+        """As many sequences as there are replicas: equal contexts would all go to the first one."""
+        shape = (max(1, self.engine.replicas), length)
         contexts = list(stream.generator().integers(0, self.vocab_size, shape).astype(np.int32))
         limits, seeds = [NEW_TOKENS] * len(contexts), [stream.integer()] * len(contexts)
         return list(zip(contexts, self.engine.generate(contexts, limits, seeds), strict=True))

@@ -45,6 +45,7 @@ class AtTheEnd:
 
     engine: Engine
     serves_all: bool = False
+    replicas: int = 1
 
     def generate(self, contexts: Any, limits: Any, seeds: Any, finished: Finished | None = None) -> list[Completion]:
         completions = self.engine.generate(contexts, limits, seeds)

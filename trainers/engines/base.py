@@ -33,7 +33,8 @@ class EngineSetup:
     """What an engine is made from.
 
     Attributes:
-        policy: with the weights the run starts from; the learner's own module, or a copy if that one is sharded.
+        policy: with the weights the run starts from: the learner's own module, or a whole copy of one that is sharded,
+            for an engine that samples from the module itself.
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
@@ -52,9 +53,13 @@ class Engine(Protocol):
     Attributes:
         serves_all: with several training processes: whether the first one samples for all of them, through what it
             shares out itself, while the others only help to hand over the weights.
+        replicas: copies of the policy that it samples from now; different contexts in one call go to different ones.
     """
 
     serves_all: bool
+
+    @property
+    def replicas(self) -> int: ...
 
     def generate(
         self,

@@ -38,6 +38,7 @@ class TransformersEngine:
     """
 
     serves_all = False
+    replicas = 1
 
     def __init__(
         self,

@@ -75,6 +75,7 @@ class VllmEngine:
     """
 
     serves_all = False
+    replicas = 1
 
     def __init__(
         self,

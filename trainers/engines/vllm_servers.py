@@ -431,6 +431,7 @@ class Bystander:
     """The engine of a training process that does not speak to the servers."""
 
     serves_all = True
+    replicas = 1
 
     def generate(
         self,
