@@ -66,7 +66,7 @@ class ModelOptions:
     Attributes:
         path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
             or the repository), or a name on a model hub.
-        dtype: of weights and activations.
+        dtype: of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
         attn_implementation: attention kernel, as `transformers` calls it.
         lora: adapters to train in the place of the weights.
         chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =

@@ -23,6 +23,9 @@ def changed(options: Any) -> dict[str, Any]:
 class LoraOptions:
     """Low-rank adapters: train two small matrices beside a weight, whose product is added to it, in its place.
 
+    Engines sample from the sum, rounded to their type. In bfloat16 that loses most of a product that is still small, so
+    that samples lag behind the adapters: take rollouts.vllm.dtype=float32 or a correction (`learner.mismatch`).
+
     Attributes:
         rank: inner size of the product; 0 = no adapters, all weights are trained.
         alpha: the product is multiplied by alpha / rank.
@@ -80,7 +83,8 @@ class CriticOptions:
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights.
+    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights,
+    and at stages 2 and 3 the gradients of micro-batches add up in float32.
 
     Attributes:
         zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
@@ -243,7 +247,7 @@ class VllmOptions:
     Attributes:
         dtype: of weights and cache; "auto" = model.dtype.
         max_length: most tokens of prompt and response together; 0 = what the model was made for.
-        kv_cache_gib: memory for the key-value cache, GiB.
+        kv_cache_gib: memory for the key-value cache, GiB. It is taken as given, whatever is free at the start.
         block_size: tokens in a block of the cache. Only whole blocks of a shared context are computed once.
         eager: run without compiling. Compiling takes half a minute once, and sampling gets faster.
         entropies: whether to know the entropy of every sampled token. vLLM does not tell it, so the learner's policy
@@ -274,7 +278,8 @@ class ServerOptions:
             starts its own with; none = start `count` servers on this host.
         count: servers to start.
         transfer: how weights are handed over: "files" that all servers can read; or "broadcast" to all of them at once,
-            by NCCL between GPUs and by gloo between CPUs, where a server that was lost comes back at the next sync.
+            by NCCL between GPUs, each process on one of its own, and by gloo between CPUs; there a server that was lost
+            comes back at the next sync.
         folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
         start_seconds: how long a server may take to answer for the first time.
         seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
@@ -282,7 +287,7 @@ class ServerOptions:
         rounds: how often the sequences of one call are sent out until all are answered.
         tensor_parallel: devices that one server splits the model over.
         sleep: whether the servers clear their devices during the update, which the learner then has to itself; for
-            servers that share devices with it.
+            servers that share devices with it. One that only starts is ended then, and started again at the sync.
     """
 
     addresses: tuple[str, ...] = ()
