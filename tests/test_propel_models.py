@@ -70,7 +70,7 @@ def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, mon
 
 
 def test_arms_that_differ_in_adapters_share_a_starting_point(tmp_path: Path) -> None:
-    study = Study(tiny(tmp_path, LORA, "arms.half={generator: {model: {dtype: bfloat16}}}"), 0)
+    study = Study(tiny(tmp_path, LORA, "arms.half={generator: {model: {dtype: bfloat16, lora: {rank: 4}}}}"), 0)
     models = {arm: study.config.arm(arm).generator.model for arm in study.config.arms}
     assert study.generator(models["lora"]) is study.base is study.generator(models["probe"])
     assert study.generator(models["half"]) is not study.base
