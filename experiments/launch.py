@@ -15,7 +15,7 @@ from pathlib import Path
 
 from curriculum.errors import UserError
 from experiments.config import RunConfig
-from trainers.engines.vllm_server import FIRST_PAUSE, LONGEST_PAUSE, SERVER_ENVIRONMENT, server_flags
+from trainers.engines.vllm_server import SERVER_ENVIRONMENT, restart_pause, server_flags
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
@@ -143,8 +143,7 @@ class Running:
 
     def start_again(self) -> None:
         """Start it if it has ended, after a pause that grows with every start."""
-        pause = min(FIRST_PAUSE * 2**self.starts, LONGEST_PAUSE)
-        if self.process.poll() is not None and time.monotonic() >= self.started + pause:
+        if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
             print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
             self._start()
 

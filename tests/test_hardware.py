@@ -306,7 +306,7 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from experiments import launch
 
-    monkeypatch.setattr(launch, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("trainers.engines.vllm_server.FIRST_PAUSE", 0.1)
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
     note = tmp_path / "starts"
     server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)

@@ -45,6 +45,11 @@ SERVER_ENVIRONMENT = {
 }
 
 
+def restart_pause(starts: int) -> float:
+    """Seconds from the latest of so many starts that came to nothing to the next one."""
+    return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)
+
+
 class ServerError(Exception):
     """A server did not answer in time, or not as it should."""
 
@@ -113,8 +118,7 @@ class Server:
 
     def start_again(self) -> None:
         """Start it if it has ended, after a pause that grows with every start that came to nothing."""
-        pause = min(FIRST_PAUSE * 2**self.attempts, LONGEST_PAUSE)
-        if self.ended() and time.monotonic() >= self.started + pause:
+        if self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts):
             self.start()
 
     def ask_to_end(self) -> None:
