@@ -34,11 +34,11 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format .
 
 bench: $(VENV)/installed-core
-	$(VENV)/bin/python -m experiments.benchmarks.controllers
-	$(VENV)/bin/python -m experiments.benchmarks.pros
+	$(VENV)/bin/python -m halfway.experiments.benchmarks.controllers
+	$(VENV)/bin/python -m halfway.experiments.benchmarks.pros
 
 reproduction: $(VENV)/installed-core
-	$(VENV)/bin/python -m experiments.reproduction
+	$(VENV)/bin/python -m halfway.experiments.studies.reproduction
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Halfway needs Python 3.11 or newer: make PYTHON=python3.11"'

@@ -1,15 +1,15 @@
 """Pass-rate controllers by name. Importing this package loads none of them and no heavy dependency."""
 
-from curriculum.registry import Registry
+from halfway.curriculum.support.registry import Registry
 
 CONTROLLERS = Registry(
     what="controllers",
     group="halfway.controllers",
     builtin={
-        "uniform": "controllers.uniform:Uniform",
-        "greso": "controllers.greso:Greso",
-        "prefix_sampling": "controllers.prefix_sampling:PrefixSampling",
-        "pros": "controllers.pros:Pros",
-        "probe": "controllers.probe:Probed",
+        "uniform": "halfway.controllers.uniform:Uniform",
+        "greso": "halfway.controllers.greso:Greso",
+        "prefix_sampling": "halfway.controllers.prefix_sampling:PrefixSampling",
+        "pros": "halfway.controllers.pros:Pros",
+        "probe": "halfway.controllers.probe:Probed",
     },
 )

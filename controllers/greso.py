@@ -7,17 +7,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from controllers.beliefs import advance_streak
-from controllers.forest import Forest
-from controllers.forest_beliefs import PassRateBelief
-from controllers.laws import expected_run, exploration_step, keep_probability
-from curriculum.controller import PassRateController
-from curriculum.errors import require
-from curriculum.groups import Group
-from curriculum.plan import Plan, Request, Verdict
-from curriculum.problems import ProblemSet
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
+from halfway.controllers.beliefs.counts import advance_streak
+from halfway.controllers.beliefs.forest import Forest
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.controllers.laws.control import expected_run, exploration_step, keep_probability
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan, Request, Verdict
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
 
 LONGEST_STREAK = np.iinfo(np.int16).max
 
@@ -91,8 +91,8 @@ class Greso(PassRateController[GresoState]):
         frozen_epochs: the base probabilities stay as they are in this many first epochs.
         evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the run of them
             that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard ones (see
-            `controllers.laws.expected_run`); 0 for a problem that was never tried. A streak forgets all at the first
-            mixed group; a belief weighs every rollout.
+            `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak forgets
+            all at the first mixed group; a belief weighs every rollout.
         belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from controllers.laws import Effect, Knob, RatioLaw, floor_product
-from controllers.prefix_buckets import Loop, Side, bucket_of, side_of
-from controllers.prefix_pool import Saved, save_one
-from curriculum.controller import PassRateController
-from curriculum.errors import require
-from curriculum.groups import Group
-from curriculum.plan import Plan, Request
-from curriculum.problems import ProblemSet
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
+from halfway.controllers.laws.control import Effect, Knob, RatioLaw, floor_product
+from halfway.controllers.prefixes.buckets import Loop, Side, bucket_of, side_of
+from halfway.controllers.prefixes.pool import Saved, save_one
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
 
 Variant = Literal["buckets", "categories"]
 

@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from controllers.calibration import Calibration, Line, Residual, guesses_of
-from controllers.forest import Floats
-from controllers.hierarchical_bayes import sigmoid
-from curriculum.controller import PassRateController
-from curriculum.errors import require
-from curriculum.groups import Group
-from curriculum.plan import Plan, Request
-from curriculum.problems import ProblemSet
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
+from halfway.controllers.beliefs.calibration import Calibration, Line, Residual, guesses_of
+from halfway.controllers.beliefs.forest import Floats
+from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
 
 INVALID = ("impossible", "lost")
 

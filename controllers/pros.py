@@ -8,19 +8,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from controllers.calibration import EDGE, Calibration, Line, Residual, guesses_of
-from controllers.forest import Floats, Forest, crowded, grow, prune
-from controllers.forest_beliefs import PassRateBelief
-from controllers.hierarchical_bayes import with_offsets
-from controllers.prefix_reuse import Start, prefix_of, start_of, text_of
-from controllers.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
-from curriculum.controller import PassRateController
-from curriculum.errors import require
-from curriculum.groups import Group
-from curriculum.plan import Plan, Request
-from curriculum.problems import ProblemSet
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
+from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Residual, guesses_of
+from halfway.controllers.beliefs.forest import Floats, Forest, crowded, grow, prune
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
+from halfway.controllers.laws.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
+from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of, text_of
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
 
 COUNTS = (
     "seeded",
@@ -78,8 +78,9 @@ class Pros(PassRateController[ProsState]):
     """Tries the problems, and the prefixes of correct rollouts, that are believed to pass about half of the time.
 
     Each correct rollout gives a new problem: the old one, continued from where the policy was least sure (see
-    `controllers.prefix_reuse.cut_point`). Problems and what grew from them form a forest in which every node has counts
-    of its own; a belief turns them into pass rates. A plan takes the nodes nearest the target. Tokens of a prefix are
+    `halfway.controllers.prefixes.reuse.cut_point`). Problems and what grew from them form a forest in which every node
+    has counts of its own; a belief turns them into pass rates. A plan takes the nodes nearest the target. Tokens of a
+    prefix are
     context: never trained on, never counted as generated.
 
     The source is a summary by a third party. It gives the model, the cut and the criterion |rate - 0.5|; ties, quota,
@@ -91,7 +92,7 @@ class Pros(PassRateController[ProsState]):
     Attributes:
         selection: "target", or "random" = all nodes are equally likely (the source's ablation).
         target: pass rates (low, high) that are equally welcome.
-        ties: which of equally distant nodes come first, see `controllers.selection.nearness`.
+        ties: which of equally distant nodes come first, see `halfway.controllers.laws.selection.nearness`.
         exploration: share of the plan that is drawn from all nodes alike; keeps a node that is believed hopeless from
             staying so for want of evidence.
         per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
@@ -105,7 +106,7 @@ class Pros(PassRateController[ProsState]):
         belief: what turns counts into pass rates.
         prior: "same" = every root begins with the mean mu; "probed" = with mu plus a probe's guess of the problem's
             log-odds, so that the first plans need not be random. The guesses come with the problems, see
-            `controllers.calibration`, and go through a line that follows the outcomes of roots.
+            `halfway.controllers.beliefs.calibration`, and go through a line that follows the outcomes of roots.
         calibration: how that line follows them.
     """
 

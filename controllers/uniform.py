@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from curriculum.controller import PassRateController
-from curriculum.plan import Plan, Request
-from curriculum.problems import ProblemSet
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
 """The vocabulary and the contract: problems, rollouts, plans, controllers. Importing it loads no torch."""
 
-from curriculum.controller import Chain, PassRateController, chain, propose_until_full
-from curriculum.errors import UserError
-from curriculum.groups import Group
-from curriculum.plan import Decision, Plan, Request, Skip, Verdict
-from curriculum.prefix import Prefix, cut
-from curriculum.problems import Problem, ProblemSet
-from curriculum.registry import Registry
-from curriculum.rollouts import Origin, Rollout, Turn, Unit
-from curriculum.states import restore_state, save_state
-from curriculum.streams import Stream
+from halfway.curriculum.controller import Chain, PassRateController, chain, propose_until_full
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Decision, Plan, Request, Skip, Verdict
+from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import Origin, Rollout, Turn, Unit
+from halfway.curriculum.states import restore_state, save_state
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.registry import Registry
 
 __all__ = [
     "Chain",

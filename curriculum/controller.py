@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from curriculum.errors import UserError
-from curriculum.groups import Group
-from curriculum.plan import Plan
-from curriculum.problems import ProblemSet
-from curriculum.streams import Stream
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
 
@@ -24,7 +24,7 @@ class PassRateController(Generic[State]):
     Example:
         A complete controller, which refuses problems with long prompts:
 
-        >>> from curriculum import Problem, Request, Verdict
+        >>> from halfway.curriculum import Problem, Request, Verdict
         >>> @dataclass(frozen=True)
         ... class ShortPrompts(PassRateController[None]):
         ...     longest: int = 1000

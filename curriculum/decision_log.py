@@ -28,8 +28,8 @@ step that trains it. Nothing in the log depends on the clock, so equal runs writ
 from collections.abc import Mapping
 from typing import Any
 
-from curriculum.groups import Group
-from curriculum.plan import Skip
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Skip
 
 
 def group_record(group: Group, step: int, round_index: int, outcome: str) -> Mapping[str, Any]:

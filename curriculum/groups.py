@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from curriculum.plan import Request
-from curriculum.rollouts import IntArray, Rollout, Unit
+from halfway.curriculum.plan import Request
+from halfway.curriculum.rollouts import IntArray, Rollout, Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from curriculum.prefix import Prefix
-from curriculum.problems import Problem
-from curriculum.rollouts import Origin
+from halfway.curriculum.prefix import Prefix
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Origin
 
 
 class Decision(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from curriculum.rollouts import Rollout, Turn, Unit
+from halfway.curriculum.rollouts import Rollout, Turn, Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from curriculum.errors import UserError
+from halfway.curriculum.support.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 import numpy as np
 
-from curriculum.errors import UserError
-from curriculum.problems import ProblemSet
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
 

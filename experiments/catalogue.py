@@ -8,14 +8,14 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple, get_type_hints
 
-from controllers import CONTROLLERS
-from curriculum.domains.base import DOMAINS
-from curriculum.environments import ENVIRONMENTS
-from curriculum.registry import Registry, unknown
-from curriculum.sources import SOURCES
-from curriculum.verifiers import VERIFIERS, Batched
-from experiments.config import RunConfig
-from trainers.engines import ENGINES
+from halfway.controllers import CONTROLLERS
+from halfway.curriculum.domains.base import DOMAINS
+from halfway.curriculum.environments import ENVIRONMENTS
+from halfway.curriculum.support.registry import Registry, unknown
+from halfway.curriculum.tasks.sources import SOURCES
+from halfway.curriculum.tasks.verifiers import VERIFIERS, Batched
+from halfway.experiments.config.run import RunConfig
+from halfway.trainers.engines import ENGINES
 
 KINDS: Mapping[str, Registry] = {
     "controllers": CONTROLLERS,
@@ -100,7 +100,7 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
     """Field -> what the docstrings of a class and its bases say about it under "Attributes:", as one line.
 
     Example:
-        >>> from trainers.options import CheckpointOptions
+        >>> from halfway.trainers.options import CheckpointOptions
         >>> attribute_texts(CheckpointOptions)["keep"]
         'newest checkpoints kept.'
     """

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from experiments.config import ComparisonConfig, RunConfig, TrackingOptions
+    from halfway.experiments.config.run import ComparisonConfig, RunConfig, TrackingOptions
 
 USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -49,7 +49,7 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Show a UserError, or what the operating system refused, as one red line, and exit."""
-    from curriculum.errors import UserError
+    from halfway.curriculum.support.errors import UserError
 
     try:
         yield
@@ -81,8 +81,8 @@ def resumable(folder: Path) -> Iterator[None]:
 @command()
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
-    from experiments.config import load_run
-    from experiments.runs import follow, follows, prepare
+    from halfway.experiments.config.run import load_run
+    from halfway.experiments.running.runs import follow, follows, prepare
 
     config = load_run(file, overrides or [])
     if follows():
@@ -100,9 +100,9 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
-    from curriculum.errors import UserError
-    from experiments.compare import prepare_comparison
-    from experiments.config import load_comparison, with_seeds
+    from halfway.curriculum.support.errors import UserError
+    from halfway.experiments.config.run import load_comparison, with_seeds
+    from halfway.experiments.running.compare import prepare_comparison
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
@@ -116,8 +116,8 @@ def compare(
 @command()
 def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
     """Continue an unfinished run or comparison."""
-    from experiments.config import load_comparison, load_run
-    from experiments.runs import follow, follows
+    from halfway.experiments.config.run import load_comparison, load_run
+    from halfway.experiments.running.runs import follow, follows
 
     path = _config_in(folder)
     if follows():
@@ -148,7 +148,7 @@ def validate(
 
     What a run on a cluster names and this machine does not have is a warning, and so is the name of a model on a hub.
     """
-    from curriculum.errors import UserError
+    from halfway.curriculum.support.errors import UserError
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [Path(word) for word in words if word not in changes]
@@ -180,10 +180,10 @@ def launch(
     through: Annotated[str, typer.Option(help="What reaches another host: ssh or srun.")] = "ssh",
 ) -> None:
     """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
-    from curriculum.errors import UserError
-    from experiments.config import load_run
-    from experiments.hardware import require_layout, require_room
-    from experiments.launch import commands, run_all
+    from halfway.curriculum.support.errors import UserError
+    from halfway.experiments.config.run import load_run
+    from halfway.experiments.running.launch import commands, run_all
+    from halfway.experiments.running.memory import require_layout, require_room
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
@@ -209,10 +209,10 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     Raises:
         UserError: if it is not acceptable.
     """
-    from experiments.checks import check_comparison, check_run, check_study
-    from experiments.config import ComparisonConfig, load
-    from experiments.hardware import require_room
-    from experiments.propel.config import is_study, load_study
+    from halfway.experiments.config.run import ComparisonConfig, load
+    from halfway.experiments.propel.config import is_study, load_study
+    from halfway.experiments.running.checks import check_comparison, check_run, check_study
+    from halfway.experiments.running.memory import require_room
 
     if is_study(file):
         study = load_study(file, changes)
@@ -243,8 +243,8 @@ def propel(
 
     Export writes pools for solver training: new tasks of every arm, or the problems of a run, with guessed pass rates.
     """
-    from experiments.propel.commands import check_stage, run_stages
-    from experiments.propel.config import load_study, prepare, with_seeds
+    from halfway.experiments.propel.commands import check_stage, run_stages
+    from halfway.experiments.propel.config import load_study, prepare, with_seeds
 
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_study(file, changes)
@@ -270,7 +270,7 @@ def list_parts(
     ] = "",
 ) -> None:
     """List what a YAML file can name, with options and defaults; or explain the options of one."""
-    from experiments.catalogue import catalogue, explained
+    from halfway.experiments.catalogue import catalogue, explained
 
     one = explained(name)
     for heading, parts in (one or catalogue(name)).items():
@@ -288,9 +288,9 @@ def list_parts(
 @command(name="run-arm", hidden=True)
 def run_arm(folder: Folder) -> None:
     """Train the run in a directory, in the way `compare` does it: one line a record, no report."""
-    from experiments.config import load_run
-    from experiments.progress_bars import Lines
-    from experiments.runs import CONFIG, train
+    from halfway.experiments.config.run import load_run
+    from halfway.experiments.running.progress_bars import Lines
+    from halfway.experiments.running.runs import CONFIG, train
 
     with resumable(folder):
         train(folder, [Lines(load_run(folder / CONFIG).budget)])
@@ -302,7 +302,7 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     Raises:
         UserError: if a seed is no number from 0 on.
     """
-    from curriculum.errors import UserError
+    from halfway.curriculum.support.errors import UserError
 
     bare = [word for word in words if option and "=" not in word]
     given = [*option.replace(",", " ").split(), *bare]
@@ -313,10 +313,10 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 
 
 def _train_run(config: "RunConfig", folder: Path) -> None:
-    from experiments.progress_bars import single_run
-    from experiments.provenance import write_provenance
-    from experiments.runs import last_spent, read_state, train
-    from experiments.tracking import Tracker
+    from halfway.experiments.running.progress_bars import single_run
+    from halfway.experiments.running.provenance import write_provenance
+    from halfway.experiments.running.runs import last_spent, read_state, train
+    from halfway.experiments.running.tracking import Tracker
 
     console, output = _console(), _output_of(folder, config.name)
     if read_state(folder) == "finished":
@@ -333,9 +333,9 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
 
 
 def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> None:
-    from experiments.compare import run_comparison
-    from experiments.provenance import write_provenance
-    from experiments.tracking import Tracker
+    from halfway.experiments.running.compare import run_comparison
+    from halfway.experiments.running.provenance import write_provenance
+    from halfway.experiments.running.tracking import Tracker
 
     console, output = _console(), _output_of(folder, config.name)
     first = config.run(next(iter(config.arms)), config.seeds[0])
@@ -355,10 +355,10 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> No
 
 def _show_report(console: "Console", folder: Path) -> None:
     """Write the report and print its short table."""
-    from experiments.report import write_report
-    from experiments.results import load_comparison
-    from experiments.summary import summarize
-    from experiments.tables import quick_table
+    from halfway.experiments.report.page import write_report
+    from halfway.experiments.report.records import load_comparison
+    from halfway.experiments.report.summary import summarize
+    from halfway.experiments.report.tables import quick_table
 
     path = write_report(folder)
     console.print(quick_table(summarize(load_comparison(folder))).rich())
@@ -366,7 +366,7 @@ def _show_report(console: "Console", folder: Path) -> None:
 
 
 def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:
-    from experiments.tracking import ui_command
+    from halfway.experiments.running.tracking import ui_command
 
     if tracking.mlflow:
         console.print(f"MLflow: {ui_command(tracking, output)}", soft_wrap=True)
@@ -374,7 +374,7 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 def _config_in(folder: Path) -> Path:
     """The file that says what a directory holds."""
-    from curriculum.errors import UserError
+    from halfway.curriculum.support.errors import UserError
 
     for name in ("comparison.yaml", "config.yaml"):
         if (folder / name).exists():

@@ -8,9 +8,7 @@ from types import ModuleType
 
 import pytest
 
-import controllers
-import curriculum
-import experiments
+from halfway import controllers, curriculum, experiments
 
 
 def modules() -> Iterator[str]:
@@ -31,6 +29,8 @@ def test_examples(name: str) -> None:
         assert failures.failed == 0, test.name
 
 
-@pytest.mark.parametrize("name", ["curriculum.streams", "curriculum.controller", "experiments.layers"])
+@pytest.mark.parametrize(
+    "name", ["halfway.curriculum.streams", "halfway.curriculum.controller", "halfway.experiments.config.layers"]
+)
 def test_examples_were_found(name: str) -> None:
     assert examples(name)

@@ -6,22 +6,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "polyagamma", "transformers", "accelerate", "matplotlib")
 # A Pyro program is written in torch. Only what needs it loads it, which the test above proves.
-IN_TORCH = {REPOSITORY / "controllers" / "bayes_model.py"}
+IN_TORCH = {REPOSITORY / "controllers" / "beliefs" / "bayes_model.py"}
 LAYERS = ("curriculum", "controllers", "trainers", "experiments")
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "sys.argv = ['halfway', '--help']; runpy.run_module('experiments.cli', run_name='__main__')",
-        "import controllers",
-        "import controllers; [controllers.CONTROLLERS.get(name)() for name in controllers.CONTROLLERS.names()]",
-        "import curriculum, curriculum.signals, curriculum.simulator, curriculum.files, curriculum.environments",
-        "import experiments.config, trainers.options, trainers.fill, trainers.engines",
+        "sys.argv = ['halfway', '--help']; runpy.run_module('halfway.experiments.cli', run_name='__main__')",
+        "import halfway.controllers",
+        "from halfway.controllers import CONTROLLERS; [CONTROLLERS.get(name)() for name in CONTROLLERS.names()]",
+        "import halfway.curriculum, halfway.curriculum.signals, halfway.curriculum.simulation.simulator",
+        "import halfway.curriculum.tasks.files, halfway.curriculum.environments",
+        "import halfway.experiments.config.run, halfway.trainers.options, halfway.trainers.loop.fill, trainers.engines",
     ],
 )
 def test_no_heavy_import(code: str) -> None:
@@ -34,14 +35,23 @@ def test_no_heavy_import(code: str) -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level packages that a file imports anywhere."""
+    """The rooms of ours ("curriculum", ...) and the packages of others that a file imports anywhere."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.removeprefix("halfway.").partition(".")[0] for name in names}
     return found
+
+
+def test_what_is_imported_is_found() -> None:
+    """Without this, the test below would pass on anything once our packages had another name."""
+    loop = imported(REPOSITORY / "trainers" / "loop" / "training.py")
+    assert {"curriculum", "trainers", "typing"} <= loop and "halfway" not in loop
 
 
 @pytest.mark.parametrize("layer", LAYERS)

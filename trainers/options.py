@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from curriculum.errors import UserError
+from halfway.curriculum.support.errors import UserError
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
@@ -138,8 +138,8 @@ class LearnerOptions:
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
         mismatch: correction where engine and learner give the sampled tokens other probabilities (see
-            `trainers.mismatch`); needs old_logprobs=learner. "none" suits an engine that shares the learner's
-            weights and precision.
+            `halfway.trainers.learner.mismatch`); needs old_logprobs=learner. "none" suits an engine that shares the
+            learner's weights and precision.
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.

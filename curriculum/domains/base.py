@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from curriculum.problems import Problem
-from curriculum.registry import Registry
-from curriculum.streams import Stream
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.registry import Registry
 
 if TYPE_CHECKING:
-    from curriculum.domains.oracles import Panel, Verdict
+    from halfway.curriculum.domains.oracles import Panel, Verdict
 
 DOMAINS = Registry(
     what="domain",
     group="halfway.domains",
     builtin={
-        "function_induction": "curriculum.domains.induction:FunctionInduction",
-        "maths": "curriculum.domains.maths:Maths",
-        "sums": "curriculum.domains.sums:Sums",
+        "function_induction": "halfway.curriculum.domains.induction:FunctionInduction",
+        "maths": "halfway.curriculum.domains.maths:Maths",
+        "sums": "halfway.curriculum.domains.sums:Sums",
     },
 )
 

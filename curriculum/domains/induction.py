@@ -17,16 +17,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
-from curriculum.domains.base import Invalid
-from curriculum.domains.induction_rules import MODULES, arguments, function_name
-from curriculum.domains.induction_text import SYNTAXES, Shown
-from curriculum.domains.sandbox import Failure, Job, Outcome, Result, SandboxOptions, shared
-from curriculum.errors import require
-from curriculum.extras import one_line
-from curriculum.problems import Problem
-from curriculum.sources import content_id
-from curriculum.streams import Stream
-from curriculum.verifiers import Batched
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.induction_rules import MODULES, arguments, function_name
+from halfway.curriculum.domains.induction_text import SYNTAXES, Shown
+from halfway.curriculum.domains.sandbox import Failure, Job, Outcome, Result, SandboxOptions, shared
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import content_id
+from halfway.curriculum.tasks.verifiers import Batched
 
 CODE_IN_MESSAGE = re.compile(r"```|\bdef \w+\s*\(|\blambda\b[^.]*:|\breturn\s+[\w(\[{]+\s*[-+*/%]")
 INTEGER = re.compile(r"-?\d+")

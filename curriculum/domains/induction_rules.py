@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 
-from curriculum.domains.base import Invalid
-from curriculum.domains.sandbox import Result
-from curriculum.domains.sandbox_worker import literal
-from curriculum.extras import one_line
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.sandbox import Result
+from halfway.curriculum.domains.sandbox_worker import literal
+from halfway.curriculum.support.extras import one_line
 
 MAX_CODE = 8_192
 MAX_INPUT = 1_024

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from curriculum.domains.base import Invalid
-from curriculum.extras import one_line
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.support.extras import one_line
 
 BLOCK = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 

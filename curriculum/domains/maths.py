@@ -11,12 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from curriculum.domains.base import Invalid
-from curriculum.errors import UserError, require
-from curriculum.extras import one_line
-from curriculum.problems import Problem
-from curriculum.sources import content_id
-from curriculum.streams import Stream
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import content_id
 
 BEGIN = "!"
 ASK = """\
@@ -99,7 +99,7 @@ class MathsTask:
 
 @dataclass(frozen=True)
 class Maths:
-    """Competition-style text tasks, whose answers oracles give (see `curriculum.domains.oracles`).
+    """Competition-style text tasks, whose answers oracles give (see `halfway.curriculum.domains.oracles`).
 
     Attributes:
         syntax: "tagged" = the problem stands between tags, for a pretrained generator that is asked in words; "plain" =

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from curriculum.domains.base import Invalid
-from curriculum.problems import Problem
-from curriculum.verifiers import equivalent
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.tasks.verifiers import equivalent
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from curriculum.domains.sandbox_worker import HEADER, MAGIC, REPLY
-from curriculum.errors import UserError, require
+from halfway.curriculum.domains.sandbox_worker import HEADER, MAGIC, REPLY
+from halfway.curriculum.support.errors import UserError, require
 
 WITHOUT_SANDBOX = "HALFWAY_WITHOUT_SANDBOX"
 ACCEPTANCE = "I accept that generated programs run unprotected on this machine"

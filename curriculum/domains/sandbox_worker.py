@@ -1,6 +1,7 @@
 """The process inside the sandbox: forks one child a program, and never sees a program itself.
 
-Started by `curriculum.domains.sandbox` as a script, so it imports nothing but the standard library. Requests come on
+Started by `halfway.curriculum.domains.sandbox` as a script, so it imports nothing but the standard library. Requests
+come on
 standard input: a header (magic, length, milliseconds), then a JSON body that only the child reads: code, entry (name of
 the function) and inputs (each a literal tuple of arguments). Replies go to standard output: a status byte, a length and
 what the child wrote. The parent relays these bytes through one buffer that it wipes, and holds no other trace of any

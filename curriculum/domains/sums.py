@@ -1,21 +1,22 @@
 """The lab's running sums, written by a generator: a text is the very prompt that the solver gets.
 
-`curriculum.lab.sums` has the rules of the task. A text is valid if the lab could have drawn it: labels a, b, c, ... in
-order, a start below the modulus, operands from 1 to the largest, and the options' bounds on lines and wrong lines.
+`halfway.curriculum.lab.sums` has the rules of the task. A text is valid if the lab could have drawn it: labels a, b,
+c, ... in order, a start below the modulus, operands from 1 to the largest, and the options' bounds on lines and wrong
+lines.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from curriculum.domains.base import Invalid
-from curriculum.errors import UserError
-from curriculum.extras import one_line
-from curriculum.lab import sums
-from curriculum.lab.sums import Sheet
-from curriculum.problems import Problem
-from curriculum.sources import content_id
-from curriculum.streams import Stream
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sums import Sheet
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import content_id
 
 BEGIN = "!"
 

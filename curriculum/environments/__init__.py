@@ -1,12 +1,12 @@
-"""Environments by name: tasks of a single turn and of many, behind one contract (`curriculum.environments.base`)."""
+"""Environments by name: tasks of a single turn and of many, behind one contract (see `base`)."""
 
-from curriculum.registry import Registry
+from halfway.curriculum.support.registry import Registry
 
 ENVIRONMENTS = Registry(
     what="environment",
     group="halfway.environments",
     builtin={
-        "ledger": "curriculum.environments.ledger:Ledger",
-        "single_turn": "curriculum.environments.single_turn:SingleTurn",
+        "ledger": "halfway.curriculum.environments.ledger:Ledger",
+        "single_turn": "halfway.curriculum.environments.single_turn:SingleTurn",
     },
 )

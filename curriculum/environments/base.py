@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from curriculum.problems import Problem
-from curriculum.rollouts import Unit
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Unit
 
 Episode = TypeVar("Episode")
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from curriculum.environments.base import StepResult
-from curriculum.errors import UserError
-from curriculum.lab import ledger
-from curriculum.problems import Problem
-from curriculum.rollouts import Unit
+from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.lab import ledger
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Unit
+from halfway.curriculum.support.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LedgerEpisode:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Each response is one command; see `curriculum.lab.ledger` for the task.
+    """Each response is one command; see `halfway.curriculum.lab.ledger` for the task.
 
     Attributes:
         max_turns: an episode that has not ended after this many commands has failed and is truncated. The prompt's own

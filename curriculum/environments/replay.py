@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from curriculum.environments.base import Environment, Episode
+from halfway.curriculum.environments.base import Environment, Episode
 
 
 def replay(

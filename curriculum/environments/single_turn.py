@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from curriculum.environments.base import StepResult
-from curriculum.problems import Problem
-from curriculum.rollouts import Unit
-from curriculum.verifiers import VERIFIERS, verify_all
+from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Unit
+from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 
 
 @dataclass(frozen=True, slots=True)

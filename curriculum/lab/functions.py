@@ -1,7 +1,8 @@
 """Functions of one small integer: the lab's function induction, as its teacher solves it and its author writes it.
 
-A function is an expression of x in the short syntax of `curriculum.domains.induction_text`: sums, products, remainders,
-whole-number quotients, squares and two-way choices. Ten inputs of 0..12 go with it; five are shown with their results.
+A function is an expression of x in the short syntax of `halfway.curriculum.domains.induction_text`: sums, products,
+remainders, whole-number quotients, squares and two-way choices. Ten inputs of 0..12 go with it; five are shown with
+their results.
 
 The teacher is asked for small constants far more often than for large ones, so a solver that learned from it knows
 x*2+1 by heart, often misses x*6-11, and knows nothing of x*6-31. The author writes of both sides of that frontier, and
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from curriculum.domains.induction_text import Short, Shown
+from halfway.curriculum.domains.induction_text import Short, Shown
 
 INPUTS = range(13)
 RESULTS = range(-40, 161)

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from curriculum.errors import UserError
+from halfway.curriculum.support.errors import UserError
 
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")

@@ -10,8 +10,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from curriculum.lab import sums
-from curriculum.lab.sums import LABELS, Sheet, SumsOptions
+from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sums import LABELS, Sheet, SumsOptions
 
 SHEETS = SumsOptions()
 """The valid sheets of this author: those that the lab draws."""

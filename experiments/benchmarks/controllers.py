@@ -1,6 +1,6 @@
 """What controllers cost: milliseconds a step for a set of many problems, and their share of a step of the lab.
 
-    python -m experiments.benchmarks.controllers [--problems 1000000] [--groups 64] [--steps 30] [--lab-steps 5]
+    python -m halfway.experiments.benchmarks.controllers [--problems 1000000] [--groups 64] [--steps 30] [--lab-steps 5]
 
 First table: rollouts are simulated and not timed. Controllers stand in chains in which they have work to do. In the
 rows "every problem in a streak" GRESO refuses most of what it is offered, so that a plan takes many passes. The first
@@ -23,17 +23,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from controllers import CONTROLLERS
-from controllers.greso import GresoState
-from curriculum.controller import Chain, chain, propose_until_full
-from curriculum.plan import Plan
-from curriculum.problems import Problem, ProblemSet
-from curriculum.simulator import SimulatedRollouts
-from curriculum.states import save_state
-from curriculum.streams import Stream
-from experiments.config import load_run
-from experiments.layers import REPOSITORY
-from experiments.runs import prepare, train
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.greso import GresoState
+from halfway.curriculum.controller import Chain, chain, propose_until_full
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.states import save_state
+from halfway.curriculum.streams import Stream
+from halfway.experiments.config.layers import REPOSITORY
+from halfway.experiments.config.run import load_run
+from halfway.experiments.running.runs import prepare, train
 
 LIMIT = 50.0
 SHARE_LIMIT = 0.02

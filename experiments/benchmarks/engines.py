@@ -1,6 +1,6 @@
 """The same run on every engine: does the policy learn as much?
 
-    python -m experiments.benchmarks.engines [--steps 20] [--seeds 0 1] [--output experiments/results/engines]
+    python -m halfway.experiments.benchmarks.engines [--steps 20] [--seeds 0 1] [--output experiments/results/engines]
 
 Trains experiments/lab/engines.yaml (a) with vLLM in the same process, (b) with two vLLM servers on this host and a
 learner of two ranks under ZeRO-3, (c) with the engine "transformers", each as a program of its own. After every weight
@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
-from experiments.config import load_run
-from experiments.launch import commands
-from experiments.layers import REPOSITORY
-from trainers.widen import widen_heads
+from halfway.experiments.config.layers import REPOSITORY
+from halfway.experiments.config.run import load_run
+from halfway.experiments.running.launch import commands
+from halfway.experiments.starting_models.widen import widen_heads
 
 LAB = REPOSITORY / "experiments" / "lab"
 RECIPE = LAB / "engines.yaml"
@@ -85,7 +85,7 @@ def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
     overrides += [f"output={folder}", f"name={name}", f"model.path={policy}", "cluster.port=29651"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
     environment["PYTHONWARNINGS"] = "ignore"
-    words = [sys.executable, "-m", "experiments.cli", "run", str(RECIPE), *overrides]
+    words = [sys.executable, "-m", "halfway.experiments.cli", "run", str(RECIPE), *overrides]
     if engine == "vllm_servers":
         [command] = commands(load_run(RECIPE, overrides), RECIPE, ["localhost"], overrides)
         words, environment = list(command.words), environment | dict(command.environment)
@@ -158,7 +158,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         columns = [train(e, seed, options.steps, Path(folder)) for seed in options.seeds for e in options.engines]
-    command = " ".join(["python -m experiments.benchmarks.engines", *sys.argv[1:]])
+    command = " ".join(["python -m halfway.experiments.benchmarks.engines", *sys.argv[1:]])
     text = table(columns, command)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "table.md").write_text(text)

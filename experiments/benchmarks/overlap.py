@@ -1,6 +1,6 @@
 """Judging responses while others are still sampled: how much of the verifier's time does it hide?
 
-    python -m experiments.benchmarks.overlap [--problems 200] [--rounds 5]
+    python -m halfway.experiments.benchmarks.overlap [--problems 200] [--rounds 5]
 
 Function induction: every response is a program that runs in the sandbox, in processes of its own, while the policy
 samples on one thread. Prints the medians of sampling alone, judging alone, one after the other, and both at once.
@@ -18,21 +18,21 @@ from typing import Any
 
 import torch
 
-from curriculum.domains import induction
-from curriculum.domains.base import Invalid
-from curriculum.domains.induction import FunctionInduction
-from curriculum.environments.single_turn import SingleTurn
-from curriculum.lab import functions
-from curriculum.plan import Request
-from curriculum.problems import Problem
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
-from experiments.build import end_tokens, load_model
-from experiments.config import ModelOptions
-from experiments.layers import REPOSITORY
-from trainers.collector import Collector
-from trainers.engines.base import Completion, Engine, Finished
-from trainers.engines.transformers import TransformersEngine
+from halfway.curriculum.domains import induction
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.induction import FunctionInduction
+from halfway.curriculum.environments.single_turn import SingleTurn
+from halfway.curriculum.lab import functions
+from halfway.curriculum.plan import Request
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.experiments.config.layers import REPOSITORY
+from halfway.experiments.config.run import ModelOptions
+from halfway.experiments.running.build import end_tokens, load_model
+from halfway.trainers.engines.base import Completion, Engine, Finished
+from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.rollouts.collector import Collector
 
 SOLVER = REPOSITORY / "experiments" / "lab" / "induction_solver"
 DOMAIN = FunctionInduction(syntax="short", input_range=(0, 12), result_range=(-40, 160), distinct_results=2)

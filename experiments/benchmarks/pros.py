@@ -1,6 +1,6 @@
 """What the belief of PROS costs: sweeps, mixing, one step in a large forest, and memory.
 
-    python -m experiments.benchmarks.pros [--trees 5000] [--children 8] [--sweeps 100] [--large 1000000]
+    python -m halfway.experiments.benchmarks.pros [--trees 5000] [--children 8] [--sweeps 100] [--large 1000000]
 
 Everything runs on one thread. The plain per-node loop and Pyro's NUTS are measured on small forests of the same kind
 and scaled in proportion to the number of nodes, which flatters NUTS: its trajectories grow with the dimension.
@@ -20,15 +20,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from controllers.forest import Floats, Forest, Scales, grow, learn, nodes_of
-from controllers.forest_beliefs import PassRateBelief
-from controllers.hierarchical_bayes import HierarchicalBayes, Trees, gibbs, sigmoid
-from controllers.polya_gamma import draw
-from controllers.prefix_reuse import Start
-from controllers.pros import Pros, ProsState
-from curriculum.plan import Plan
-from curriculum.problems import Problem, ProblemSet
-from curriculum.streams import Stream
+from halfway.controllers.beliefs.forest import Floats, Forest, Scales, grow, learn, nodes_of
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, Trees, gibbs, sigmoid
+from halfway.controllers.beliefs.polya_gamma import draw
+from halfway.controllers.prefixes.reuse import Start
+from halfway.controllers.pros import Pros, ProsState
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.streams import Stream
 
 SWEEP_LIMIT, STEP_LIMIT, BYTES_LIMIT = 2.0, 0.3, 200
 CHANGED, GROUPS, NUM_ROLLOUTS, PREFIX_TOKENS = 512, 512, 8, 64
@@ -137,7 +137,7 @@ def one_draw(shape: float, tilt: float, generator: np.random.Generator) -> float
 
 def nuts(children: int) -> tuple[float, Floats]:
     """Seconds of NUTS on a small forest, warm-up included, and its draws."""
-    from controllers.bayes_model import evidence_of, posterior
+    from halfway.controllers.beliefs.bayes_model import evidence_of, posterior
 
     evidence = evidence_of(scattered(NUTS_TREES, children), np.arange(NUTS_TREES))
     start = time.perf_counter()
@@ -233,8 +233,8 @@ def step_table(nodes: int, children: int) -> tuple[Table, float, float]:
 
 
 def _packed(tokens: bytes) -> bytes:
-    from controllers.prefix_reuse import pack
-    from curriculum.rollouts import Turn
+    from halfway.controllers.prefixes.reuse import pack
+    from halfway.curriculum.rollouts import Turn
 
     tokens_T = np.frombuffer(tokens, np.int32)
     return pack([Turn(tokens_T, np.zeros(0, np.float32), np.zeros(0, np.float32))], "tokens")

@@ -1,13 +1,13 @@
 """How many generated functions a second the sandbox checks: each runs on ten inputs, in two processes.
 
-python -m experiments.benchmarks.sandbox [processes in each lane]
+python -m halfway.experiments.benchmarks.sandbox [processes in each lane]
 """
 
 import sys
 import time
 
-from curriculum.domains.base import read
-from curriculum.domains.induction import FunctionInduction
+from halfway.curriculum.domains.base import read
+from halfway.curriculum.domains.induction import FunctionInduction
 
 FUNCTIONS = 1000
 

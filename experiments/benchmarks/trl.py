@@ -1,12 +1,13 @@
 """One GRPO step here and in TRL's GRPOTrainer, side by side: the same model, rollouts, lengths and loss.
 
-    python -m experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--spread even] [--steps 6] [--output NAME]
+    python -m halfway.experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--spread even] [--steps 6]
+    [--output NAME]
 
 Runs with TRL, and installs it with pip where it is missing. A model without padding token or with another vocabulary
-will do, such as the folder that `python -m trainers.smollm2` makes. Both generate with `transformers`, in float32, from
-32 prompts; the i-th rollout is as long in both (from --lengths SHORTEST LONGEST), whatever the policy says. Lengths are
-evenly spread, so that padding to the longest doubles the tokens, or with `--spread log` evenly in their logarithm: most
-are short and a few long, as responses are.
+will do, such as the folder that `python -m halfway.experiments.starting_models.smollm2` makes. Both generate with
+`transformers`, in float32, from 32 prompts; the i-th rollout is as long in both (from --lengths SHORTEST LONGEST),
+whatever the policy says. Lengths are evenly spread, so that padding to the longest doubles the tokens, or with
+`--spread log` evenly in their logarithm: most are short and a few long, as responses are.
 Both train one optimizer step on all rollouts, token-normalised, advantages minus the group's mean, no KL penalty. TRL
 accumulates gradients over micro-batches of 32 rows, since it cannot cut them by tokens; Halfway over such of at most
 4,096 tokens, whose rows differ by a fifth at most. Activation checkpointing is off.
@@ -32,11 +33,11 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.groups import Group
-from curriculum.plan import Request
-from curriculum.problems import Problem
-from curriculum.rollouts import Rollout, Turn
-from curriculum.streams import Stream
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Rollout, Turn
+from halfway.curriculum.streams import Stream
 
 GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
 SPREADS: dict[str, Any] = {"even": np.linspace, "log": np.geomspace}
@@ -96,9 +97,9 @@ def load(path: str) -> tuple[Any, Any]:
 
 
 def halfway(task: Task, steps: int, clock: Clock) -> None:
-    from trainers.engines.transformers import TransformersEngine
-    from trainers.learner import Learner
-    from trainers.options import LearnerOptions
+    from halfway.trainers.engines.transformers import TransformersEngine
+    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.options import LearnerOptions
 
     tokenizer, model = load(task.model)
     options = LearnerOptions(
@@ -275,7 +276,7 @@ def main() -> int:
     shape = (
         f"{options.rollouts} rollouts of {min(task.lengths)} to {max(task.lengths)} tokens, {sum(task.lengths)} in all"
     )
-    command = " ".join(["python -m experiments.benchmarks.trl", *sys.argv[1:]])
+    command = " ".join(["python -m halfway.experiments.benchmarks.trl", *sys.argv[1:]])
     found = table(f"`{command}`: {shape}; {options.threads} threads, {options.steps} steps.", clocks)
     print(found)
     if options.output:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from curriculum.errors import UserError
-from curriculum.registry import unknown
-from experiments.progress_bars import progress_display, single_run
-from experiments.propel.config import BASE, PropelConfig
-from experiments.propel.summary import draw_summary, write_summary
-from experiments.provenance import write_provenance
-from trainers.options import Budget
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.registry import unknown
+from halfway.experiments.propel.config import BASE, PropelConfig
+from halfway.experiments.propel.summary import draw_summary, write_summary
+from halfway.experiments.running.progress_bars import progress_display, single_run
+from halfway.experiments.running.provenance import write_provenance
+from halfway.trainers.options import Budget
 
 if TYPE_CHECKING:
-    from experiments.propel.stages import Progress
-    from experiments.propel.study import Study
+    from halfway.experiments.propel.stages import Progress
+    from halfway.experiments.propel.study import Study
 
 STAGES = ("corpus", "sweep", "train", "evaluate")
 EXPORT = "export"  # not one of "all": it makes the pools of solver training
@@ -35,7 +35,7 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
         UserError: whatever `check_stage` or a stage has to say.
     """
     check_stage(config, stage, arm, run)
-    from experiments.propel.study import Study
+    from halfway.experiments.propel.study import Study
 
     write_provenance(config.folder, ["halfway", *sys.argv[1:]])
     for seed in config.seeds:
@@ -65,7 +65,7 @@ def check_stage(config: PropelConfig, stage: str, arm: str, run: Path | None = N
 
 
 def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
-    from experiments.propel import stages
+    from halfway.experiments.propel import stages
 
     title = f"seed {study.seed}"
     if stage == "corpus":
@@ -92,9 +92,9 @@ def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
 
 
 def _export(study: "Study", arms: list[str], run: Path | None, console: Console) -> None:
-    from experiments.build import build_problems
-    from experiments.config import load_run
-    from experiments.propel.export import export_pool, export_problems
+    from halfway.experiments.config.run import load_run
+    from halfway.experiments.propel.export import export_pool, export_problems
+    from halfway.experiments.running.build import build_problems
 
     if run is None:
         made = [export_pool(study, arm) for arm in arms]
@@ -107,7 +107,7 @@ def _export(study: "Study", arms: list[str], run: Path | None, console: Console)
 
 
 def _train(study: "Study", arm: str, title: str, console: Console) -> None:
-    from experiments.propel import stages
+    from halfway.experiments.propel import stages
 
     if (study.arm_folder(arm) / "choice.json").exists():
         console.print(f"{title}: trained already")

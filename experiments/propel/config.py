@@ -8,17 +8,17 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from curriculum.domains.base import DOMAINS
-from curriculum.errors import UserError
-from curriculum.registry import unknown
-from experiments import layers
-from experiments.config import NAME, ModelOptions, check_precision, flat
-from experiments.parts import full, part
-from experiments.structured import typed
-from trainers.engines import ENGINES
-from trainers.options import RolloutOptions, require
-from trainers.probes.options import ActivationOptions, SweepOptions
-from trainers.propel.options import (
+from halfway.curriculum.domains.base import DOMAINS
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.registry import unknown
+from halfway.experiments.config import layers
+from halfway.experiments.config.parts import full, part
+from halfway.experiments.config.run import NAME, ModelOptions, check_precision, flat
+from halfway.experiments.config.structured import typed
+from halfway.trainers.engines import ENGINES
+from halfway.trainers.options import RolloutOptions, require
+from halfway.trainers.probes.options import ActivationOptions, SweepOptions
+from halfway.trainers.propel.options import (
     Band,
     CorpusOptions,
     ExportOptions,

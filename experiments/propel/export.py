@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.problems import Problem
-from experiments.propel.stages import ProbeAt, read_sweep, trained_author
-from experiments.propel.study import Study
-from trainers.probes.activations import ActivationStore
-from trainers.probes.heads import Site, load_probe, save_probe
-from trainers.probes.rates import fit_rates, score_rates
-from trainers.probes.sweep import Cell, make_splits
-from trainers.propel.corpus import labelled_rows
-from trainers.propel.pool import guess_own, write_fresh, write_pool
-from trainers.records import write_json
+from halfway.curriculum.problems import Problem
+from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
+from halfway.experiments.propel.study import Study
+from halfway.trainers.loop.records import write_json
+from halfway.trainers.probes.activations import ActivationStore
+from halfway.trainers.probes.heads import Site, load_probe, save_probe
+from halfway.trainers.probes.rates import fit_rates, score_rates
+from halfway.trainers.probes.sweep import Cell, make_splits
+from halfway.trainers.propel.corpus import labelled_rows
+from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:

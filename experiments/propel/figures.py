@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from experiments.figures import INK, PALETTE, STYLE
-from trainers.probes.sweep import Cell
+from halfway.experiments.report.figures import INK, PALETTE, STYLE
+from halfway.trainers.probes.sweep import Cell
 
 KINDS = {"too hard": "#D55E00", "useful": "#009E73", "too easy": "#56B4E9", "invalid": "#9aa5b1"}
 CURVES = {

@@ -1,6 +1,6 @@
 """A finished seed of a study in one small file, as `notebooks/propel.ipynb` reads it.
 
-python -m experiments.propel.recording STUDY.yaml SEED recording.json.gz
+python -m halfway.experiments.propel.recording STUDY.yaml SEED recording.json.gz
 """
 
 import gzip
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.propel.config import BASE, PropelConfig, load_study
-from trainers.probes.activations import ActivationStore
-from trainers.probes.heads import load_probe
-from trainers.probes.sweep import Cell, LabelledRows, make_splits, read_cells
-from trainers.propel.corpus import load_corpus
+from halfway.experiments.propel.config import BASE, PropelConfig, load_study
+from halfway.trainers.probes.activations import ActivationStore
+from halfway.trainers.probes.heads import load_probe
+from halfway.trainers.probes.sweep import Cell, LabelledRows, make_splits, read_cells
+from halfway.trainers.propel.corpus import load_corpus
 
 STEP = ("reward/valid_mean", "tasks/valid", "tasks/top_topic", "reference_kl")
 

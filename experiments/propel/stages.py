@@ -9,30 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from controllers.uniform import Uniform
-from curriculum.controller import chain
-from curriculum.errors import UserError
-from experiments.propel.config import BASE, ArmConfig
-from experiments.propel.study import Loaded, Study, load
-from trainers.checkpoint import Checkpoints
-from trainers.collector import Collector
-from trainers.learner import Learner
-from trainers.loop import Training
-from trainers.options import Budget, CheckpointOptions, FillOptions
-from trainers.probes.activations import ActivationStore, extract
-from trainers.probes.heads import Probe, Site, load_probe, save_probe
-from trainers.probes.scores import Floats
-from trainers.probes.splits import Split, downsample
-from trainers.probes.surface import lookups
-from trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
-from trainers.propel.adversary import as_written, auxiliary, negatives
-from trainers.propel.corpus import Corpus, build_corpus, costs, label_texts, labelled_rows, surface, try_all, write_rows
-from trainers.propel.evaluation import choose_checkpoint, look_at, score_generator
-from trainers.propel.options import RewardOptions
-from trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
-from trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
-from trainers.propel.writing import Author, Written
-from trainers.records import Recorder, write_json
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum.controller import chain
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.propel.config import BASE, ArmConfig
+from halfway.experiments.propel.study import Loaded, Study, load
+from halfway.trainers.learner.learner import Learner
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.records import Recorder, write_json
+from halfway.trainers.loop.training import Training
+from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.probes.activations import ActivationStore, extract
+from halfway.trainers.probes.heads import Probe, Site, load_probe, save_probe
+from halfway.trainers.probes.scores import Floats
+from halfway.trainers.probes.splits import Split, downsample
+from halfway.trainers.probes.surface import lookups
+from halfway.trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
+from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
+from halfway.trainers.propel.corpus import (
+    Corpus,
+    build_corpus,
+    costs,
+    label_texts,
+    labelled_rows,
+    surface,
+    try_all,
+    write_rows,
+)
+from halfway.trainers.propel.evaluation import choose_checkpoint, look_at, score_generator
+from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
+from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
+from halfway.trainers.propel.writing import Author, Written
+from halfway.trainers.rollouts.collector import Collector
 
 Progress = Callable[[int, int], None]
 ProbeAt = tuple[Probe, Site]
@@ -111,7 +120,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
         "truncated": store.truncated,
         "policy_sample_oracle_attempts": sum(one.candidate.oracle_attempts for one in written),
     }
-    from experiments.propel.figures import heat_map
+    from halfway.experiments.propel.figures import heat_map
 
     heat_map(cells, choice.cell, study.folder / "sweep.png")
     write_json(file, record)

@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-from curriculum.domains.oracles import Panel
-from curriculum.environments.single_turn import SingleTurn
-from curriculum.streams import Stream
-from experiments.build import end_tokens, find_model, load_model, prepare_torch
-from experiments.config import ModelOptions
-from experiments.propel.config import PropelConfig
-from trainers.adapters import add_adapters
-from trainers.chat import Prompts, Tokenizer
-from trainers.collector import Collector
-from trainers.engines import ENGINES
-from trainers.engines.base import Engine, EngineSetup
-from trainers.options import LoraOptions, RolloutOptions
-from trainers.probes.activations import model_fingerprint
-from trainers.propel.corpus import Corpus, load_corpus
-from trainers.propel.oracle import ModelOracle
-from trainers.propel.rewards import Reader
-from trainers.propel.solver import Solver
-from trainers.propel.writing import Author
+from halfway.curriculum.domains.oracles import Panel
+from halfway.curriculum.environments.single_turn import SingleTurn
+from halfway.curriculum.streams import Stream
+from halfway.experiments.config.run import ModelOptions
+from halfway.experiments.propel.config import PropelConfig
+from halfway.experiments.running.build import end_tokens, find_model, load_model, prepare_torch
+from halfway.trainers.engines import ENGINES
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.learner.adapters import add_adapters
+from halfway.trainers.options import LoraOptions, RolloutOptions
+from halfway.trainers.probes.activations import model_fingerprint
+from halfway.trainers.propel.corpus import Corpus, load_corpus
+from halfway.trainers.propel.oracle import ModelOracle
+from halfway.trainers.propel.rewards import Reader
+from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.writing import Author
+from halfway.trainers.rollouts.chat import Prompts, Tokenizer
+from halfway.trainers.rollouts.collector import Collector
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Loaded:
 
     Attributes:
         path: where its weights came from.
-        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
+        chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
     """
 
     model: Any

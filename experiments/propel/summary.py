@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from experiments.intervals import Estimate, over_seeds, ratio_over_seeds
-from experiments.propel.config import BASE, PropelConfig
-from experiments.tables import interval
-from trainers.records import write_json
+from halfway.experiments.propel.config import BASE, PropelConfig
+from halfway.experiments.report.intervals import Estimate, over_seeds, ratio_over_seeds
+from halfway.experiments.report.tables import interval
+from halfway.trainers.loop.records import write_json
 
 Records = Mapping[int, Mapping[str, Any]]
 """What was evaluated of an arm, by seed."""
@@ -104,7 +104,7 @@ def write_summary(config: PropelConfig) -> Path:
 
 def draw_summary(config: PropelConfig) -> None:
     """Draw solve_counts.png, and curves.png if checkpoints were judged."""
-    from experiments.propel.figures import curves, solve_counts
+    from halfway.experiments.propel.figures import curves, solve_counts
 
     summary = summarize_study(config)
     attempts = config.solver.rollouts.num_rollouts

@@ -1,13 +1,13 @@
 """Rollout engines by name: functions from an `EngineSetup` to an `Engine`. Importing this package loads none."""
 
-from curriculum.registry import Registry
+from halfway.curriculum.support.registry import Registry
 
 ENGINES = Registry(
     what="rollouts.engine",
     group="halfway.engines",
     builtin={
-        "transformers": "trainers.engines.transformers:transformers_engine",
-        "vllm": "trainers.engines.vllm:vllm_engine",
-        "vllm_servers": "trainers.engines.vllm_servers:vllm_servers_engine",
+        "transformers": "halfway.trainers.engines.transformers:transformers_engine",
+        "vllm": "halfway.trainers.engines.vllm:vllm_engine",
+        "vllm_servers": "halfway.trainers.engines.vllm_servers:vllm_servers_engine",
     },
 )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from curriculum.rollouts import FloatArray, IntArray, Stop
-from trainers.options import RolloutOptions
+from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
+from halfway.trainers.options import RolloutOptions
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,6 +1,6 @@
 """How weights get from the learner to vLLM servers: through files, or through a broadcast between devices.
 
-The servers' side is `trainers.engines.vllm_transfer`.
+The servers' side is `halfway.trainers.engines.vllm_transfer`.
 """
 
 import shutil
@@ -17,9 +17,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, distributed
 
-from curriculum.errors import UserError
-from curriculum.extras import one_line
-from trainers.engines.vllm_server import Server, ServerError
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.engines.vllm_server import Server, ServerError
 
 # Weights in one part: the learner's memory holds no more of the gathered model at a time.
 PART_BYTES = 2**28

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from curriculum.rollouts import IntArray
-from trainers.engines.base import Completion, EngineSetup, Finished
-from trainers.weights import copy_weights
+from halfway.curriculum.rollouts import IntArray
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.learner.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
 ENDED_SHARE = 0.125
@@ -70,7 +70,7 @@ class TransformersEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `trainers.engines.base.Engine.generate`.
+        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
 
         Contexts of similar length are decoded together. The mode (train or eval) of the policy is left as it was.
 

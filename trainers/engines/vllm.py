@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from curriculum.errors import UserError
-from curriculum.extras import load_extra, one_line
-from curriculum.rollouts import FloatArray, IntArray, Stop
-from trainers.batch import TrainingSequence, pad, split_microbatches
-from trainers.engines.base import Completion, EngineSetup, Finished
-from trainers.engines.vllm_server import FREE_SHARE
-from trainers.engines.vllm_worker import WeightLoader
-from trainers.scoring import token_logprobs
-from trainers.weights import copy_weights, named_weights
+from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.engines.vllm_server import FREE_SHARE
+from halfway.trainers.engines.vllm_worker import WeightLoader
+from halfway.trainers.learner.batch import TrainingSequence, pad, split_microbatches
+from halfway.trainers.learner.scoring import token_logprobs
+from halfway.trainers.learner.weights import copy_weights, named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
 LARGEST_SEED = 2**63 - 1
@@ -106,7 +106,7 @@ class VllmEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `trainers.engines.base.Engine.generate`. One submission for all of them.
+        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`. One submission for all of them.
 
         Entropies come from one more forward pass over all sequences, so that with them none is told before the end.
 

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from curriculum.errors import UserError
-from curriculum.extras import one_line
-from curriculum.rollouts import IntArray, Stop
-from trainers.engines import leash
-from trainers.engines.base import Completion
-from trainers.options import RolloutOptions
+from halfway.curriculum.rollouts import IntArray, Stop
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.engines import watchdog
+from halfway.trainers.engines.base import Completion
+from halfway.trainers.options import RolloutOptions
 
 PROBE_SECONDS = 5.0
 # A request to a busy server may take so many times as long as a silent one, and then even a healthy one is lost.
@@ -37,7 +37,7 @@ LARGEST_SEED = 2**63 - 1
 # learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
 FREE_SHARE = 0.001
 BACKEND = "halfway"
-EXTENSION = "trainers.engines.vllm_transfer.Registration"
+EXTENSION = "halfway.trainers.engines.vllm_transfer.Registration"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
@@ -104,7 +104,7 @@ class Server:
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                (sys.executable, leash.__file__, str(self.log.parent), *self.command),
+                (sys.executable, watchdog.__file__, str(self.log.parent), *self.command),
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -239,7 +239,7 @@ class Server:
         self.call("POST", "/wake_up", seconds=seconds)
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
-        """Join a group of processes for weights, see `trainers.engines.vllm_transfer.Init`.
+        """Join a group of processes for weights, see `halfway.trainers.engines.vllm_transfer.Init`.
 
         Raises:
             ServerError: if it fails.
@@ -263,7 +263,7 @@ class Server:
             self.call("POST", "/start_weight_update", seconds=seconds)
 
     def receive(self, part: dict[str, Any], seconds: float) -> None:
-        """Take some of the weights, see `trainers.engines.vllm_transfer.Update`. Raises ServerError if it fails."""
+        """Take some of the weights, see `vllm_transfer.Update`. Raises ServerError if it fails."""
         self.call("POST", "/update_weights", {"update_info": part}, seconds)
 
     def end_update(self, version: str, seconds: float, changes: bool = True) -> None:

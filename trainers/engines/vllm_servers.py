@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from curriculum.errors import UserError
-from curriculum.extras import load_extra, one_line
-from curriculum.rollouts import IntArray
-from trainers.control import together
-from trainers.deepspeed_backend import free_port
-from trainers.engines.base import Completion, Engine, EngineSetup, Finished
-from trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
-from trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
-from trainers.options import RolloutOptions, ServerOptions
-from trainers.weights import named_weights
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.ports import free_port
+from halfway.trainers.distributed.waiting import together
+from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
+from halfway.trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
+from halfway.trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
+from halfway.trainers.learner.weights import named_weights
+from halfway.trainers.options import RolloutOptions, ServerOptions
 
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 POLL_SECONDS = 0.5
@@ -224,7 +224,7 @@ class VllmServersEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `trainers.engines.base.Engine.generate`.
+        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
 
         Raises:
             UserError: if a context and its limit together exceed what a server was made for, or if sequences are still

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from curriculum.errors import UserError, require
-from curriculum.registry import unknown
-from curriculum.rollouts import IntArray
-from trainers.probes.options import ActivationOptions
-from trainers.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.registry import unknown
+from halfway.trainers.probes.options import ActivationOptions
+from halfway.trainers.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
 
 Features = NDArray[np.float32]
 MANIFEST = "manifest.json"

@@ -13,9 +13,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from curriculum.errors import UserError
-from curriculum.extras import one_line
-from trainers.probes.options import HEADS, HeadKind
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.probes.options import HEADS, HeadKind
 
 HIDDEN: dict[HeadKind, tuple[int, ...]] = {"linear": (), "mlp": (512, 128), "deep_mlp": (1024, 512, 256, 128)}
 """Widths between the features and the two outputs. PROPEL gives those of "mlp"; those of "deep_mlp" are our choice."""
@@ -28,7 +28,7 @@ class Site:
     """Where a probe reads.
 
     Attributes:
-        layer, pooling, turn_pooling: as in `trainers.probes.activations.ActivationOptions`.
+        layer, pooling, turn_pooling: as in `halfway.trainers.probes.activations.ActivationOptions`.
         reference: fingerprint of the model.
     """
 

@@ -6,12 +6,12 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from trainers.probes.activations import Features
-from trainers.probes.heads import Probe
-from trainers.probes.options import HeadKind, ProbeTraining
-from trainers.probes.scores import Floats
-from trainers.probes.splits import Rows, Split
-from trainers.probes.training import fit
+from halfway.trainers.probes.activations import Features
+from halfway.trainers.probes.heads import Probe
+from halfway.trainers.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.probes.scores import Floats
+from halfway.trainers.probes.splits import Rows, Split
+from halfway.trainers.probes.training import fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from curriculum.extras import load_extra
-from trainers.probes.splits import Labels, Rows
+from halfway.curriculum.support.extras import load_extra
+from halfway.trainers.probes.splits import Labels, Rows
 
 Floats = NDArray[np.float64]
 ECE_BINS = 15

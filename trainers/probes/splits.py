@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from curriculum.errors import UserError, require
-from curriculum.extras import load_extra
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import load_extra
 
 Rows = NDArray[np.int64]
 Labels = NDArray[np.bool_]

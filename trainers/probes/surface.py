@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.probes.scores import Floats, Scores, balanced_accuracy_gain, balanced_accuracy_interval, score
-from trainers.probes.splits import Labels, Split, downsample
+from halfway.trainers.probes.scores import Floats, Scores, balanced_accuracy_gain, balanced_accuracy_interval, score
+from halfway.trainers.probes.splits import Labels, Split, downsample
 
 BINS = 12
 

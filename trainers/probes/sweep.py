@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from curriculum.errors import UserError
-from trainers.probes.activations import ActivationStore, Features
-from trainers.probes.heads import Probe, Site, save_probe
-from trainers.probes.options import Balance, HeadKind, SplitOptions, SweepOptions
-from trainers.probes.scores import Floats, Scores, balanced_accuracy_interval, score
-from trainers.probes.splits import Labels, Rows, Split, downsample, group_folds, random_split
-from trainers.probes.training import fit
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.probes.activations import ActivationStore, Features
+from halfway.trainers.probes.heads import Probe, Site, save_probe
+from halfway.trainers.probes.options import Balance, HeadKind, SplitOptions, SweepOptions
+from halfway.trainers.probes.scores import Floats, Scores, balanced_accuracy_interval, score
+from halfway.trainers.probes.splits import Labels, Rows, Split, downsample, group_folds, random_split
+from halfway.trainers.probes.training import fit
 
 CELLS = "cells.jsonl"
 RewardVariance = Callable[[Probe, Site], float]

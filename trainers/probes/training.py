@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from trainers.probes.heads import Probe
-from trainers.probes.options import HeadKind, ProbeTraining
-from trainers.probes.scores import best_temperature
-from trainers.probes.splits import Labels, Split
+from halfway.trainers.probes.heads import Probe
+from halfway.trainers.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.probes.scores import best_temperature
+from halfway.trainers.probes.splits import Labels, Split
 
 
 def fit(

@@ -10,16 +10,16 @@ from typing import Literal
 
 import numpy as np
 
-from curriculum.domains.base import Candidate
-from curriculum.errors import UserError
-from trainers.probes.heads import Probe, Site
-from trainers.probes.options import HeadKind, ProbeTraining
-from trainers.probes.splits import Split, check_labels, downsample, random_split
-from trainers.probes.training import fit
-from trainers.propel.corpus import Corpus, Row
-from trainers.propel.rewards import Reader
-from trainers.propel.solver import Solver
-from trainers.propel.writing import Written
+from halfway.curriculum.domains.base import Candidate
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.probes.heads import Probe, Site
+from halfway.trainers.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.probes.splits import Split, check_labels, downsample, random_split
+from halfway.trainers.probes.training import fit
+from halfway.trainers.propel.corpus import Corpus, Row
+from halfway.trainers.propel.rewards import Reader
+from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.writing import Written
 
 LEAST = 10
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.errors import UserError
-from curriculum.extras import load_extra, one_line
-from curriculum.problems import Problem
-from curriculum.streams import Stream
-from trainers.probes.sweep import LabelledRows
-from trainers.propel.options import CorpusOptions
-from trainers.propel.solver import Solver
-from trainers.propel.writing import Author, Written
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.probes.sweep import LabelledRows
+from halfway.trainers.propel.options import CorpusOptions
+from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.writing import Author, Written
 
 PROVENANCE = b"halfway"
 

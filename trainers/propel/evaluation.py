@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curriculum.domains.diversity import Units, distinct_3, self_bleu_3, top_share
-from trainers.propel.corpus import Row
-from trainers.propel.options import Band, CheckpointRule
-from trainers.propel.writing import Written
+from halfway.curriculum.domains.diversity import Units, distinct_3, self_bleu_3, top_share
+from halfway.trainers.propel.corpus import Row
+from halfway.trainers.propel.options import Band, CheckpointRule
+from halfway.trainers.propel.writing import Written
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class GeneratorScores:
             maths, where the tasks with a reference are the valid ones; NaN if there is none.
         well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
-        self_bleu_3, distinct_3: see `curriculum.domains.diversity`; of all texts.
+        self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.
         top_topic: share of the commonest topic, of well-formed texts.
         different: share of different texts.
         solve_counts: number of valid tasks with 0..K passes.

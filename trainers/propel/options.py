@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from curriculum.domains.diversity import Units
-from trainers.options import LearnerOptions, require
+from halfway.curriculum.domains.diversity import Units
+from halfway.trainers.options import LearnerOptions, require
 
 
 @dataclass(frozen=True)

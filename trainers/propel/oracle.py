@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curriculum.problems import Problem
-from curriculum.streams import Stream
-from trainers.chat import Prompts
-from trainers.engines.base import Engine
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.trainers.engines.base import Engine
+from halfway.trainers.rollouts.chat import Prompts
 
 
 @dataclass(frozen=True)

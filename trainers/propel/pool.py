@@ -10,15 +10,15 @@ from typing import Any
 
 from scipy.special import expit
 
-from curriculum.domains.base import Candidate, Domain, read
-from curriculum.errors import UserError
-from curriculum.extras import load_extra
-from curriculum.problems import Problem
-from curriculum.streams import Stream
-from trainers.probes.heads import Probe, Site
-from trainers.propel.corpus import PROVENANCE
-from trainers.propel.rewards import Reader
-from trainers.propel.writing import Author, Written
+from halfway.curriculum.domains.base import Candidate, Domain, read
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra
+from halfway.trainers.probes.heads import Probe, Site
+from halfway.trainers.propel.corpus import PROVENANCE
+from halfway.trainers.propel.rewards import Reader
+from halfway.trainers.propel.writing import Author, Written
 
 COLUMNS = ("id", "prompt", "answer", "verifier", "probed_rate", "probed_by", "topic")
 

@@ -12,16 +12,16 @@ import numpy as np
 from scipy.special import expit
 from torch import nn
 
-from curriculum.streams import Stream
-from trainers.chat import Prompts, Tokenizer
-from trainers.probes.activations import Features, Reading, read
-from trainers.probes.heads import Probe, Site
-from trainers.probes.options import ActivationOptions
-from trainers.probes.scores import Floats
-from trainers.probes.splits import Labels
-from trainers.propel.options import RewardOptions
-from trainers.propel.solver import Solver
-from trainers.propel.writing import Written
+from halfway.curriculum.streams import Stream
+from halfway.trainers.probes.activations import Features, Reading, read
+from halfway.trainers.probes.heads import Probe, Site
+from halfway.trainers.probes.options import ActivationOptions
+from halfway.trainers.probes.scores import Floats
+from halfway.trainers.probes.splits import Labels
+from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.writing import Written
+from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 
 SOFT_BOUNDS = (0.1, 0.95)
 
@@ -44,9 +44,9 @@ class Reader:
     """A frozen reference model that reads tasks.
 
     Attributes:
-        fingerprint: of the model, see `trainers.probes.activations.model_fingerprint`.
+        fingerprint: of the model, see `halfway.trainers.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
-        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
+        chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
     """
 
     model: nn.Module

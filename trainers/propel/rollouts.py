@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.domains.base import Domain
-from curriculum.domains.diversity import top_share
-from curriculum.domains.oracles import Panel
-from curriculum.environments.base import StepResult
-from curriculum.groups import Group
-from curriculum.plan import Request
-from curriculum.problems import Problem, ProblemSet
-from curriculum.rollouts import Unit
-from curriculum.sources import content_id
-from curriculum.streams import Stream
-from trainers.chat import Tokenizer
-from trainers.loop import Learner, Rollouts
-from trainers.propel.options import RewardOptions
-from trainers.propel.rewards import Reward, below_invalid
-from trainers.propel.writing import Written, judge
+from halfway.curriculum.domains.base import Domain
+from halfway.curriculum.domains.diversity import top_share
+from halfway.curriculum.domains.oracles import Panel
+from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import Unit
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.tasks.sources import content_id
+from halfway.trainers.loop.training import Learner, Rollouts
+from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.rewards import Reward, below_invalid
+from halfway.trainers.propel.writing import Written, judge
+from halfway.trainers.rollouts.chat import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RewardedRollouts:
     Attributes:
         rollouts: with the environment `Writing`.
         options: of the reward, for the diagnostics.
-        panel: as in `curriculum.domains.base.read`.
+        panel: as in `halfway.curriculum.domains.base.read`.
         metrics: of the latest batch: shares of valid texts and of the commonest topic, mean reward of the valid,
             share of the valid that rank below an invalid one, reward's variance, solver trials and oracle attempts
             spent.

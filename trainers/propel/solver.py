@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from curriculum.plan import Request
-from curriculum.problems import Problem
-from curriculum.rollouts import Origin
-from curriculum.streams import Stream
-from trainers.propel.options import Band
+from halfway.curriculum.plan import Request
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.trainers.propel.options import Band
 
 if TYPE_CHECKING:
-    from trainers.loop import Rollouts
+    from halfway.trainers.loop.training import Rollouts
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curriculum.domains.base import Candidate, Domain, Invalid, read
-from curriculum.domains.oracles import Panel
-from curriculum.problems import Problem
-from curriculum.streams import Stream
-from trainers.chat import Prompts, Tokenizer
-from trainers.engines.base import Engine
+from halfway.curriculum.domains.base import Candidate, Domain, Invalid, read
+from halfway.curriculum.domains.oracles import Panel
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.trainers.engines.base import Engine
+from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 
 NOT_ENDED = Invalid("not ended")
 
@@ -49,7 +49,7 @@ def judge(
     """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far.
 
     Args:
-        panel: as in `curriculum.domains.base.read`.
+        panel: as in `halfway.curriculum.domains.base.read`.
     """
     read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended], panel))
     return [
@@ -64,8 +64,8 @@ class Author:
 
     Attributes:
         max_tokens: a longer text is cut, and invalid.
-        chat, system: see `wrap` and `system` of `trainers.chat.Prompts`.
-        panel: as in `curriculum.domains.base.read`.
+        chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
+        panel: as in `halfway.curriculum.domains.base.read`.
     """
 
     engine: Engine

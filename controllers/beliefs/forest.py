@@ -1,0 +1,247 @@
+"""A forest of problems and of what grew from them: evidence on every node, and what is believed of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.support.errors import UserError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+Positions = NDArray[np.int64]
+Decay = Literal["observe", "step"]
+
+ROUNDING = 1e-9
+# Fewer discounted rollouts than this are no evidence: else every tree ever tried would be estimated for ever.
+FORGOTTEN = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Hyperparameters of the two-layer logit-normal model, all in logits.
+
+    A root has log-odds psi_0 ~ N(mu, tau^2), each of its children psi_i ~ N(psi_0 + shift, sigma^2). The source has no
+    `shift` (0): to it a child is as hard as its root on average.
+    """
+
+    mu: float
+    tau: float
+    sigma: float
+    shift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """Trees of two layers: a problem (root), and the problems that start from prefixes of its rollouts (children).
+
+    Node t is the root of tree t; node R + i is child i, which belongs to tree `tree_C[i]`. Suffixes: _R trees, _C
+    children, _M = R + C nodes. The arrays take 33 bytes a root (41 with offsets) and 36 a child.
+
+    Attributes:
+        tree_C: tree of each child.
+        passed_M, tried_M: discounted successes and rollouts of each node itself; those of a child never count for its
+            root.
+        logit_M: log-odds where the next estimation starts: the latest draw of a sampler, or the latest solution.
+        rate_M: believed pass rate.
+        stale_R: trees whose evidence changed since they were estimated.
+        scales: hyperparameters in use; None if the belief has none.
+        refreshed: step of the latest estimation, -1 before it.
+        fitted: step of the latest fit of the hyperparameters, -1 before it.
+        offset_R: how far the mean of each root's prior is from mu, in logits; None = not at all.
+
+    Raises:
+        UserError: if the arrays do not belong together, or a node has more successes than rollouts: a damaged state.
+    """
+
+    tree_C: Ints
+    passed_M: Floats
+    tried_M: Floats
+    logit_M: Floats
+    rate_M: Floats
+    stale_R: Flags
+    scales: Scales | None = None
+    refreshed: int = -1
+    fitted: int = -1
+    offset_R: Floats | None = None
+
+    def __post_init__(self) -> None:
+        size = self.num_trees + len(self.tree_C)
+        for name in ("passed_M", "tried_M", "logit_M", "rate_M"):
+            found = len(getattr(self, name))
+            if found != size:
+                raise UserError(f"forest.{name}: {found} values for {size} nodes; resume from an intact checkpoint")
+        if self.offset_R is not None and len(self.offset_R) != self.num_trees:
+            raise UserError(
+                f"forest.offset_R: {len(self.offset_R)} values for {self.num_trees} roots; "
+                "resume from an intact checkpoint"
+            )
+        if len(self.tree_C) and not 0 <= self.tree_C.min() <= self.tree_C.max() < self.num_trees:
+            raise UserError("forest.tree_C: a child of a tree that does not exist; resume from an intact checkpoint")
+
+    @property
+    def num_trees(self) -> int:
+        return len(self.stale_R)
+
+    @property
+    def num_children(self) -> int:
+        return len(self.tree_C)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all arrays."""
+        arrays = (self.tree_C, self.passed_M, self.tried_M, self.logit_M, self.rate_M, self.stale_R, self.offset_R)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def check_counts(self) -> None:
+        """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""
+        sound = (self.passed_M >= 0) & (self.passed_M <= self.tried_M + ROUNDING) & np.isfinite(self.tried_M)
+        if not sound.all():
+            node = int(np.argmin(sound))
+            raise UserError(
+                f"forest: node {node} has {self.passed_M[node]} successes of {self.tried_M[node]} rollouts; "
+                "resume from an intact checkpoint"
+            )
+
+
+def bare_forest(num_trees: int, logit: float, rate: float, scales: Scales | None = None) -> Forest:
+    """Roots without evidence or children, each believed to be as given."""
+    zeros = np.zeros(num_trees)
+    return Forest(
+        tree_C=np.zeros(0, np.int32),
+        passed_M=zeros,
+        tried_M=zeros,
+        logit_M=np.full(num_trees, logit),
+        rate_M=np.full(num_trees, rate),
+        stale_R=np.zeros(num_trees, np.bool_),
+        scales=scales,
+    )
+
+
+def learn(
+    forest: Forest,
+    nodes: Sequence[int],
+    passed: Sequence[int],
+    tried: Sequence[int],
+    forgetting: float,
+    decay_on: Decay = "observe",
+) -> Forest:
+    """Add one step's outcomes to the counts: (s, n) <- lambda (s, n) + (new s, new n).
+
+    Args:
+        nodes: observed nodes; one that occurs twice is forgotten once and gets the sum.
+        passed, tried: successes and rollouts of each.
+        forgetting: lambda; 1 = nothing is forgotten, 0 = only the newest step counts.
+        decay_on: "observe" discounts the nodes just observed, as the source words it; "step" discounts every node, so
+            that what is not visited drifts back to the prior. Then every tree with evidence becomes stale every step.
+
+    Raises:
+        ValueError: if an outcome has more successes than rollouts.
+    """
+    if len(nodes) == 0 and decay_on == "observe":
+        return forest
+    where = np.asarray(nodes, np.int64)
+    new_passed, new_tried = np.asarray(passed, np.float64), np.asarray(tried, np.float64)
+    if not np.all((new_passed >= 0) & (new_passed <= new_tried)):
+        raise ValueError(f"more successes than rollouts: {list(passed)} of {list(tried)}")
+    touched = np.unique(where) if decay_on == "observe" else np.flatnonzero(forest.tried_M)
+    passed_M, tried_M, stale_R = forest.passed_M.copy(), forest.tried_M.copy(), forest.stale_R.copy()
+    passed_M[touched] *= forgetting
+    tried_M[touched] *= forgetting
+    forgotten = touched[tried_M[touched] < FORGOTTEN]
+    passed_M[forgotten] = tried_M[forgotten] = 0.0
+    np.add.at(passed_M, where, new_passed)
+    np.add.at(tried_M, where, new_tried)
+    stale_R[trees_of(forest, where)] = True
+    stale_R[trees_of(forest, touched)] = True
+    return replace(forest, passed_M=passed_M, tried_M=tried_M, stale_R=stale_R)
+
+
+def grow(forest: Forest, trees: Sequence[int]) -> Forest:
+    """Add children without evidence to the given trees. They start from what is believed of their roots."""
+    if len(trees) == 0:
+        return forest
+    added = np.asarray(trees, np.int32)
+    shift = forest.scales.shift if forest.scales else 0.0
+    zeros, stale_R = np.zeros(len(added)), forest.stale_R.copy()
+    stale_R[added] = True
+    return replace(
+        forest,
+        tree_C=np.concatenate([forest.tree_C, added]),
+        passed_M=np.concatenate([forest.passed_M, zeros]),
+        tried_M=np.concatenate([forest.tried_M, zeros]),
+        logit_M=np.concatenate([forest.logit_M, forest.logit_M[added] + shift]),
+        rate_M=np.concatenate([forest.rate_M, forest.rate_M[added]]),
+        stale_R=stale_R,
+    )
+
+
+def prune(forest: Forest, keep_C: Flags) -> Forest:
+    """Remove children. A tree that loses evidence with them becomes stale."""
+    if keep_C.all():
+        return forest
+    keep_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
+    stale_R = forest.stale_R.copy()
+    stale_R[forest.tree_C[~keep_C & (forest.tried_M[forest.num_trees :] > 0)]] = True
+    return replace(
+        forest,
+        tree_C=forest.tree_C[keep_C],
+        passed_M=forest.passed_M[keep_M],
+        tried_M=forest.tried_M[keep_M],
+        logit_M=forest.logit_M[keep_M],
+        rate_M=forest.rate_M[keep_M],
+        stale_R=stale_R,
+    )
+
+
+def trees_of(forest: Forest, nodes: Positions) -> Positions:
+    """The tree that each node belongs to."""
+    if forest.num_children == 0:
+        return nodes
+    inner = np.maximum(nodes - forest.num_trees, 0)
+    return np.where(nodes < forest.num_trees, nodes, forest.tree_C[inner])
+
+
+def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
+    """Nodes of some trees, first their roots in the given order and then their children; the tree's place, for each.
+
+    Args:
+        trees: without repetition.
+    """
+    chosen_R = np.zeros(forest.num_trees, np.bool_)
+    chosen_R[trees] = True
+    children = np.flatnonzero(chosen_R[forest.tree_C])
+    place_R = np.empty(forest.num_trees, np.int32)
+    place_R[trees] = np.arange(len(trees), dtype=np.int32)
+    place = place_R[forest.tree_C[children]]
+    # Neighbours in memory make the sums over a tree's children cheap.
+    order = np.argsort(place, kind="stable")
+    return np.concatenate([trees, forest.num_trees + children[order]]), place[order].astype(np.int64)
+
+
+def crowded(forest: Forest, distance_C: Floats, per_tree: int | None, in_total: int | None) -> tuple[Flags, int, int]:
+    """Which children stay when caps are enforced: those believed nearest the target, the newest of equals.
+
+    Args:
+        distance_C: distance of each child's believed pass rate from the target.
+        per_tree, in_total: the caps; None = none.
+
+    Returns:
+        Who stays, and how many go because of the first and of the second cap.
+    """
+    keep_C = np.ones(forest.num_children, np.bool_)
+    if per_tree is not None and forest.num_children and np.bincount(forest.tree_C).max() > per_tree:
+        order = np.lexsort((-np.arange(forest.num_children), distance_C, forest.tree_C))
+        sorted_trees = forest.tree_C[order]
+        first = np.searchsorted(sorted_trees, sorted_trees)
+        keep_C[order[np.arange(len(order)) - first >= per_tree]] = False
+    gone_tree = int((~keep_C).sum())
+    left = forest.num_children - gone_tree
+    if in_total is not None and left > in_total:
+        kept = np.flatnonzero(keep_C)
+        order = np.lexsort((-kept, distance_C[kept]))
+        keep_C[kept[order[in_total:]]] = False
+    return keep_C, gone_tree, forest.num_children - gone_tree - int(keep_C.sum())

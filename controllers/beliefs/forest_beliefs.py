@@ -1,0 +1,124 @@
+"""What may be believed about a forest of problems: the hierarchical model and its simpler rivals, behind one interface.
+
+A part of controllers: PROS ranks by it, GRESO's skip law can be driven by it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import numpy as np
+
+from halfway.controllers.beliefs.forest import Decay, Floats, Forest, bare_forest, learn
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+class Estimator(Protocol):
+    """Turns the evidence in a forest into a believed pass rate of every node."""
+
+    def init(self, num_trees: int) -> Forest:
+        """Roots without evidence."""
+        ...
+
+    def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
+        """The forest with every estimate up to date. A second call in the same step changes nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiscountedBeta:
+    """Every node on its own: Beta(a + s, b + n - s), s of n its discounted counts. Trees mean nothing to it.
+
+    The idea of MoPPS (arXiv 2507.04632) and of the explicit evidence in BOTS (arXiv 2510.26374).
+
+    Attributes:
+        prior: a and b.
+        draw: believe one draw from the posterior, anew for every node in every step (Thompson sampling), not the mean.
+    """
+
+    prior: tuple[float, float] = (1.0, 1.0)
+    draw: bool = False
+
+    def __post_init__(self) -> None:
+        require(min(self.prior) > 0, "belief.beta.prior", self.prior, "give two numbers above 0")
+
+    def init(self, num_trees: int) -> Forest:
+        return bare_forest(num_trees, 0.0, self.prior[0] / sum(self.prior))
+
+    def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
+        if not forest.stale_R.any() and (not self.draw or forest.refreshed == step):
+            return forest
+        a, b = self.prior[0] + forest.passed_M, self.prior[1] + np.maximum(forest.tried_M - forest.passed_M, 0.0)
+        rate_M = stream.at("beta").generator().beta(a, b) if self.draw else a / (a + b)
+        return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
+
+
+@dataclass(frozen=True)
+class LastRate:
+    """The pass rate of a node's latest group, for a node without one that of its root's, else one half."""
+
+    def init(self, num_trees: int) -> Forest:
+        return bare_forest(num_trees, 0.0, 0.5)
+
+    def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
+        if not forest.stale_R.any():
+            return forest
+        rate_R = self._rates(forest, slice(None, forest.num_trees), np.full(forest.num_trees, 0.5))
+        rate_C = self._rates(forest, slice(forest.num_trees, None), rate_R[forest.tree_C])
+        rate_M = np.concatenate([rate_R, rate_C])
+        return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
+
+    @staticmethod
+    def _rates(forest: Forest, part: slice, otherwise: Floats) -> Floats:
+        tried = forest.tried_M[part]
+        return np.where(tried > 0, forest.passed_M[part] / np.where(tried > 0, tried, 1), otherwise)
+
+
+@dataclass(frozen=True)
+class PassRateBelief:
+    """A belief about the pass rates of problems and of what grew from them.
+
+    Attributes:
+        kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`.
+        forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
+            0.9 is ours. A last rate remembers nothing whatever is said here.
+        decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
+            every step, and so drifts back to the prior while it is not visited.
+        bayes, beta: options of the kinds "hierarchical" and "beta".
+    """
+
+    kind: Literal["hierarchical", "beta", "last_rate"] = "hierarchical"
+    forgetting: float = 0.9
+    decay_on: Decay = "observe"
+    bayes: HierarchicalBayes = field(default_factory=HierarchicalBayes)
+    beta: DiscountedBeta = field(default_factory=DiscountedBeta)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.forgetting <= 1, "belief.forgetting", self.forgetting, "give a number between 0 and 1")
+        for name, owner, default in (
+            ("bayes", "hierarchical", HierarchicalBayes()),
+            ("beta", "beta", DiscountedBeta()),
+        ):
+            value, remedy = vars(self)[name], f"it belongs to kind={owner}; set that kind, or remove the options"
+            require(self.kind == owner or value == default, f"belief.{name}", value, remedy)
+
+    @property
+    def estimator(self) -> Estimator:
+        if self.kind == "hierarchical":
+            return self.bayes
+        return self.beta if self.kind == "beta" else LastRate()
+
+    def init(self, num_trees: int) -> Forest:
+        return self.estimator.init(num_trees)
+
+    def learn(self, forest: Forest, nodes: Sequence[int], passed: Sequence[int], tried: Sequence[int]) -> Forest:
+        """Add one step's outcomes to the evidence, see `halfway.controllers.beliefs.forest.learn`."""
+        if self.kind == "last_rate":
+            return learn(forest, nodes, passed, tried, 0.0)
+        return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on)
+
+    def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
+        """Bring every estimate up to date; nothing to do if no tree is stale."""
+        return self.estimator.refresh(forest, step, stream)

@@ -1,0 +1,58 @@
+"""Names for things that a YAML file may ask for, filled by this repository and by installed packages."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> UserError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    choice = f"choose one of {', '.join(known)}" if known else "there is none to choose here, so remove it"
+    hint = f"did you mean {near[0]!r}?" if near else choice
+    return UserError(f"{what}: unknown name {str(name)!r}; {hint}")
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A table from a name to an importable object, resolved only when asked for.
+
+    Attributes:
+        what: the field of the configuration, for error messages.
+        builtin: name -> "module:attribute".
+        group: entry-point group through which an installed package adds names of its own.
+    """
+
+    what: str
+    builtin: Mapping[str, str]
+    group: str = ""
+    _added: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, value: Any) -> None:
+        """Register an object of this process, for notebooks and tests."""
+        self._added[name] = value
+
+    def names(self) -> list[str]:
+        return sorted({*self.builtin, *self._installed(), *self._added})
+
+    def get(self, name: str) -> Any:
+        """The object called `name`. Raises UserError, with the nearest known name, if there is none."""
+        if name in self._added:
+            return self._added[name]
+        if name in self.builtin:
+            module, _, attribute = self.builtin[name].partition(":")
+            return getattr(import_module(module), attribute)
+        installed = self._installed()
+        if name in installed:
+            self._added[name] = installed[name].load()  # scanning the installed packages takes milliseconds
+            return self._added[name]
+        raise unknown(self.what, name, self.names())
+
+    def _installed(self) -> dict[str, Any]:
+        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}

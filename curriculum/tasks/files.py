@@ -1,0 +1,279 @@
+"""Problems from a JSONL, JSON or Parquet file."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from halfway.curriculum.problems import Message, Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id
+from halfway.curriculum.tasks.verifiers import VERIFIERS
+
+
+class Bad(NamedTuple):
+    """Why a row is not a problem. `reason` is what the report counts, `detail` what it shows of the first rows."""
+
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+class Row(NamedTuple):
+    """A row and where it stands: "file:line" for JSONL, "file:row n" (from 1) for JSON and Parquet."""
+
+    where: str
+    values: Mapping[str, Any] | Bad
+
+
+@dataclass(frozen=True)
+class File(Source):
+    """Rows with a prompt and an answer.
+
+    A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
+
+    A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, empty, or neither
+    text nor number), repeats the id or the prompt and answer of an earlier row, names no known verifier, or has an
+    answer that its verifier cannot read. Blank lines of JSONL are no rows.
+
+    The order of the problems is a function of the stream and their ids, so that it does not matter for the held-out
+    rows where in the file they stand.
+
+    Attributes:
+        path: file ending in .jsonl, .json (a list of objects) or .parquet.
+        heldout_path: file of the held-out problems, same columns; empty = they are taken from `path`.
+        name: source name of the problems, part of ids made from content; empty = the file's name without ending.
+        prompt_column, answer_column: names of columns.
+        id_column: column of stable, unique ids; empty = a hash of the content.
+        verifier: registered name of the verifier.
+        verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
+        feature_columns: columns whose numbers or texts become features of the problems.
+        check_answers: whether each answer is shown to its verifier while loading (a millisecond a row for "symbolic").
+        on_bad_row: "refuse" the file, or "drop" the row, count it and go on.
+    """
+
+    path: str
+    heldout_path: str = ""
+    name: str = ""
+    prompt_column: str = "prompt"
+    answer_column: str = "answer"
+    id_column: str = ""
+    verifier: str = "exact"
+    verifier_column: str = ""
+    feature_columns: tuple[str, ...] = ()
+    check_answers: bool = True
+    on_bad_row: Literal["refuse", "drop"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.verifier not in VERIFIERS.names():
+            raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
+
+    def heldout(self) -> Source | None:
+        return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        """All good rows of the file.
+
+        Raises:
+            UserError: if the file cannot be read, has no rows, has bad rows and `on_bad_row` is "refuse", or has no
+                good rows; the message names the first bad one.
+        """
+        reader = _RowReader(self, frozenset(VERIFIERS.names()))
+        problems: list[Problem] = []
+        bad: list[tuple[str, Bad]] = []
+        for row in self._rows():
+            problem = reader.problem(row)
+            if isinstance(problem, Bad):
+                bad.append((row.where, problem))
+            else:
+                problems.append(problem)
+        if bad and (self.on_bad_row == "refuse" or not problems):
+            raise UserError(self._complaint(bad, len(problems)))
+        if not problems:
+            raise UserError(f"{self.path}: the file has no rows; give one with at least one problem")
+        key = stream.integer().to_bytes(8, "little")
+        problems.sort(key=lambda problem: hashlib.blake2b(problem.id.encode("utf-8", "replace"), key=key).digest())
+        examples = tuple(f"{where} {why}" for where, why in bad[:MAX_EXAMPLES])
+        return Loaded(tuple(problems), SourceReport(len(problems), Counter(why.reason for _, why in bad), examples))
+
+    def _complaint(self, bad: list[tuple[str, Bad]], good: int) -> str:
+        more = f", and {len(bad) - 1} more bad rows" if len(bad) > 1 else ""
+        remedy = "correct the file, or set on_bad_row=drop" if good else "no row is left; check the column names"
+        where, why = bad[0]
+        return f"{where}: {why}{more}; {remedy}"
+
+    def _rows(self) -> Iterator[Row]:
+        read = {".jsonl": self._read_jsonl, ".json": self._read_json, ".parquet": self._read_parquet}
+        ending = Path(self.path).suffix
+        if ending not in read:
+            raise UserError(f"source file: {self.path!r} ends in {ending!r}; give a .jsonl, .json or .parquet file")
+        try:
+            yield from read[ending]()
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read ({one_line(error)}); check source.path") from error
+
+    def _read_jsonl(self) -> Iterator[Row]:
+        with open(self.path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield Row(f"{self.path}:{number}", _parsed_line(line))
+
+    def _read_json(self) -> Iterator[Row]:
+        try:
+            values = json.loads(Path(self.path).read_bytes())
+        except ValueError as error:
+            raise UserError(f"{self.path}: not JSON ({one_line(error)}); correct it") from error
+        if not isinstance(values, list):
+            raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one a problem")
+        for number, value in enumerate(values, start=1):
+            yield Row(f"{self.path}:row {number}", value if isinstance(value, dict) else Bad("not an object"))
+
+    def _read_parquet(self) -> Iterator[Row]:
+        parquet = load_extra("pyarrow.parquet", "Parquet files")
+        arrow_error = load_extra("pyarrow", "Parquet files").ArrowException
+        try:
+            with parquet.ParquetFile(self.path) as table:
+                columns = self._columns(table.schema_arrow.names)
+                number = 0
+                for batch in table.iter_batches(columns=columns):
+                    for values in batch.to_pylist():
+                        number += 1
+                        yield Row(f"{self.path}:row {number}", values)
+        except arrow_error as error:
+            raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
+
+    def _columns(self, known: list[str]) -> list[str]:
+        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, *self.feature_columns]
+        for name in filter(None, needed):
+            if name not in known:
+                raise unknown(f"{self.path}: column", name, known)
+        return list(dict.fromkeys(filter(None, needed)))
+
+
+@dataclass(frozen=True)
+class Pool(File):
+    """Problems with a probe's guess of their pass rates, as `halfway propel export` writes them."""
+
+    id_column: str = "id"
+    verifier_column: str = "verifier"
+    feature_columns: tuple[str, ...] = ("probed_rate", "probed_by")
+
+
+@dataclass
+class _RowReader:
+    """Makes problems of rows, remembering where earlier ones stand."""
+
+    file: File
+    verifiers: frozenset[str]
+    where_of: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def problem(self, row: Row) -> Problem | Bad:
+        file, values = self.file, row.values
+        if isinstance(values, Bad):
+            return values
+        messages = _messages(values, file.prompt_column)
+        if isinstance(messages, Bad):
+            return messages
+        if messages:
+            values = {**values, file.prompt_column: message_text(messages)}
+        texts: dict[str, str] = {}
+        for column in filter(None, (file.prompt_column, file.answer_column, file.id_column)):
+            text = _text(values, column)
+            if isinstance(text, Bad):
+                return text
+            texts[column] = text
+        prompt, answer = texts[file.prompt_column], texts[file.answer_column]
+        name = file.name or Path(file.path).stem
+        content = content_id(name, prompt, answer)
+        verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
+        features: dict[str, float | str] = {}
+        for column in file.feature_columns:
+            text = _text(values, column)
+            if isinstance(text, Bad):
+                return text
+            features[column] = values[column]
+        identity = texts.get(file.id_column, content)
+        problem = Problem(identity, prompt, answer, name, verifier, features, messages)
+        keys = [("prompt and answer", content), ("id", problem.id)]
+        for key in keys:
+            if key in self.where_of:
+                return Bad(f"repeats the {key[0]} of an earlier row", self.where_of[key])
+        trouble = self._verifier_trouble(problem)
+        if trouble is None:
+            self.where_of.update(dict.fromkeys(keys, row.where))
+        return trouble or problem
+
+    def _verifier_trouble(self, problem: Problem) -> Bad | None:
+        if not isinstance(problem.verifier, str) or problem.verifier not in self.verifiers:
+            return Bad("unknown verifier", one_line(problem.verifier))
+        if not self.file.check_answers:
+            return None
+        try:
+            VERIFIERS.get(problem.verifier)(problem, "")
+        except UserError:
+            raise
+        except Exception as error:
+            return Bad(f"answer that verifier {problem.verifier} cannot read", one_line(error))
+        return None
+
+
+def _parsed_line(line: bytes) -> Mapping[str, Any] | Bad:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except ValueError as error:  # also text that is not UTF-8
+        return Bad("not JSON", one_line(error))
+    return value if isinstance(value, dict) else Bad("not an object")
+
+
+def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
+    """The messages of a prompt; none if it is no list of objects."""
+    listed = values.get(column)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        return ()
+    for entry in listed:
+        if not all(isinstance(entry.get(key), str) and entry[key].strip() for key in ("role", "content")):
+            return Bad(f"{column} has a message without role and content", one_line(entry))
+    if not listed or listed[-1]["role"] == "assistant":
+        return Bad(f"{column} does not end with a message to the policy", one_line(listed))
+    return tuple(Message(entry["role"], entry["content"]) for entry in listed)
+
+
+def message_text(messages: Sequence[Message]) -> str:
+    """Messages as one text; a single one of a user is its content."""
+    if len(messages) == 1 and messages[0].role == "user":
+        return messages[0].content
+    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+
+
+def _text(values: Mapping[str, Any], column: str) -> str | Bad:
+    value = values.get(column)
+    if value is None:
+        return Bad(f"no {column}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return Bad(f"{column} is not text", one_line(value))
+    return str(value) if str(value).strip() else Bad(f"empty {column}")
+
+
+def _prompt(problem: Problem) -> Any:
+    """What `File` reads the prompt from."""
+    return [asdict(message) for message in problem.messages] or problem.prompt
+
+
+def write_problems(problems: Iterable[Problem], path: str) -> None:
+    """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back."""
+    lines = (
+        json.dumps({"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}) + "\n"
+        for p in problems
+    )
+    unfinished = Path(f"{path}.unfinished")
+    unfinished.write_text("".join(lines), encoding="utf-8")
+    os.replace(unfinished, path)

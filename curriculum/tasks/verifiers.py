@@ -1,0 +1,272 @@
+"""Verifiers by name: each judges one response against the answer that the problem carries."""
+
+import ast
+import multiprocessing
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
+from typing import Any, TypeVar
+
+import numpy as np
+
+from halfway.curriculum.lab import sums
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.registry import Registry
+
+Verifier = Callable[[Problem, str], bool]
+Returned = TypeVar("Returned")
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A verifier that judges many responses in less time than one after the other.
+
+    Attributes:
+        judge: the verdict on each response, in order.
+    """
+
+    judge: Callable[[Sequence[Problem], Sequence[str]], list[bool]]
+
+    def __call__(self, problem: Problem, response: str) -> bool:
+        return self.judge([problem], [response])[0]
+
+
+NUMERIC_TOLERANCE = Fraction(1, 10**6)
+"""Two numbers are equal if they differ by at most this share of the larger of 1 and the reference."""
+
+REASONING_GYM_SUCCESS = 1.0
+"""Smallest score of a reasoning-gym family that is a success; partial credit is a failure."""
+
+SYMBOLIC_TIMEOUT = 5
+"""Seconds that math-verify may take for one parse or comparison."""
+
+VERIFIERS = Registry(
+    what="verifier",
+    group="halfway.verifiers",
+    builtin={
+        "exact": "halfway.curriculum.tasks.verifiers:exact",
+        "numeric": "halfway.curriculum.tasks.verifiers:numeric",
+        "symbolic": "halfway.curriculum.tasks.verifiers:symbolic",
+        "reasoning_gym": "halfway.curriculum.tasks.verifiers:reasoning_gym",
+        "running_sums": "halfway.curriculum.tasks.verifiers:running_sums",
+        "function_induction": "halfway.curriculum.domains.induction:verify",
+    },
+)
+
+
+def verify(problem: Problem, response: str) -> bool:
+    """Whether the response solves the problem, by the verifier that the problem names.
+
+    Args:
+        response: the policy's text, without end or other special tokens.
+
+    Raises:
+        UserError: if there is no such verifier, if it raises, or if its verdict is not a boolean.
+    """
+    verifier: Verifier = VERIFIERS.get(problem.verifier)
+    try:
+        verdict = verifier(problem, response)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"verifier {problem.verifier}: raised {one_line(error)} on problem {problem.id!r}; "
+            "correct that problem's answer, or give it another verifier"
+        ) from error
+    if not isinstance(verdict, bool | np.bool_):
+        raise UserError(
+            f"verifier {problem.verifier}: returned {one_line(verdict)} for problem {problem.id!r}; "
+            "a verdict must be True or False, so compare a score with a threshold"
+        )
+    return bool(verdict)
+
+
+def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
+    """`verify` for each response, those of a `Batched` verifier in one call. Raises UserError as `verify` does."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, problem in enumerate(problems):
+        rows_of[problem.verifier].append(row)
+    verdicts: dict[int, bool] = {}
+    for name, rows in rows_of.items():
+        verifier = VERIFIERS.get(name)
+        try:
+            together = isinstance(verifier, Batched)
+            found = verifier.judge([problems[i] for i in rows], [responses[i] for i in rows]) if together else []
+        except UserError:
+            raise
+        except Exception:  # one of them is to blame: which, shows one by one
+            together = False
+        if not together:
+            found = [verify(problems[i], responses[i]) for i in rows]
+        verdicts.update(zip(rows, found, strict=True))
+    return [verdicts[row] for row in range(len(problems))]
+
+
+def exact(problem: Problem, response: str) -> bool:
+    """Equal texts, white space at both ends aside."""
+    return response.strip() == problem.answer.strip()
+
+
+# A sign belongs to the number unless it stands between two operands, as in 5-3.
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+"
+_NUMBER = re.compile(
+    rf"(?:(?<![\w).])[+-](?:\\?\$)?)?(?<![\w.])(?:\\[dt]?frac\{{(?P<n>-?\d+)\}}\{{(?P<d>\d+)\}}"
+    rf"|(?P<p>{_UNSIGNED})(?:\s?/\s?(?P<q>{_UNSIGNED}))?)"
+)
+_LONG_EXPONENT = re.compile(r"[eE][+-]?\d{4}")
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number in a text, exactly, or None.
+
+    Reads signs, thousands commas, decimals, exponents of up to three digits, and fractions (3/4 or a LaTeX frac), but
+    no mixed numbers. A number that directly follows a letter, as in x2, is part of a name.
+    """
+    matches = list(_NUMBER.finditer(text.replace("\N{MINUS SIGN}", "-")))
+    if not matches:
+        return None
+    found = matches[-1]
+    sign = -1 if found[0].startswith("-") else 1
+    over, under = (found["n"], found["d"]) if found["n"] else (found["p"], found["q"] or "1")
+    if _LONG_EXPONENT.search(found[0]):  # a short text for an integer of any size
+        return None
+    try:
+        return sign * Fraction(over.replace(",", "")) / Fraction(under.replace(",", ""))
+    except (ValueError, ZeroDivisionError):  # more digits than Python converts, or a division by zero
+        return None
+
+
+def numeric(problem: Problem, response: str) -> bool:
+    """The last number of the response is the last number of the answer, up to `NUMERIC_TOLERANCE`.
+
+    Raises:
+        ValueError: if the answer holds no number.
+    """
+    reference = last_number(problem.answer)
+    if reference is None:
+        raise ValueError(f"the answer {problem.answer!r} holds no number")
+    number = last_number(response)
+    return number is not None and abs(number - reference) <= NUMERIC_TOLERANCE * max(Fraction(1), abs(reference))
+
+
+def symbolic(problem: Problem, response: str) -> bool:
+    """Mathematically equal expressions, by math-verify, each parse and comparison within `SYMBOLIC_TIMEOUT`.
+
+    Raises:
+        ValueError: if math-verify finds no expression in the answer.
+    """
+    return _in_time(_symbolic, problem.answer, response)
+
+
+def _symbolic(answer: str, response: str, seconds: int) -> bool:
+    math_verify = load_extra("math_verify", "the symbolic verifier")
+    reference = _symbolic_reference(answer, seconds)
+    if not reference:
+        raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
+    found = math_verify.parse(response, parsing_timeout=seconds)
+    return bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
+
+
+def equivalent(answers: Sequence[str]) -> bool | None:
+    """Whether final answers, each as it would stand in a box, are mathematically equal, every one to every other.
+
+    math-verify's comparison is not symmetric, so both directions have to hold.
+
+    Returns:
+        None if math-verify cannot read one of them as an expression.
+    """
+    return _in_time(_equivalent, answers)
+
+
+def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
+    math_verify = load_extra("math_verify", "the comparison of answers")
+    parsed = [_symbolic_reference(f"\\boxed{{{answer}}}", seconds) for answer in answers]
+    if any(all(isinstance(part, str) for part in parts) for parts in parsed):
+        return None
+    return all(
+        math_verify.verify(list(left), list(right), timeout_seconds=seconds) for left, right in permutations(parsed, 2)
+    )
+
+
+def _in_time(function: Callable[..., Returned], *arguments: Any) -> Returned:
+    """`function` with a limit in seconds as its last argument.
+
+    math-verify interrupts a long computation by a signal, which Python allows on the main thread only. Any other thread
+    has it done on the main thread of a helping process.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return function(*arguments, SYMBOLIC_TIMEOUT)
+    return _helper().submit(function, *arguments, SYMBOLIC_TIMEOUT).result()
+
+
+@lru_cache(maxsize=1)
+def _helper() -> ProcessPoolExecutor:
+    # Not forked: this process has threads, and often a device.
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """An executor's process outlives a parent that was killed, unless it looks out for that."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(maxsize=4096)
+def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
+    # math-verify looks for LaTeX only between delimiters, and a bare x+1 is an expression to the reader of a data set.
+    delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
+    text = answer if delimited else f"\\boxed{{{answer}}}"
+    return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
+
+
+def reasoning_gym(problem: Problem, response: str) -> bool:
+    """The score that the family's own `score_answer` gives is at least `REASONING_GYM_SUCCESS`.
+
+    Judged is what stands between the last <answer> tags; without tags, the whole response, stripped.
+    Some families raise on text that they cannot read. Such a response fails, as long as the family can still score
+    the entry's own answer; if it cannot, the entry is broken and the exception is passed on.
+    """
+    tags = re.findall(r"<answer>(.*?)</answer>", response, flags=re.DOTALL)
+    entry, score_answer = _reasoning_gym_entry(problem.answer)
+    try:
+        score = score_answer((tags[-1] if tags else response).strip(), entry)
+    except Exception:
+        score_answer(entry["answer"], entry)
+        return False
+    return bool(score >= REASONING_GYM_SUCCESS)
+
+
+@lru_cache(maxsize=4096)
+def _reasoning_gym_entry(answer: str) -> tuple[dict[str, Any], Callable[[str, dict[str, Any]], float]]:
+    carried = ast.literal_eval(answer)
+    return carried["entry"], _reasoning_gym_family(carried["family"], repr(carried["config"])).score_answer
+
+
+@lru_cache(maxsize=64)
+def _reasoning_gym_family(family: str, config: str) -> Any:
+    module = load_extra("reasoning_gym", "the reasoning_gym verifier")
+    return module.create_dataset(family, **ast.literal_eval(config), seed=0)
+
+
+def running_sums(problem: Problem, response: str) -> bool:
+    """The sheet passes the marking of the lab's running sums.
+
+    Raises:
+        ValueError: if the prompt is not one of that task.
+    """
+    return sums.mark(problem.prompt, response)

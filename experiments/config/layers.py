@@ -1,0 +1,227 @@
+"""YAML files laid over one another, and dotted overrides on top: plain mappings, not checked yet."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.registry import unknown
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+"""What holds `experiments`: the checkout, or the installed package, which carries the recipes and the lab policies."""
+
+# Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
+ALTERNATIVES = frozenset(
+    {("budget",), ("domain",), ("environment",), ("problems", "source"), ("problems", "generated")}
+)
+
+PROBLEM_SOURCES = ("source", "generated")
+"""Fields of `problems` that name a registered source."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, with the files it names as `base` underneath and its paths made findable.
+
+    A relative `base` is looked for where the file is, then in the current folder, then in the repository.
+
+    Raises:
+        UserError: if the file is missing, is no YAML mapping, or names itself as base.
+    """
+    return _read(path.expanduser(), ())
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    resolved = path.resolve()
+    if resolved in above:
+        raise UserError(f"base: {str(path)!r} names itself as base, through {above[-1].name}; remove one `base:`")
+    raw = anchored(parse(path), path.parent)
+    return with_base(raw, path.parent, (*above, resolved))
+
+
+def is_study(raw: Mapping[str, Any]) -> bool:
+    """Whether a mapping that was read is a study of task generators: only that, or its base, has a domain."""
+    lower = raw.get("base")
+    return "domain" in raw or (isinstance(lower, Mapping) and "domain" in lower)
+
+
+def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, read in full."""
+    upper = {k: v for k, v in raw.items() if k != "base"}
+    match raw.get("base"):
+        case None:
+            return upper
+        case str(name):
+            lower = _read(_base(name, folder), above)
+        case Mapping() as inline if "arms" in raw:
+            lower = with_base(inline, folder, above)
+        case other:
+            raise UserError(f"base: {other!r} is not acceptable; give the path of a YAML file")
+    return upper | {"base": lower} if "arms" in raw else merge(lower, upper)
+
+
+def _base(name: str, folder: Path) -> Path:
+    """The file that a `base` names, looked for like the path of a model. Raises UserError if it is nowhere."""
+    path = Path(name).expanduser()
+    for candidate in _candidates(path, folder):
+        if candidate.exists():
+            return candidate
+    places = " nor in ".join(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd(), REPOSITORY)))
+    raise UserError(f"base: {name!r} is no file{'' if path.is_absolute() else f' in {places}'}; correct the path")
+
+
+def _candidates(path: Path, folder: Path) -> tuple[Path, ...]:
+    """Where a path may lead that is written in a file of `folder`, in the order of preference."""
+    return (folder / path, Path.cwd() / path, REPOSITORY / path)
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """The mapping in one YAML file. "3e-4" is a number here, which plain YAML 1.1 takes for text."""
+    try:
+        content = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give a YAML file") from None
+    except MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
+    if not OmegaConf.is_dict(content) or not content:
+        raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
+    return plain(content)
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Nested mapping from "learner.lr=3e-4" and the like; paths in it are relative to the current folder."""
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        changes = merge(changes, _parse_override(override))
+    return anchored(changes, Path())
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    name, equals, _ = override.partition("=")
+    if not equals or not name:
+        raise UserError(f"override: {override!r} is not acceptable; write field=value, for example learner.lr=3e-4")
+    try:
+        return plain(OmegaConf.from_dotlist([override]))
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise UserError(
+            f"override: {override!r} is not YAML, which wants a space after ':' and brackets closed ({one_line(error)})"
+        ) from None
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """The same content in dictionaries and lists, interpolations left as they are."""
+    container = OmegaConf.to_container(config)
+    assert isinstance(container, dict)
+    return {str(k): v for k, v in container.items()}
+
+
+def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The same mapping with every "${other.field}" replaced. Raises UserError where there is no such field."""
+    try:
+        return plain(OmegaConf.create(OmegaConf.to_container(OmegaConf.create(dict(raw)), resolve=True)))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from None
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], at: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`upper` laid over `lower`: mappings merge key by key, everything else replaces.
+
+    Example:
+        >>> merge({"learner": {"lr": 1, "eps": 2}, "budget": {"steps": 3}},
+        ...       {"learner": {"lr": 4}, "budget": {"rollouts": 5}})
+        {'learner': {'lr': 4, 'eps': 2}, 'budget': {'rollouts': 5}}
+    """
+    if at in ALTERNATIVES and not set(upper) <= set(lower):
+        return dict(upper)
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if key == "controllers" and isinstance(below, list) and isinstance(value, Mapping):
+            merged[key] = merge_entries(below, value)
+        elif isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(below, value, (*at, key))
+        else:
+            merged[key] = value
+    return merged
+
+
+def merge_entries(entries: Sequence[Any], changes: Mapping[str, Any]) -> list[Any]:
+    """Change options of listed members by label: the list stays in order, so no member can be added this way."""
+    labels = [label_of(entry) for entry in entries]
+    strange = sorted(set(map(str, changes)) - set(labels))
+    if strange:
+        raise unknown(f"controllers.{strange[0]}", strange[0], labels)
+    return [_merge_entry(entry, label, changes.get(label)) for entry, label in zip(entries, labels, strict=True)]
+
+
+def _merge_entry(entry: Any, label: str, change: Any) -> Any:
+    if change is None:
+        return entry
+    options = entry[label] if isinstance(entry, Mapping) else {}
+    return {label: merge(options or {}, change) if isinstance(change, Mapping) else change}
+
+
+def label_of(entry: Any) -> str:
+    """The label of a list entry that is a name or `{label: options}`."""
+    return str(next(iter(entry), "")) if isinstance(entry, Mapping) else str(entry)
+
+
+def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The same mapping, with the paths of model and problem files that are relative to `folder` made findable."""
+    result = dict(raw)
+    for key, value in raw.items():
+        if key == "model" and isinstance(value, Mapping):
+            result[key] = _anchored_options(value, folder)
+        elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
+            result[key] = anchored(value, folder)
+        elif key in ("arms", "oracles") and isinstance(value, Mapping):
+            result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+        elif key == "domain":
+            result[key] = _anchored_part(value, folder)
+        elif key == "problems" and isinstance(value, Mapping):
+            result[key] = {k: _anchored_part(v, folder) if k in PROBLEM_SOURCES else v for k, v in value.items()}
+    return result
+
+
+def _anchored_part(value: Any, folder: Path) -> Any:
+    """The same for `{name: options}`; anything else is left for the checks to come."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+
+
+def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    return {k: locate(v, folder) if is_path(k, v) else v for k, v in options.items()}
+
+
+def is_path(name: str, value: Any) -> bool:
+    """Whether an option is the path of a file or folder, by its name."""
+    return (name == "path" or name.endswith("_path")) and isinstance(value, str) and value != ""
+
+
+def locate(value: str, folder: Path) -> str:
+    """A path that still leads there from anywhere: absolute, or relative to the repository if it lies inside.
+
+    A relative path is looked for in `folder`, then in the current folder, then in the repository. One that is in
+    none of them is left alone: it may be a name on a model hub.
+    """
+    path = Path(value).expanduser()
+    for candidate in _candidates(path, folder):
+        if candidate.exists():
+            found = candidate.resolve()
+            return str(found.relative_to(REPOSITORY) if found.is_relative_to(REPOSITORY) else found)
+    return value
+
+
+def find(value: str) -> Path:
+    """Where a path made by `locate` leads: in the repository if it exists there, else as it is."""
+    return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)

@@ -1,0 +1,118 @@
+"""The HTML report of a comparison or of a single run: one file, which needs no network."""
+
+import base64
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from halfway.experiments.report.figures import PICTURES, STYLE, arm_colors, captions
+from halfway.experiments.report.intervals import Estimate
+from halfway.experiments.report.records import Comparison, load_comparison
+from halfway.experiments.report.summary import Summary, summarize
+from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables, write_text
+from halfway.experiments.running.provenance import read_provenance, versions
+
+PIXELS_AN_INCH = 130
+
+
+def write_report(directory: Path) -> Path:
+    """Write report.html, summary.json, summary.md and figures/*.png into a run or comparison directory.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        UserError: if there is no run in the directory, or a record that cannot be read.
+    """
+    comparison = load_comparison(directory)
+    summary = summarize(comparison)
+    write_tables(directory, summary)
+    environment = Environment(
+        loader=PackageLoader("halfway.experiments.report"), autoescape=True, undefined=StrictUndefined
+    )
+    page = environment.get_template("report.html.j2").render(
+        title=str(comparison.config.get("name") or directory.resolve().name),
+        facts=facts(comparison, summary),
+        cards=cards(summary, arm_colors(comparison)),
+        tables=tables(summary),
+        pictures=pictures(comparison.started(), summary, directory / "figures"),
+    )
+    path = directory / "report.html"
+    write_text(path, page)
+    return path
+
+
+def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
+    """What was compared, on which budget, how and with what."""
+    provenance = read_provenance(comparison.directory)
+    used = provenance.get("versions")
+    seeds = sorted({run.seed for run in comparison.all_runs})
+    unfinished = sum(not run.finished for run in comparison.all_runs)
+    runs = f"{len(comparison.all_runs)}"
+    if unfinished:
+        runs += f", {unfinished} of them unfinished: what follows is preliminary"
+    listed = ", ".join(f"{package} {number}" for package, number in (used or versions()).items())
+    found = {
+        "Arms": ", ".join(comparison.runs),
+        "Seeds": ", ".join(map(str, seeds)),
+        "Runs": runs,
+        "Budget": budget_text(summary),
+        "Command": str(provenance.get("command", "not recorded")),
+        "Machine": str(provenance.get("machine", "not recorded")),
+        "Versions": listed if used else f"of the environment that wrote this page: {listed}",
+    }
+    return found
+
+
+def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The arms by final pass@1, best first, with three numbers each."""
+    arms = {arm.arm: arm for arm in summary.arms}
+    order = [*summary.ranking, *(name for name in arms if name not in summary.ranking)]
+    return [
+        {
+            "arm": name,
+            "color": colors[name],
+            "after": number(arms[name].after),
+            "interval": bounds(arms[name].after),
+            "gain": interval(arms[name].gain, signed=True),
+            "wasted": percent(arms[name].wasted),
+            "rollouts": f"{arms[name].rollouts:,.0f}",
+        }
+        for name in order
+    ]
+
+
+def bounds(estimate: Estimate | None) -> str:
+    """The interval alone."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "no interval"
+    return f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dict[str, str]]:
+    """Draw every picture that has data, save it as PNG, and return it as an inline SVG with its heading and caption."""
+    folder.mkdir(exist_ok=True)
+    explained = captions(summary.intervals)
+    drawn = []
+    with rc_context(STYLE):
+        for picture in PICTURES:
+            figure = picture.draw(comparison)
+            if figure is None:
+                continue
+            temporary = folder / f".{picture.name}.png"
+            figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
+            temporary.replace(folder / f"{picture.name}.png")
+            drawn.append({"heading": picture.heading, "caption": explained[picture.name], "source": inline_svg(figure)})
+    return drawn
+
+
+def inline_svg(figure: Figure) -> str:
+    """A data address of the figure as SVG; equal figures give equal text."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

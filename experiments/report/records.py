@@ -1,0 +1,296 @@
+"""Reads what runs have written: one run, or a comparison of arms over seeds; unfinished ones as far as they got."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from omegaconf import OmegaConf
+
+from halfway.curriculum.support.errors import UserError
+
+Record = TypeVar("Record")
+BAND = (3 / 8, 5 / 8)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One line of decisions.jsonl (fields: see `halfway.curriculum.decision_log`)."""
+
+    step: int
+    problem: str
+    origin: str
+    outcome: str
+    k: int | None
+    n: int | None
+    tokens: int
+    prefix_tokens: int = 0
+    prefix_length: int = 0
+    parent: str | None = None
+    parent_passed: int | None = None
+    parent_size: int | None = None
+    policy_version: int | None = None
+    reason: str | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Scored rollouts; 0 for a skipped problem."""
+        return self.n or 0
+
+    @property
+    def scored(self) -> bool:
+        return self.size > 0
+
+    @property
+    def pass_rate(self) -> float:
+        """Share of passing rollouts. Asks for a scored group."""
+        assert self.k is not None and self.n, "only a scored group has a pass rate"
+        return self.k / self.n
+
+    @property
+    def degenerate(self) -> bool:
+        return self.scored and self.k in (0, self.n)
+
+    @property
+    def in_band(self) -> bool:
+        """Whether the pass rate lies in 3/8..5/8, both ends included."""
+        return self.scored and BAND[0] <= self.pass_rate <= BAND[1]
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it began at the start of one of the data set's own problems: no prefix, and not generated."""
+        return self.origin == "fresh"
+
+    @property
+    def prefixed(self) -> bool:
+        return self.origin == "prefix"
+
+    @property
+    def generated(self) -> bool:
+        return self.origin == "generated"
+
+    @property
+    def bucket(self) -> tuple[int, int] | None:
+        """(k, N) of the parent group that the prefix was cut from."""
+        if self.parent_passed is None or self.parent_size is None:
+            return None
+        return self.parent_passed, self.parent_size
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One line of steps.jsonl. `rollouts`, `tokens` and `seconds` are totals since the start of the run."""
+
+    step: int
+    rollouts: int
+    tokens: int
+    seconds: float
+    starved: bool = False
+    rounds: int = 1
+    groups: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    timing: dict[str, float] = field(default_factory=dict)
+    learner: dict[str, float | None] = field(default_factory=dict)
+    controllers: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    """One line of evaluations.jsonl. `stderr` is clustered by problem."""
+
+    step: int
+    rollouts: int
+    tokens: int
+    seconds: float
+    pass_at_1: float
+    stderr: float
+    problems: int = 0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as far as it got.
+
+    Attributes:
+        groups: every group that was rolled out, once, with what finally became of it.
+        skips: problems refused before any rollout.
+        unreadable: cut-off last lines that were left out, over the three files.
+    """
+
+    arm: str
+    seed: int
+    folder: Path
+    state: str
+    config: Mapping[str, Any]
+    groups: Sequence[GroupRecord]
+    skips: Sequence[GroupRecord]
+    steps: Sequence[StepRecord]
+    evaluations: Sequence[EvaluationRecord]
+    unreadable: int
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.steps)
+
+    def second_half(self) -> list[GroupRecord]:
+        """Groups rolled out in the second half of the steps."""
+        return [group for group in self.groups if group.step >= self.num_steps / 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Arms in their declared order, each with its runs in order of seed; a single run is an arm of its own."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    runs: Mapping[str, Sequence[Run]]
+
+    @property
+    def all_runs(self) -> list[Run]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    def started(self) -> "Comparison":
+        """Without the runs that have not finished a step, and without arms that have no other."""
+        runs = {arm: [run for run in runs if run.steps] for arm, runs in self.runs.items()}
+        return replace(self, runs={arm: kept for arm, kept in runs.items() if kept})
+
+    @property
+    def budget(self) -> tuple[str, float] | None:
+        """Unit and size of the budget that the arms share."""
+        for config in (self.config, *(run.config for run in self.all_runs)):
+            declared = config.get("budget")
+            given = {k: v for k, v in declared.items() if v is not None} if isinstance(declared, Mapping) else {}
+            if given:
+                unit, total = next(iter(given.items()))
+                return str(unit), float(total)
+        return None
+
+
+def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
+    """The records of a JSON-lines file, and how many cut-off lines were left out (0 or 1).
+
+    A last line without its newline belongs to a run that is still writing or was killed: it is left out.
+
+    Raises:
+        UserError: if a complete line is not such a record.
+    """
+    if not path.exists():
+        return [], 0
+    *lines, rest = path.read_text().split("\n")
+    records = []
+    for i, line in enumerate(lines):
+        try:
+            records.append(msgspec.convert(json.loads(line), kind))
+        except (json.JSONDecodeError, msgspec.ValidationError) as error:
+            raise UserError(f"{path}:{i + 1}: {error}; mend or remove the line") from error
+    return records, int(bool(rest))
+
+
+def load_run(folder: Path, arm: str | None = None, seed: int | None = None) -> Run:
+    """Read one run directory.
+
+    Args:
+        arm, seed: what the run is called in a comparison; by default the folder's name and the seed of its config.
+
+    Raises:
+        UserError: if the folder holds no run, or a record that cannot be read.
+    """
+    if not (folder / "steps.jsonl").exists():
+        raise UserError(f"{folder}: no run here (steps.jsonl is missing); give a run or comparison directory")
+    decisions, cut_decisions = read_jsonl(folder / "decisions.jsonl", GroupRecord)
+    steps, cut_steps = read_jsonl(folder / "steps.jsonl", StepRecord)
+    evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
+    config = _read_yaml(folder / "config.yaml")
+    last_step = steps[-1].step if steps else -1
+    # A run that is still writing may have logged the groups of a step whose own record is not there yet.
+    complete = [record for record in decisions if record.step <= last_step]
+    return Run(
+        arm=folder.name if arm is None else arm,
+        seed=int(config.get("seed", 0)) if seed is None else seed,
+        folder=folder,
+        state=_read_state(folder / "status.json"),
+        config=config,
+        groups=_resolve_carried([record for record in complete if record.outcome != "skipped"]),
+        skips=[record for record in complete if record.outcome == "skipped"],
+        steps=steps,
+        evaluations=evaluations,
+        unreadable=cut_decisions + cut_steps + cut_evaluations,
+    )
+
+
+def load_comparison(directory: Path) -> Comparison:
+    """Read a comparison directory (`<arm>/seed-<s>/` below it), or a single run as a comparison of one arm.
+
+    Arms whose runs have not started yet are left out.
+
+    Raises:
+        UserError: if there is no run below the directory.
+    """
+    if (directory / "steps.jsonl").exists():
+        run = load_run(directory)
+        return Comparison(directory, run.config, {run.arm: [run]})
+    config = _read_yaml(directory / "comparison.yaml")
+    found: dict[str, list[Run]] = {}
+    for path in directory.glob("*/seed-*/steps.jsonl"):
+        arm, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
+        found.setdefault(arm, []).append(load_run(path.parent, arm, seed))
+    if not found:
+        raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
+    declared = [arm for arm in _arm_names(config) if arm in found]
+    order = [*declared, *sorted(set(found) - set(declared))]
+    return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
+
+
+def _resolve_carried(records: Sequence[GroupRecord]) -> list[GroupRecord]:
+    """Each group once: a carried group comes again in the step that trains it, and takes over that outcome."""
+    groups: list[GroupRecord] = []
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    for record in records:
+        key = (record.problem, record.origin, record.prefix_tokens, record.policy_version, record.k, record.n)
+        earlier = [i for i in waiting.get(key, []) if groups[i].step < record.step]
+        if earlier:
+            groups[earlier[0]] = replace(groups[earlier[0]], outcome=record.outcome)
+            if record.outcome != "carried":
+                waiting[key].remove(earlier[0])
+            continue
+        if record.outcome == "carried":
+            waiting.setdefault(key, []).append(len(groups))
+        groups.append(record)
+    return groups
+
+
+def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
+    """Rollouts by what became of them: the outcome of their group, or "lost" if they were dropped before scoring."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts[group.outcome] += group.size
+        counts["lost"] += sum(group.dropped.values())
+    return counts
+
+
+def _arm_names(config: Mapping[str, Any]) -> list[str]:
+    """Names under `arms`, which is a mapping by name, or a list of names or of mappings with a name."""
+    arms = config.get("arms", [])
+    if isinstance(arms, Mapping):
+        return [str(name) for name in arms]
+    return [str(arm["name"] if isinstance(arm, Mapping) else arm) for arm in arms]
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+
+
+def _read_state(path: Path) -> str:
+    return str(json.loads(path.read_text()).get("state", "unknown")) if path.exists() else "unknown"

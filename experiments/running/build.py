@@ -1,0 +1,245 @@
+"""From a configuration to a run that can train: the one place where every part meets every other."""
+
+import copy
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.controller import chain
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import Split, split, with_generated
+from halfway.experiments.config.layers import find
+from halfway.experiments.config.run import ModelOptions, RunConfig
+from halfway.experiments.running.memory import samples_from_module
+from halfway.trainers.options import RolloutOptions
+
+if TYPE_CHECKING:
+    from halfway.trainers.distributed.workers import Crew
+    from halfway.trainers.engines.sync_check import SyncCheck
+    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.loop.training import Training
+    from halfway.trainers.rollouts.collector import Collector
+
+
+def build_run(config: RunConfig, folder: Path) -> "Training":
+    """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
+
+    With several processes, that of the first one; the others call `build_crew`.
+
+    Args:
+        folder: the run directory.
+
+    Raises:
+        UserError: if a problem source, the model or its tokenizer cannot be loaded.
+    """
+    model_path = find_model(config.model.path)
+    problems = build_problems(config)
+    prepare_torch(config.seed, config.threads)
+    return _assemble(config, folder, problems, _build_parts(config, model_path))
+
+
+def build_crew(config: RunConfig) -> "Crew":
+    """What one of several processes contributes to a run."""
+    from halfway.trainers.distributed.workers import Crew
+
+    model_path = find_model(config.model.path)
+    prepare_torch(config.seed, config.threads)
+    return Crew(*_build_parts(config, model_path))
+
+
+def build_problems(config: RunConfig) -> Split:
+    """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
+
+    Raises:
+        UserError: if the source has too few, none of the generated ones is left, or the environment cannot judge them.
+    """
+    stream = Stream(config.problems.seed).at("problems")
+    problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
+    generated = config.generated()
+    if generated is not None:
+        problems = with_generated(problems, generated, stream.at("generated"))
+    own = [*problems.train, *problems.heldout]
+    for where, some in (("source", own), ("generated", problems.train.generated)):
+        try:
+            config.build_environment().start(some)
+        except UserError as error:
+            [name] = config.environment
+            raise UserError(f"environment: {name!r} does not suit the problems of problems.{where}: {error}") from None
+    return problems
+
+
+def find_model(path: str) -> str:
+    """Where the model is: a folder, or the name on a hub as it was given.
+
+    Raises:
+        UserError: if it can only be a folder, and there is none or it holds no model.
+    """
+    folder = find(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
+        return str(folder)
+    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
+        raise UserError(f"model.path: {path!r} is no folder; give one saved by transformers, or owner/name on a hub")
+    return path
+
+
+def prepare_torch(seed: int, threads: int) -> None:
+    """Make torch deterministic: the same seed, threads (0 = torch's choice) and machine give the same bits."""
+    import torch
+
+    # cuBLAS reads this once, at its first call; without it, its results may differ between equal calls.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def load_model(options: ModelOptions, path: str) -> tuple[Any, Any]:
+    """Tokenizer and causal language model.
+
+    Raises:
+        UserError: if there is nothing that can be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # Its progress bars, for loading and for every checkpoint, would break the run's own.
+    logging: Any = import_module("transformers.utils.logging")
+    logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        policy = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
+    return tokenizer, policy
+
+
+def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
+    """Every token that ends a response, by the tokenizer and by the model's own settings for generation.
+
+    Raises:
+        UserError: if there is none, since then no response would ever end.
+    """
+    declared = policy.generation_config.eos_token_id if policy.generation_config else None
+    several = declared if isinstance(declared, list) else [declared]
+    tokens = sorted({token for token in (tokenizer.eos_token_id, *several) if token is not None})
+    if not tokens:
+        raise UserError("model.path: neither tokenizer nor model names an end token; set eos_token in the tokenizer")
+    return tokens
+
+
+def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
+    """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
+    from halfway.trainers.distributed.waiting import together
+    from halfway.trainers.engines import ENGINES
+    from halfway.trainers.engines.base import EngineSetup
+    from halfway.trainers.learner.adapters import add_adapters
+    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.rollouts.collector import Collector
+
+    tokenizer, policy = load_model(config.model, model_path)
+    ends, options = end_tokens(tokenizer, policy), config.rollouts
+    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    # A learner at this stage holds a part of every weight; sampling needs all of them, and elsewhere only their type.
+    spread = config.learner.deepspeed.zero_stage == 3
+    copied = copy.deepcopy(policy) if spread and samples_from_module(options) else None
+    if config.model.lora.rank:
+        add_adapters(policy, config.model.lora)
+    learner = Learner(policy, config.learner, padding, options.temperature)
+    together()  # so that the group is there before the first process starts servers
+    sampled = learner.policy if copied is None else copied.to(learner.policy.device)
+    engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
+    collector = Collector(
+        engine,
+        config.build_environment(),
+        tokenizer,
+        options.max_response_tokens,
+        chat=config.model.chat == "all",
+        system=config.model.system,
+    )
+    sync = partial(_sync, engine, learner, _sync_check(engine, learner, options))
+    return collector, learner, sync, engine.serves_all
+
+
+def _assemble(
+    config: RunConfig, folder: Path, problems: Split, parts: "tuple[Collector, Learner, Callable[[], None], bool]"
+) -> "Training":
+    from torch import distributed
+
+    from halfway.trainers.distributed.colocated import Colocated
+    from halfway.trainers.distributed.workers import AppraisingLearner, Crew
+    from halfway.trainers.learner.critic import ValuedRollouts
+    from halfway.trainers.loop.checkpoint import Checkpoints
+    from halfway.trainers.loop.evaluation import evaluate
+    from halfway.trainers.loop.training import Rollouts, Training
+
+    rollouts: Rollouts
+    learner: AppraisingLearner
+    rollouts, learner, sync, _ = parts
+    collector: Any = rollouts
+    dismiss = None
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        rollouts = learner = crew = Crew(*parts)
+        sync, dismiss = crew.sync, crew.dismiss
+    if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
+        learner = Colocated(learner, collector.engine.sleep)
+    controller = chain(*config.members())
+    held_out, samples = problems.heldout, config.evaluation.samples
+    # One stream for all evaluations: sampling noise that they share cancels in their differences.
+    stream = Stream(config.seed).at("evaluate")
+    return Training(
+        folder=folder,
+        problems=problems.train,
+        controller=controller,
+        rollouts=ValuedRollouts(rollouts, learner) if "values" in controller.needs else rollouts,
+        learner=learner,
+        sync=sync,
+        fill=config.fill,
+        num_rollouts=config.rollouts.num_rollouts,
+        budget=config.budget,
+        seed=config.seed,
+        checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
+        evaluate=partial(evaluate, rollouts, held_out, samples, stream) if held_out else None,
+        evaluation_points=config.evaluation.points,
+        finish=dismiss,
+    )
+
+
+def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
+    """Hand the weights over. On several processes all call this, also where only the first one speaks to the engine."""
+    from halfway.trainers.distributed.waiting import together
+
+    give_back()
+    together()  # since the first process wakes engines on the devices of all
+    engine.sync(learner.policy)
+    if check is not None:
+        check()
+
+
+def give_back() -> None:
+    """Give back the device memory that this process holds in reserve, so that an engine on the device can wake up."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncCheck | None":
+    from halfway.trainers.engines.sync_check import SyncCheck
+
+    if options.sync_tolerance == 0:
+        return None
+    model = learner.policy.config
+    room = options.vllm.max_length or model.max_position_embeddings
+    first = int(os.environ.get("RANK", "0")) == 0
+    samples = first or not engine.serves_all
+    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance, samples)

@@ -1,0 +1,108 @@
+"""What `halfway validate` checks beside the fields of a file: model, problems and machines. Needs no torch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.sources import Split
+from halfway.experiments.config import layers
+from halfway.experiments.config.run import ComparisonConfig, ModelOptions, RunConfig
+from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, PropelConfig, SolverOptions
+from halfway.experiments.running.build import build_problems, find_model
+from halfway.experiments.running.launch import commands
+from halfway.experiments.running.memory import model_config, require_layout, require_room
+from halfway.trainers.options import RolloutOptions, require
+
+Drawn = dict[str, Split]
+"""Problems that were drawn already, by all that they depend on: arms mostly share them."""
+
+
+def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
+    """What of a run cannot be checked on this machine, one line each.
+
+    Args:
+        drawn: problems of earlier calls; those of this one are added.
+
+    Raises:
+        UserError: if model or problems are not there, unless the run is meant for other machines (see `cluster`); if
+            they do not suit each other, the environment or the controllers; or if the machines cannot hold the run.
+    """
+    elsewhere = config.cluster.gpus
+    unchecked = list(_check_model(config.model, config.rollouts, elsewhere))
+    commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
+    require_layout(config)
+    if elsewhere:
+        require_room(config)
+        missing = list(_missing_files(config))
+        if missing:
+            return [*unchecked, f"{'; '.join(missing)}; the problems were not checked"]
+    key = repr((config.problems, config.evaluation.problems, config.environment))
+    if key not in drawn:
+        drawn[key] = build_problems(config)
+    for _, member in config.members():
+        member.init(drawn[key].train)
+    return unchecked
+
+
+def check_comparison(config: ComparisonConfig) -> list[str]:
+    """The same for every arm of a comparison. Raises UserError with the arm's name in front."""
+    unchecked: list[str] = []
+    drawn: Drawn = {}
+    for arm in config.arms:
+        try:
+            unchecked += check_run(config.run(arm, config.seeds[0]), drawn)
+        except UserError as error:
+            raise UserError(f"arms.{arm}: {error}") from None
+    return list(dict.fromkeys(unchecked))
+
+
+def check_study(config: PropelConfig) -> list[str]:
+    """What of a study cannot be checked on this machine. Raises UserError if a model or a file is not there."""
+    models: dict[str, GeneratorOptions | SolverOptions | OracleOptions]
+    models = {"generator": config.generator, "solver": config.solver}
+    models |= {f"oracles.{name}": config.oracle(name) for name in config.oracles}
+    models |= {f"arms.{name}.generator": config.arm(name).generator for name in config.arms}
+    unchecked: list[str] = []
+    for where, options in models.items():
+        try:
+            unchecked += _check_model(options.model, options.rollouts, elsewhere=False)
+        except UserError as error:
+            raise UserError(f"{where}.{error}") from None
+    [(name, own)] = config.domain.items()
+    for option, value in own.items():
+        if layers.is_path(option, value):
+            found = layers.find(value).expanduser().exists()
+            require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
+    return list(dict.fromkeys(unchecked))
+
+
+def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
+    """What cannot be checked of a model and the length of its responses."""
+    folder = layers.find(model.path).expanduser()
+    try:
+        is_name = not folder.is_dir() and find_model(model.path) == model.path
+    except UserError:
+        if not elsewhere:
+            raise
+        is_name = False
+    if not folder.is_dir():
+        what = "taken for a name on a hub" if is_name else "not on this machine"
+        yield f"model.path: {model.path!r} is {what}; the model was not checked"
+        return
+    find_model(model.path)
+    room, limit = model_config(model.path).get("max_position_embeddings"), rollouts.max_response_tokens
+    require(
+        not isinstance(room, int) or limit < room,
+        "rollouts.max_response_tokens",
+        limit,
+        f"the model was made for {room} tokens of prompt and response together; lower it",
+    )
+
+
+def _missing_files(config: RunConfig) -> Iterator[str]:
+    """The files of a run's problems that are not on this machine."""
+    for where in layers.PROBLEM_SOURCES:
+        for name, options in getattr(config.problems, where).items():
+            for option, value in options.items():
+                if layers.is_path(option, value) and not layers.find(value).expanduser().exists():
+                    yield f"problems.{where}.{name}.{option}: {value!r} is not on this machine"

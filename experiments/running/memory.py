@@ -1,0 +1,318 @@
+"""The machines a run is meant for, and whether it fits into their memory. Needs no torch.
+
+All figures are in bytes unless a name says GiB.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config import layers
+from halfway.trainers.options import DeepSpeedOptions, RolloutOptions, require
+
+if TYPE_CHECKING:
+    from halfway.experiments.config.run import RunConfig
+
+GIB = 2**30
+# What a server keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
+ENGINE_EXTRA_GIB, ASLEEP_GIB = 3.0, 2.0
+# CUDA's context and communication buffers of a rank.
+RANK_EXTRA_GIB = 2.0
+# Bytes of activations a token, in units of hidden size: a whole layer (Korthikanti et al. 2022, without the attention
+# matrix, which fused kernels never hold), and the input of a layer, all that checkpointing keeps of it.
+LAYER_FACTOR, INPUT_FACTOR = 34, 2
+# DeepSpeed's default allowance for what its estimators leave out of the host's memory.
+BUFFER_FACTOR = 1.5
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine.
+
+    Attributes:
+        hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
+        head_dim: 0 = hidden_size / num_attention_heads.
+        vocab_size, tie_word_embeddings: as in config.json.
+    """
+
+    hidden_size: int = 0
+    num_hidden_layers: int = 0
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    vocab_size: int = 0
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        given = any(vars(self).values())
+        for name, value in vars(self).items():
+            least = 0 if name in ("head_dim", "tie_word_embeddings") else 1
+            remedy = "give the number in the model's config.json; one size needs the others"
+            require(not given or value >= least, f"cluster.model.{name}", value, remedy)
+
+    @property
+    def known(self) -> bool:
+        return self.hidden_size > 0
+
+    @property
+    def layer_weights(self) -> int:
+        """Parameters of one layer, norms left out."""
+        head = self.head_dim or self.hidden_size // self.num_attention_heads
+        attention = 2 * self.hidden_size * head * (self.num_attention_heads + self.num_key_value_heads)
+        return attention + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def embedding(self) -> int:
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def weights(self) -> int:
+        """All parameters."""
+        return self.num_hidden_layers * self.layer_weights + self.embedding * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def cache_per_token(self) -> int:
+        """Elements of keys and values."""
+        head = self.head_dim or self.hidden_size // self.num_attention_heads
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * head
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a run is launched on (`halfway launch`), and checked against (`halfway validate`).
+
+    Attributes:
+        train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
+            engines stand on the training hosts, and so share the devices of the ranks.
+        devices_per_node: devices of a host, and ranks of a training host.
+        device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
+        port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
+        model: sizes of the model.
+    """
+
+    train_nodes: int = 1
+    rollout_nodes: int = 0
+    devices_per_node: int = 1
+    device_gib: float = 0.0
+    host_gib: float = 0.0
+    port: int = 29500
+    model: ShapeOptions = field(default_factory=ShapeOptions)
+
+    def __post_init__(self) -> None:
+        for name in ("train_nodes", "devices_per_node"):
+            require(vars(self)[name] >= 1, f"cluster.{name}", vars(self)[name], "give at least 1")
+        for name in ("rollout_nodes", "device_gib", "host_gib"):
+            require(vars(self)[name] >= 0, f"cluster.{name}", vars(self)[name], "give 0 or more")
+        require(1024 <= self.port <= 65000, "cluster.port", self.port, "give a port from 1024 to 65000")
+
+    @property
+    def ranks(self) -> int:
+        return self.train_nodes * self.devices_per_node
+
+    @property
+    def gpus(self) -> bool:
+        return self.device_gib > 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What something needs of a memory. `limit_gib` 0 = not checked."""
+
+    what: str
+    where: str
+    gib: float
+    limit_gib: float
+    parts: Mapping[str, float]
+
+    @property
+    def fits(self) -> bool:
+        return not 0 < self.limit_gib < self.gib
+
+    def __str__(self) -> str:
+        parts = " + ".join(f"{what} {gib:.1f}" for what, gib in self.parts.items() if gib >= 0.05)
+        limit = f" of {self.limit_gib:g}" if self.limit_gib else ""
+        return f"{self.what}: {self.gib:.1f}{limit} GiB of {self.where} ({parts})"
+
+
+def model_shape(config: "RunConfig") -> ShapeOptions | None:
+    """From the configuration, else from the model's folder; None if neither tells."""
+    if config.cluster.model.known:
+        return config.cluster.model
+    found = model_config(config.model.path)
+    names = ShapeOptions.__dataclass_fields__
+    if not {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"} <= set(found):
+        return None
+    found = {"num_key_value_heads": found["num_attention_heads"], **found}
+    return ShapeOptions(**{k: v for k, v in found.items() if k in names and v is not None})
+
+
+def model_config(path: str) -> dict[str, Any]:
+    """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
+    file = layers.find(path).expanduser() / "config.json"
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
+    return found if isinstance(found, dict) else {}
+
+
+def require_layout(config: "RunConfig") -> None:
+    """Raises UserError if servers cannot split the model over their devices as they are told."""
+    width = config.rollouts.servers.tensor_parallel
+    if config.rollouts.engine != "vllm_servers" or width == 1:
+        return
+    field, devices = "rollouts.servers.tensor_parallel", config.cluster.devices_per_node
+    fits = not config.cluster.gpus or devices % width == 0
+    require(fits, field, width, f"give a divisor of cluster.devices_per_node={devices}")
+    shape = model_shape(config)
+    if shape is None:
+        return
+    heads, pairs = shape.num_attention_heads, shape.num_key_value_heads
+    require(heads % width == 0, field, width, f"give a divisor of the model's {heads} attention heads")
+    shared = pairs % width == 0 or width % pairs == 0
+    require(shared, field, width, f"give a divisor, or a multiple, of the model's {pairs} key-value heads")
+
+
+def zero_states(
+    weights: int, largest: int, options: DeepSpeedOptions, devices_per_node: int, nodes: int
+) -> tuple[int, int]:
+    """Weights, gradients and optimizer in mixed precision under ZeRO: bytes of a host's memory and of a device's.
+
+    The figures of DeepSpeed's `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs`.
+    Stage 1 keeps all gradients of 16 bits on each device, and stage 0 everything.
+
+    Args:
+        largest: parameters of the largest layer, which stage 3 gathers whole.
+    """
+    devices = devices_per_node * nodes
+    if options.zero_stage == 3:
+        share = 1 / nodes
+        device = 4 * largest
+        if options.offload_parameters:
+            return int(weights * max(4 * devices_per_node, 18 * share) * BUFFER_FACTOR), device
+        if options.offload_optimizer:
+            host = weights * max(4 * devices_per_node, 16 * share) * BUFFER_FACTOR
+            return int(host), device + int(2 * weights / devices)
+        return int(weights * 4 * devices_per_node * BUFFER_FACTOR), device + int(18 * weights / devices)
+    host = int(weights * 4 * devices_per_node * BUFFER_FACTOR)
+    if options.zero_stage == 0:
+        return host, 20 * weights
+    kept = 2 * weights if options.zero_stage == 2 else 4 * weights
+    if options.offload_optimizer:
+        return int(weights * max(4 * devices, 16) * BUFFER_FACTOR), kept
+    spread = 18 if options.zero_stage == 2 else 16
+    return host, kept + int(spread * weights / devices)
+
+
+def samples_from_module(options: RolloutOptions) -> bool:
+    """Whether the engine keeps the module that it is given; vLLM has weights of its own, and asks for the type only."""
+    return options.engine not in ("vllm", "vllm_servers") or (options.engine == "vllm" and options.vllm.entropies)
+
+
+def rank_parts(config: "RunConfig", shape: ShapeOptions) -> tuple[float, dict[str, float]]:
+    """GiB of the host that a node's ranks need, and of a device that one rank needs, by part."""
+    learner, cluster, size = config.learner, config.cluster, _bytes(config.model.dtype)
+    trained, frozen = shape.weights, 0
+    if config.model.lora.rank:
+        # Two matrices beside each weight of a layer: rank x (its two sides), about.
+        sides = shape.layer_weights / shape.hidden_size + 9 * shape.hidden_size
+        trained, frozen = int(config.model.lora.rank * sides * shape.num_hidden_layers), shape.weights
+    largest = max(shape.embedding, shape.layer_weights)
+    if learner.deepspeed.zero_stage is None:
+        host, states = 0, trained * 4 * (4 if frozen else size)
+    elif size == 2:
+        host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
+    else:
+        host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
+        states = int(states * 16 / 20)  # no second copy in 16 bits
+    spread = cluster.ranks if learner.deepspeed.zero_stage == 3 else 1
+    reference = shape.weights if learner.kl_coefficient and not frozen else 0
+    longest = learner.max_microbatch_tokens
+    layer = LAYER_FACTOR * shape.hidden_size * longest * size / 2
+    kept = INPUT_FACTOR if learner.activation_checkpointing else LAYER_FACTOR
+    activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
+    # DeepSpeed's figures have 16 bits for the gradients that add up over micro-batches; they have 32 here.
+    wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
+    copied = shape.weights if learner.deepspeed.zero_stage == 3 and samples_from_module(config.rollouts) else 0
+    parts = {
+        "weights, gradients, optimizer": (states + frozen * size / spread) / GIB,
+        "gradients in 32 bits": (2 * trained / cluster.ranks if wide else 0) / GIB,
+        "copy to sample from": copied * size / GIB,
+        "reference": reference * size / GIB,
+        "activations": activations / GIB,
+        "log-probabilities": 4 * 4 * 2**24 / GIB,
+        "context": RANK_EXTRA_GIB,
+    }
+    return host / GIB, parts
+
+
+def engine_parts(config: "RunConfig", shape: ShapeOptions) -> dict[str, float]:
+    """GiB of one device of an engine, by part."""
+    options, spread = config.rollouts.vllm, config.rollouts.servers.tensor_parallel
+    size = _bytes(config.model.dtype if options.dtype == "auto" else options.dtype)
+    if config.rollouts.engine == "transformers":
+        tokens = config.rollouts.max_sequences * config.rollouts.max_response_tokens
+        return {"cache": shape.cache_per_token * tokens * size / GIB}
+    return {
+        "engine's weights": shape.weights * size / spread / GIB,
+        "cache": options.kv_cache_gib,
+        "logits": 2 * 4 * config.rollouts.max_sequences * shape.vocab_size / GIB,
+        "context": ENGINE_EXTRA_GIB,
+    }
+
+
+def estimate(config: "RunConfig") -> Iterator[Need]:
+    """What a run needs of every kind of memory it uses; nothing if the model's sizes are unknown."""
+    shape, cluster = model_shape(config), config.cluster
+    if shape is None or not shape.known:
+        return
+    host, rank = rank_parts(config, shape)
+    engine = engine_parts(config, shape)
+    device = "a device" if cluster.gpus else "memory"
+    apart = cluster.rollout_nodes > 0
+    if apart:
+        yield _need("a rank", device, rank, cluster.device_gib)
+        yield _need("an engine", device, engine, cluster.device_gib)
+    else:
+        states = {k: v for k, v in rank.items() if k not in ("activations", "log-probabilities")}
+        asleep = {"engine asleep": ASLEEP_GIB} if config.rollouts.servers.sleep else engine
+        both = cluster.device_gib
+        yield _need("a rank, in the update", device, _joined(rank, asleep), both)
+        yield _need("a rank, in the rollouts", device, _joined(states, engine), both)
+    weights = engine.get("engine's weights", 0.0) if config.rollouts.servers.sleep and not apart else 0.0
+    on_host = {"ranks": host, "engines asleep": weights * cluster.devices_per_node}
+    yield _need("a training host", "its memory", on_host, cluster.host_gib)
+
+
+def require_room(config: "RunConfig") -> list[Need]:
+    """The estimate. Raises UserError if the run cannot fit."""
+    needs = list(estimate(config))
+    for need in needs:
+        if not need.fits:
+            limit = "cluster.host_gib" if need.where == "its memory" else "cluster.device_gib"
+            raise UserError(
+                f"{limit}: {need}; raise learner.deepspeed.zero_stage, offload, use more devices, or lower "
+                "learner.max_microbatch_tokens or rollouts.vllm.kv_cache_gib"
+            )
+    return needs
+
+
+def _need(what: str, where: str, parts: Mapping[str, float], limit: float) -> Need:
+    return Need(what, where, sum(parts.values()), limit, parts)
+
+
+def _joined(*several: Mapping[str, float]) -> dict[str, float]:
+    joined: dict[str, float] = {}
+    for parts in several:
+        for what, gib in parts.items():
+            joined[what] = joined.get(what, 0.0) + gib
+    return joined
+
+
+def _bytes(dtype: Any) -> int:
+    return 2 if dtype == "bfloat16" else 4

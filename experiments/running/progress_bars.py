@@ -1,0 +1,123 @@
+"""Recorders for people: a progress bar in a terminal, one line a step in a log file."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from halfway.trainers.loop.records import Recorder
+from halfway.trainers.options import Budget
+
+MINUTE = 60
+
+
+class Remaining(ProgressColumn):
+    """Time left if the rest of the budget goes as fast as what was spent since this process began."""
+
+    def render(self, task: Task) -> Text:
+        done = task.completed - float(task.fields.get("at_start", 0.0))
+        if task.finished or not task.elapsed or done <= 0 or task.total is None:
+            return Text("")
+        return Text(f"{duration(task.elapsed * (task.total - task.completed) / done)} left", style="cyan")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as "1:02:03" or "2:03"."""
+    minutes, rest = divmod(round(seconds), MINUTE)
+    hours, minutes = divmod(minutes, MINUTE)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def progress_display(console: Console) -> Progress:
+    """Empty progress bars: name, bar, share, time spent and left, and a short note."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        Remaining(),
+        TextColumn("{task.fields[note]}", style="dim"),
+        console=console,
+    )
+
+
+def spent(record: Mapping[str, Any], budget: Budget) -> float:
+    """How much of the budget is spent, according to a step record."""
+    return float(record["step"] + 1 if budget.unit == "steps" else record[budget.unit])
+
+
+class Bar:
+    """A recorder that moves one progress bar."""
+
+    def __init__(self, display: Progress, task: TaskID, budget: Budget, completed: float):
+        self.display, self.task, self.budget, self.completed = display, task, budget, completed
+        self.pass_at_1 = ""
+
+    @classmethod
+    def add(cls, display: Progress, name: str, budget: Budget, done: float, note: str) -> "Bar":
+        """A bar that stands at `done` of the budget, not yet going."""
+        task = display.add_task(name, start=False, total=budget.total, at_start=done, note=note)
+        display.update(task, completed=done)
+        return cls(display, task, budget, done)
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self.display.start_task(self.task)
+        self.display.update(self.task, note="starting")
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        self.completed = min(spent(record, self.budget), self.budget.total)
+        groups = record["groups"]
+        trained = f"{groups.get('trained', 0)}/{groups['rolled_out']} groups trained"
+        note = f"step {record['step'] + 1}, {trained}{self.pass_at_1}"
+        self.display.update(self.task, completed=self.completed, note=note)
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        self.pass_at_1 = f", pass@1 {record['pass_at_1']:.3f}"
+        self.display.update(self.task, note=f"step {record['step']}{self.pass_at_1}")
+
+    def close(self, state: str) -> None:
+        self.display.update(self.task, note=f"{state}{self.pass_at_1}")
+        self.display.stop_task(self.task)
+
+
+class Lines:
+    """A recorder that prints one line a record."""
+
+    def __init__(self, budget: Budget):
+        self.budget = budget
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        groups, seconds = record["groups"], sum(record["timing"].values())
+        share = spent(record, self.budget) / self.budget.total
+        print(
+            f"step {record['step']}: {share:.0%} of the budget, {record['rollouts']} rollouts, "
+            f"{groups.get('trained', 0)} of {groups['rolled_out']} groups trained"
+            f"{' (starved)' if record['starved'] else ''}, {seconds:.2f} s",
+            flush=True,
+        )
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        print(f"step {record['step']}: held-out pass@1 {record['pass_at_1']:.4f} +- {record['stderr']:.4f}", flush=True)
+
+    def close(self, state: str) -> None:
+        print(state, flush=True)
+
+
+@contextmanager
+def single_run(console: Console, name: str, budget: Budget, done: float) -> Iterator[Recorder]:
+    """A bar for one run where there is a terminal, else lines.
+
+    Args:
+        done: how much of the budget is spent already.
+    """
+    if not console.is_terminal:
+        yield Lines(budget)
+        return
+    with progress_display(console) as display:
+        bar = Bar.add(display, name, budget, min(done, budget.total), "starting")
+        bar.begin()
+        yield bar

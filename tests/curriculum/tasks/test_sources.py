@@ -1,0 +1,427 @@
+"""Problem sources: stable ids, bad rows with file and line, and held-out problems that never train."""
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfway.curriculum.lab import ledger, sums
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.files import File, Pool, write_problems
+from halfway.curriculum.tasks.sources import (
+    SOURCES,
+    LedgerAccounts,
+    Loaded,
+    ReasoningGym,
+    RunningSums,
+    Source,
+    SourceReport,
+    content_id,
+    fingerprint,
+    split,
+    with_generated,
+)
+from halfway.curriculum.tasks.verifiers import verify
+
+STREAM = Stream(7, ("problems",))
+GENERATORS = [RunningSums(), LedgerAccounts(), ReasoningGym("chain_sum", {"max_terms": 3})]
+
+
+def jsonl(folder: Path, *rows: Any, name: str = "tasks.jsonl") -> str:
+    path = folder / name
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+def rows(number: int) -> list[dict[str, str]]:
+    return [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(number)]
+
+
+class Fixed(Source):
+    """A source of given problems."""
+
+    def __init__(self, *problems: Problem):
+        self.problems = problems
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return Loaded(self.problems, SourceReport(len(self.problems)))
+
+
+# ---------------------------------------------------------------- generators
+
+
+@pytest.mark.parametrize("source", GENERATORS)
+def test_generated_problems_are_a_function_of_the_stream(source: Source) -> None:
+    first, again = source.load(20, STREAM), source.load(20, STREAM)
+    longer, other = source.load(30, STREAM), source.load(20, Stream(8))
+    assert first.problems == again.problems == longer.problems[:20]
+    assert first.problems != other.problems
+    assert len({p.prompt for p in first.problems}) == len({p.id for p in first.problems}) == 20
+
+
+@pytest.mark.parametrize("source", GENERATORS)
+def test_a_generator_must_be_told_how_many(source: Source) -> None:
+    with pytest.raises(UserError, match="say how many problems"):
+        split(source, None, 4, STREAM)
+
+
+@pytest.mark.parametrize("source", GENERATORS)
+def test_held_out_problems_do_not_depend_on_the_training_set(source: Source) -> None:
+    small, large = split(source, 5, 10, STREAM), split(source, 25, 10, STREAM)
+    assert small.heldout == large.heldout
+    assert (len(small.train), len(large.train), len(large.heldout)) == (5, 25, 10)
+
+
+def test_ids_depend_on_content_only() -> None:
+    assert content_id("a", "1+1=", "2") == content_id("a", "1+1=", "2")
+    variants = {content_id(*t) for t in [("a", "bc", "d"), ("ab", "c", "d"), ("a", "b", "cd"), ("a", "bc", "e")]}
+    assert len(variants) == 4
+    assert content_id("running_sums", "^74/2a5=", "a25") == "running_sums-63d2870ec916409e"
+
+
+def test_running_sums_answers_pass_their_own_marking() -> None:
+    for problem in RunningSums(min_allowed=0, max_allowed=0).load(50, STREAM).problems:
+        assert verify(problem, problem.answer)
+        assert problem.features["lines"] == len(sums.parse(problem.prompt).operands)
+
+
+def test_ledger_problems_state_distance_and_slack() -> None:
+    for problem in LedgerAccounts(min_slack=1, max_slack=1).load(50, STREAM).problems:
+        account = ledger.parse(problem.prompt)
+        assert problem.features == {"distance": abs(account.target - account.balance), "slack": 1}
+        assert problem.answer == f"{account.target:02d}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "complaint"),
+    [
+        (RunningSums, {"max_lines": 21}, "max_lines 21"),
+        (RunningSums, {"min_lines": 5, "max_lines": 4}, "min_lines 5"),
+        (RunningSums, {"min_allowed": -1}, "min_allowed -1"),
+        (RunningSums, {"max_allowed": 8}, "max_allowed: 8"),
+        (LedgerAccounts, {"max_distance": 95}, "highest 29"),
+        (LedgerAccounts, {"max_distance": 95, "highest": 99}, "a prompt can express 9"),
+        (LedgerAccounts, {"min_slack": 3}, "min_slack 3"),
+    ],
+)
+def test_options_that_no_prompt_can_express_are_refused(
+    kind: type[Source], options: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        kind(**options)
+
+
+def test_a_generator_that_runs_out_says_so() -> None:
+    narrow = RunningSums(min_lines=1, max_lines=1, min_allowed=0, max_allowed=0)
+    exist = sums.MODULUS * sums.LARGEST  # starts x operands
+    loaded = narrow.load(exist, STREAM)
+    assert len(loaded.problems) == exist and loaded.report.dropped["drawn before"] > 0
+    with pytest.raises(UserError, match=f"{exist + 1} problems wanted, it has only {exist}; widen it"):
+        narrow.load(exist + 1, STREAM)
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 2**32))
+def test_held_out_and_training_share_nothing(train: int, heldout: int, seed: int) -> None:
+    narrow = RunningSums(min_lines=1, max_lines=1, min_allowed=0, max_allowed=0)  # few, so that draws repeat
+    parts = split(narrow, train, heldout, Stream(seed))
+    assert not {p.prompt for p in parts.train} & {p.prompt for p in parts.heldout}
+    assert not {p.id for p in parts.train} & {p.id for p in parts.heldout}
+    assert (len(parts.train), len(parts.heldout)) == (train, heldout)
+
+
+def test_what_a_source_shares_with_the_held_out_problems_does_not_train() -> None:
+    source = Fixed(Problem("a", "1", "1"), Problem("b", "1", "2"), Problem("a", "2", "2"), Problem("c", "3", "3"))
+    parts = split(source, None, 1, STREAM)
+    assert [p.id for p in parts.train] == ["c"]
+    assert parts.report.dropped["shared with held-out"] == 2
+    with pytest.raises(UserError, match="2 wanted, the source has 1 beside the 1 held out"):
+        split(source, 2, 1, STREAM)
+
+
+# ---------------------------------------------------------------- reasoning-gym
+
+
+def test_a_family_goes_on_beyond_one_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ReasoningGym("chain_sum")
+    whole = [p.id for p in source.load(9, STREAM).problems]
+    monkeypatch.setattr("halfway.curriculum.tasks.sources.CHUNK", 4)
+    assert [p.id for p in source.load(9, STREAM).problems] == whole
+
+
+@pytest.mark.parametrize("family", ["chain_sum", "basic_arithmetic", "spell_backward", "knights_knaves", "arc_1d"])
+def test_a_family_accepts_its_own_answer_and_refuses_a_wrong_one(family: str) -> None:
+    import reasoning_gym
+
+    source = ReasoningGym(family)
+    seed = STREAM.integer() % 2**31
+    entries = {e["question"]: e for e in reasoning_gym.create_dataset(family, seed=seed, size=12)}
+    for problem in source.load(8, STREAM).problems:
+        reference = entries[problem.prompt]["answer"]
+        assert verify(problem, reference)
+        assert verify(problem, f"<answer>no</answer> Better: <answer> {reference} </answer>")
+        assert not verify(problem, f"<answer>{reference}</answer> or <answer>nothing</answer>")
+        assert not verify(problem, "")
+
+
+def test_partial_credit_is_not_success() -> None:
+    (problem,) = ReasoningGym("spell_backward").load(1, STREAM).problems
+    reference = ast.literal_eval(problem.answer)["entry"]["answer"]
+    assert not verify(problem, f"it is {reference}, I think")  # the family gives a share for containing it
+
+
+def test_a_response_that_the_family_cannot_read_fails() -> None:
+    (problem,) = ReasoningGym("prime_factorization").load(1, STREAM).problems  # its scorer calls int() on any text
+    assert not verify(problem, "no idea")
+
+
+def test_configuration_reaches_the_family() -> None:
+    source = ReasoningGym("chain_sum", {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 1})
+    for problem in source.load(5, STREAM).problems:
+        assert problem.prompt.count("+") + problem.prompt.count("-") >= 3
+        assert problem.source == "reasoning_gym/chain_sum"
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (ReasoningGym("chain_sums"), "family: unknown name 'chain_sums'; did you mean 'chain_sum'"),
+        (ReasoningGym("chain_sum", {"max_term": 3}), "unknown name 'max_term'; did you mean 'max_terms'"),
+        (ReasoningGym("chain_sum", {"seed": 3}), "unknown name 'seed'"),
+        (ReasoningGym("chain_sum", {"min_terms": 5, "max_terms": 2}), "chain_sum with config .* raised AssertionError"),
+    ],
+)
+def test_a_wrong_family_or_option_is_one_line(source: Source, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint) as error:
+        source.load(1, STREAM)
+    assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_file_gives_every_row_in_an_order_of_the_stream(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, *rows(20))
+    forward = File(path, verifier="numeric").load(None, STREAM)
+    backward = File(jsonl(tmp_path, *rows(20)[::-1]), verifier="numeric").load(None, STREAM)
+    assert forward.problems == backward.problems != File(path, verifier="numeric").load(None, Stream(8)).problems
+    assert {(p.prompt, p.answer) for p in forward.problems} == {(r["prompt"], r["answer"]) for r in rows(20)}
+    assert forward.report == SourceReport(20)
+    assert all(p.source == "tasks" and p.verifier == "numeric" and p.id.startswith("tasks-") for p in forward.problems)
+
+
+def test_json_jsonl_and_parquet_hold_the_same_problems(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "tasks.json").write_text(json.dumps(rows(9)))
+    pq.write_table(pa.Table.from_pylist(rows(9)), tmp_path / "tasks.parquet")
+    paths = [jsonl(tmp_path, *rows(9)), str(tmp_path / "tasks.json"), str(tmp_path / "tasks.parquet")]
+    first, second, third = (File(path).load(None, STREAM).problems for path in paths)
+    assert first == second == third and len(first) == 9
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path,
+        {"q": "one", "a": 1, "key": 10, "judge": "numeric"},
+        "",
+        {"q": "two", "a": "2", "key": "x", "judge": None},
+    )
+    source = File(path, "", "mine", "q", "a", "key", "exact", "judge")
+    problems = {p.id: p for p in source.load(None, STREAM).problems}
+    assert problems == {
+        "10": Problem("10", "one", "1", "mine", "numeric"),
+        "x": Problem("x", "two", "2", "mine", "exact"),
+    }
+
+
+GOOD = {"prompt": "1+1=", "answer": "2"}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("{not json", "not JSON"),
+        ("[1, 2]", "not an object"),
+        ({"prompt": "2+2="}, "no answer"),
+        ({"prompt": "2+2=", "answer": None}, "no answer"),
+        ({"prompt": "2+2=", "answer": " "}, "empty answer"),
+        ({"answer": "4"}, "no prompt"),
+        ({"prompt": "", "answer": "4"}, "empty prompt"),
+        ({"prompt": ["2+2="], "answer": "4"}, "prompt is not text"),
+        ({"prompt": "2+2=", "answer": True}, "answer is not text"),
+        ({"prompt": "2+2=", "answer": "4", "judge": "oracle"}, "unknown verifier"),
+        ({"prompt": "2+2=", "answer": "4", "judge": 3}, "unknown verifier"),
+        ({"prompt": "2+2=", "answer": "four", "judge": "numeric"}, "answer that verifier numeric cannot read"),
+        (GOOD, "repeats the prompt and answer of an earlier row"),
+    ],
+)
+def test_a_bad_row_is_refused_or_dropped_with_file_and_line(tmp_path: Path, row: Any, reason: str) -> None:
+    path = jsonl(tmp_path, GOOD, "", row)
+    with pytest.raises(UserError) as error:
+        File(path, verifier_column="judge").load(None, STREAM)
+    assert str(error.value).startswith(f"{path}:3: {reason}") and "\n" not in str(error.value)
+    assert str(error.value).endswith("; correct the file, or set on_bad_row=drop")
+    kept = File(path, verifier_column="judge", on_bad_row="drop").load(None, STREAM)
+    assert [p.prompt for p in kept.problems] == ["1+1="]
+    assert kept.report.dropped == {reason: 1}
+    assert len(kept.report.examples) == 1 and kept.report.examples[0].startswith(f"{path}:3 {reason}")
+
+
+def test_a_line_that_is_not_utf8_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"prompt": "\xff", "answer": "1"}\n')
+    with pytest.raises(UserError, match=r"tasks\.jsonl:2: not JSON"):
+        File(str(path)).load(None, STREAM)
+
+
+def test_a_repeated_id_names_both_lines(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD | {"key": "k"}, {"prompt": "2+2=", "answer": "4", "key": "k"})
+    with pytest.raises(UserError) as error:
+        File(path, id_column="key").load(None, STREAM)
+    assert str(error.value).startswith(f"{path}:2: repeats the id of an earlier row ({path}:1); ")
+
+
+def test_further_bad_rows_are_counted(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD, {"prompt": "x"}, "{", {"prompt": "y"})
+    with pytest.raises(UserError, match=r":2: no answer, and 2 more bad rows; correct the file"):
+        File(path).load(None, STREAM)
+    report = File(path, on_bad_row="drop").load(None, STREAM).report
+    assert report.dropped == {"no answer": 2, "not JSON": 1}
+    assert str(report).startswith("1 problems kept, 3 dropped (2 no answer, 1 not JSON; first: ")
+
+
+def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = [GOOD, {"prompt": "2+2=", "answer": None}]
+    (tmp_path / "tasks.json").write_text(json.dumps(table))
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "tasks.parquet")
+    for name in ("tasks.json", "tasks.parquet"):
+        with pytest.raises(UserError, match=rf"{name}:row 2: no answer; correct"):
+            File(str(tmp_path / name)).load(None, STREAM)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("empty.jsonl", "", "the file has no rows"),
+        ("empty.json", "[]", "the file has no rows"),
+        ("blank.jsonl", "\n\n", "the file has no rows"),
+        ("all_bad.jsonl", '{"question": "x", "answer": "1"}\n', "1: no prompt; no row is left; check the column names"),
+        ("half.json", "[", "not JSON"),
+        ("object.json", "{}", "holds a dict; give a list of objects"),
+        ("text.parquet", "no", "not a Parquet file"),
+        ("table.csv", "a,b", "ends in '.csv'; give a .jsonl, .json or .parquet file"),
+    ],
+)
+def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, content: str, complaint: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    for policy in ("refuse", "drop"):
+        with pytest.raises(UserError) as error:
+            File(str(path), on_bad_row=policy).load(None, STREAM)
+        assert complaint in str(error.value) and name in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read \(FileNotFoundError"):
+        File(str(tmp_path / "absent.jsonl")).load(None, STREAM)
+    pq.write_table(pa.Table.from_pylist([GOOD]), tmp_path / "tasks.parquet")
+    with pytest.raises(UserError, match=r"column: unknown name 'answers'; did you mean 'answer'"):
+        File(str(tmp_path / "tasks.parquet"), answer_column="answers").load(None, STREAM)
+    with pytest.raises(UserError, match="did you mean 'numeric'"):
+        File("tasks.jsonl", verifier="numerical")
+
+
+def test_held_out_rows_of_one_file_do_not_depend_on_their_place(tmp_path: Path) -> None:
+    forward = split(File(jsonl(tmp_path, *rows(30))), None, 10, STREAM)
+    backward = split(File(jsonl(tmp_path, *rows(30)[::-1])), 12, 10, STREAM)
+    assert forward.heldout == backward.heldout
+    assert (len(forward.train), len(backward.train)) == (20, 12)
+    assert backward.report.dropped == {"not needed": 8}
+    assert not {p.id for p in forward.train} & {p.id for p in forward.heldout}
+
+
+def test_a_held_out_file_of_its_own(tmp_path: Path) -> None:
+    train, heldout = jsonl(tmp_path, *rows(10)), jsonl(tmp_path, *rows(3), name="heldout.jsonl")
+    parts = split(File(train, heldout), None, 3, STREAM)
+    assert sorted(p.prompt for p in parts.heldout) == ["0+0=", "1+1=", "2+2="]
+    assert sorted(p.prompt for p in parts.train) == [f"{i}+{i}=" for i in range(3, 10)]
+    assert parts.report.dropped == {"shared with held-out": 3}
+    with pytest.raises(UserError, match="held-out problems: 4 wanted, the source has 3"):
+        split(File(train, heldout), None, 4, STREAM)
+
+
+def test_a_file_with_nothing_left_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="some wanted, the source has 0 beside the 5 held out"):
+        split(File(jsonl(tmp_path, *rows(5))), None, 5, STREAM)
+
+
+def test_written_problems_are_read_back(tmp_path: Path) -> None:
+    problems = ReasoningGym("spell_backward").load(6, STREAM).problems
+    path = str(tmp_path / "frozen.jsonl")
+    write_problems(problems, path)
+    read = File(path, id_column="id", verifier_column="verifier").load(None, STREAM).problems
+    key = {p.id: (p.prompt, p.answer, p.verifier) for p in problems}
+    assert {p.id: (p.prompt, p.answer, p.verifier) for p in read} == key
+    assert list(tmp_path.iterdir()) == [Path(path)]
+
+
+def test_columns_may_become_features(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD | {"hard": 3, "topic": "sums"})
+    [problem] = File(path, feature_columns=("hard", "topic")).load(None, STREAM).problems
+    assert problem.features == {"hard": 3, "topic": "sums"}
+    path = jsonl(tmp_path, GOOD, {"prompt": "2+2=", "answer": "4", "hard": 1})
+    kept = File(path, feature_columns=("hard",), on_bad_row="drop").load(None, STREAM)
+    assert [p.answer for p in kept.problems] == ["4"] and kept.report.dropped == {"no hard": 1}
+
+
+def test_a_pool_wants_guesses(tmp_path: Path) -> None:
+    row = GOOD | {"id": "g1", "verifier": "exact", "probed_rate": 0.25, "probed_by": "abc"}
+    [problem] = Pool(jsonl(tmp_path, row)).load(None, STREAM).problems
+    assert problem == Problem("g1", "1+1=", "2", "tasks", "exact", {"probed_rate": 0.25, "probed_by": "abc"})
+    with pytest.raises(UserError, match=r":1: no probed_rate; no row is left"):
+        Pool(jsonl(tmp_path, {k: v for k, v in row.items() if k != "probed_rate"})).load(None, STREAM)
+    with pytest.raises(UserError, match="the file has no rows"):
+        Pool(jsonl(tmp_path)).load(None, STREAM)
+
+
+def test_generated_problems_stand_beside_the_set_without_what_it_has() -> None:
+    made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(6)]
+    parts = split(Fixed(*made[:4]), None, 2, STREAM)
+    held, trained = parts.heldout[0], parts.train[0]
+    others = [replace(held, id="x"), replace(trained, prompt="y"), *made[4:]]
+    both = with_generated(parts, Fixed(*others), STREAM)
+    assert list(both.train) == list(parts.train) and both.heldout == parts.heldout
+    assert list(both.train.generated) == made[4:] and parts.train.generated == ()
+    assert both.report.dropped == {"generated, shared with held-out": 1, "generated, in the training set": 1}
+    with pytest.raises(UserError, match=r"problems\.generated: no task is left of 4, all are in the training set or"):
+        with_generated(parts, Fixed(*made[:4]), STREAM)
+
+
+def test_the_fingerprint_tells_sets_apart() -> None:
+    problems = RunningSums().load(5, STREAM).problems
+    assert fingerprint(problems) == fingerprint(list(problems)) != fingerprint(problems[::-1])
+
+
+def test_every_built_in_name_resolves() -> None:
+    assert {name: SOURCES.get(name).__name__ for name in SOURCES.builtin} == {
+        "file": "File",
+        "ledger": "LedgerAccounts",
+        "pool": "Pool",
+        "reasoning_gym": "ReasoningGym",
+        "running_sums": "RunningSums",
+    }

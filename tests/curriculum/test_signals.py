@@ -1,0 +1,80 @@
+"""Signal mathematics against the published numbers and against enumeration of all outcomes."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from halfway.curriculum import signals
+from halfway.trainers.learner.advantages import advantages
+
+
+def test_entropy_published_values():
+    # Rollout Pass-Rate Control, E.1: 4/8, 3/8, 2/8, 1/8; the blog: H(0.1), H(0.01).
+    assert signals.entropy([4 / 8, 3 / 8, 2 / 8, 1 / 8]).round(3).tolist() == [1.0, 0.954, 0.811, 0.544]
+    assert signals.entropy([0.1, 0.01]).round(2).tolist() == [0.47, 0.08]
+    assert signals.entropy([0.0, 1.0]).tolist() == [0.0, 0.0]
+
+
+def test_survival_published_values():
+    assert signals.survival([0.5, 0.25, 0.125], 8).round(3).tolist() == [0.992, 0.900, 0.656]
+
+
+def test_leave_one_out_energy_published_values():
+    energy = signals.leave_one_out_energy([4, 3, 5, 2, 6, 1, 7], 8)
+    assert energy.round(3).tolist() == [0.327, 0.306, 0.306, 0.245, 0.245, 0.143, 0.143]
+
+
+def test_pair_counts_published_values():
+    assert signals.num_pairs(np.arange(9), 8).tolist() == [0, 7, 12, 15, 16, 15, 12, 7, 0]
+
+
+def test_mean_centred_variance_published_values():
+    # The blog: p (1 - p) is 0.25 at one half and 0.109 at one eighth.
+    assert signals.mean_centred_variance([4, 1], 8).tolist() == [0.25, pytest.approx(0.109, abs=5e-4)]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_expectations_equal_enumeration(p: float, size: int):
+    survived = pairs = 0.0
+    for outcome in product([0, 1], repeat=size):
+        passed = sum(outcome)
+        weight = p**passed * (1 - p) ** (size - passed)
+        survived += weight * (0 < passed < size)
+        pairs += weight * sum(a > b for a in outcome for b in outcome)
+    assert signals.survival(p, size) == pytest.approx(survived)
+    assert signals.expected_pairs(p, size) == pytest.approx(pairs)
+
+
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_energies_are_the_mean_squares_of_the_advantages(size: int):
+    for passed in range(size + 1):
+        rewards = [1.0] * passed + [0.0] * (size - passed)
+        for baseline, energy in (
+            ("leave_one_out", signals.leave_one_out_energy),
+            ("mean", signals.mean_centred_variance),
+        ):
+            assert energy(passed, size) == pytest.approx(np.mean(advantages(rewards, baseline) ** 2))
+
+
+def test_every_signal_peaks_at_one_half():
+    grid = np.linspace(0, 1, 101)
+    for values in (signals.entropy(grid), signals.survival(grid, 8), signals.expected_pairs(grid, 8)):
+        assert grid[values.argmax()] == 0.5
+    for values in (signals.leave_one_out_energy(np.arange(9), 8), signals.num_pairs(np.arange(9), 8)):
+        assert values.argmax() == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: signals.entropy(1.1),
+        lambda: signals.survival(0.5, 0),
+        lambda: signals.leave_one_out_energy(1, 1),
+        lambda: signals.num_pairs(9, 8),
+    ],
+)
+def test_impossible_arguments_are_refused(call):
+    with pytest.raises(ValueError):
+        call()

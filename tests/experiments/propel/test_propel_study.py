@@ -1,0 +1,340 @@
+"""Whole studies at the size of a test: every stage by command, killed and resumed, and bad input in one line."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import REPOSITORY
+from sandboxes import needs_sandbox
+from typer.testing import CliRunner
+
+from halfway.curriculum import UserError
+from halfway.experiments.cli import app
+from halfway.experiments.propel import stages
+from halfway.experiments.propel.config import PropelConfig, load_study, prepare
+from halfway.experiments.propel.recording import record
+from halfway.experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
+from halfway.experiments.propel.study import Study
+from halfway.experiments.propel.summary import (
+    _differences_table,
+    _times,
+    draw_summary,
+    paired_differences,
+    summarize_study,
+    times_base,
+    write_summary,
+)
+
+SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+INDUCTION = SUMS.with_name("induction.yaml")
+TINY = [
+    "corpus.generations=120",
+    "corpus.chunk=40",
+    "activations.layers=[0,1]",
+    "activations.poolings=[mean_full]",
+    "sweep.heads=[linear]",
+    "sweep.balance=[downsample,weighted]",
+    "sweep.split.validation=0.25",
+    "sweep.split.test=0.25",
+    "sweep.training.epochs=3",
+    "sweep.policy_samples=24",
+    "sweep.permutations=1",
+    "training.steps=4",
+    "training.groups=4",
+    "training.save_every=2",
+    "training.rule.samples=16",
+    "evaluation.generations=24",
+    "evaluation.curve=8",
+    "solver.rollouts.num_rollouts=4",
+    "solver.band.low=0.25",
+    "solver.band.high=0.5",
+    "arms.solver.training.steps=2",
+    "arms.still={training: {steps: 0}}",
+]
+
+
+def tiny(folder: Path, *changes: str) -> PropelConfig:
+    return load_study(SUMS, [*TINY, f"output={folder}", *changes])
+
+
+class DeathError(Exception):
+    """What kills a stage."""
+
+
+def finish(study: Study) -> None:
+    run_corpus(study)
+    run_sweep(study)
+    for arm in study.config.arms:
+        run_training(study, arm)
+    for arm in ("base", *study.config.arms):
+        run_evaluation(study, arm)
+        run_curve(study, arm)
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """All that has to be equal."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix in (".json", ".parquet", ".safetensors", ".npy") and "status" not in name:
+            found[name] = path.read_bytes()
+        if path.name == "loop.json":  # seconds, and the sizes of files that hold them
+            loop = json.loads(path.read_text())
+            loop["progress"].pop("seconds")
+            found[name] = {key: value for key, value in loop.items() if key != "log_sizes"}
+    return found
+
+
+def dying(function: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """The same function, which dies at its n-th call."""
+    calls = []
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise DeathError
+        return function(*arguments, **named)
+
+    return wrapped
+
+
+@pytest.fixture(scope="module")
+def peaceful(tmp_path_factory: pytest.TempPathFactory) -> PropelConfig:
+    config = tiny(tmp_path_factory.mktemp("peace"))
+    finish(Study(config, 0))
+    return config
+
+
+@pytest.mark.slow
+def test_every_stage_resumes_to_the_same_bits(
+    peaceful: PropelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path)
+    deaths: list[tuple[Any, str, int]] = [
+        (stages.Author, "write", 2),  # the second chunk of the corpus
+        (stages.Probe, "logits", 6),  # within the sweep
+        (stages.RewardedRollouts, "run", 4),  # the fourth step of the first arm
+        (stages, "look_at", 2),  # at the choice of its checkpoint
+        (stages, "try_all", 4),  # the first point of the second curve
+    ]
+    for owner, name, call in deaths:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, dying(getattr(owner, name), call))
+            with pytest.raises(DeathError):
+                finish(Study(config, 0))
+    finish(Study(config, 0))
+    mine, theirs = state(config.folder), state(peaceful.folder)
+    assert mine.keys() == theirs.keys()
+    assert [name for name in theirs if mine[name] != theirs[name]] == []
+
+
+@pytest.mark.slow
+def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
+    folder = peaceful.folder / "seed-0"
+    assert (folder / "sweep.png").stat().st_size > 5_000
+    sweep = json.loads((folder / "sweep.json").read_text())
+    assert len(sweep["permuted"]) == 1 and sweep["surface"][0]["feature"] in ("length", "lines", "allowed", "topic")
+    corpus = json.loads((folder / "corpus.json").read_text())
+    assert corpus["trials"] == 4 * corpus["labelled"] == sweep["costs"]["trials"] == sum(corpus["solve_counts"]) * 4
+    probe, solver = (json.loads((folder / "evaluations" / f"{arm}.json").read_text()) for arm in ("probe", "solver"))
+    assert probe["offline_trials"] == corpus["trials"] and probe["online_trials"] == 0
+    steps = [json.loads(line) for line in (folder / "arms" / "solver" / "steps.jsonl").read_text().splitlines()]
+    valid = [step["learner"]["tasks/valid"] for step in steps]
+    # Four groups of four texts a step, four trials for each that is valid.
+    assert solver["offline_trials"] == 0 and solver["online_trials"] == pytest.approx(sum(valid) * 16 * 4)
+    assert all("reward/valid_below_invalid" in step["learner"] for step in steps)
+    summary = summarize_study(peaceful)
+    base = summary["arms"]["base"]
+    assert base["multiple"]["value"] == 1 and base["utility"]["mean"] * 24 == pytest.approx(
+        sum(base["solve_counts"][0][1:3])
+    )
+    differences = summary["differences"]
+    assert differences["reference"] == "probe" and list(differences["arms"]) == [
+        "base",
+        "worst_case",
+        "solver",
+        "still",
+    ]
+    found = differences["arms"]["base"]["utility"]
+    gained = probe["utility"] - base["utility"]["mean"]
+    assert found == {"value": pytest.approx(-gained), "low": None, "high": None, "values": [pytest.approx(-gained)]}
+    text = write_summary(peaceful).read_text()
+    assert "| worst_case |" in text and "| 0 | " in text
+    lookup = sweep["surface"][0]
+    difference = sweep["chosen"]["test"]["balanced_accuracy"] - lookup["test"]["balanced_accuracy"]
+    assert lookup["probe_gain"] == pytest.approx(difference) and f"{difference:+.3f} [" in text
+
+
+@pytest.mark.slow
+def test_an_arm_of_no_steps_is_its_generator(peaceful: PropelConfig) -> None:
+    evaluations = peaceful.folder / "seed-0" / "evaluations"
+    base, still = (json.loads((evaluations / f"{arm}.json").read_text()) for arm in ("base", "still"))
+    assert still == base and still["step"] == 0
+
+
+@pytest.mark.slow
+def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
+    curves = summarize_study(peaceful)["curves"]
+    assert list(curves["base"]) == ["0"] and list(curves["probe"]) == ["2", "4"] and "still" not in curves
+    draw_summary(peaceful)
+    assert all((peaceful.folder / name).stat().st_size > 5_000 for name in ("solve_counts.png", "curves.png"))
+
+
+@pytest.mark.slow
+def test_a_recording_says_what_the_sweep_says(peaceful: PropelConfig) -> None:
+    found = json.loads(json.dumps(record(peaceful, 0)))
+    chosen, rows = found["sweep"]["chosen"], [count for count in found["corpus"]["passed"] if count >= 0]
+    low, high = found["band"]
+    labels = [low <= rows[i] <= high for i in found["split"]["test"]]
+    right = [(logit > 0) == label for logit, label in zip(found["test_logits"], labels, strict=True)]
+    halves = [[r for r, label in zip(right, labels, strict=True) if label == one] for one in (True, False)]
+    accuracy = sum(sum(half) / len(half) for half in halves) / 2
+    assert accuracy == pytest.approx(chosen["test"]["balanced_accuracy"]) and set(found["arms"]) >= {"base", "probe"}
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
+    config = load_study(INDUCTION, [*TINY, f"output={tmp_path}", "seeds=[0]", "arms.worst_case.training.steps=2"])
+    finish(Study(config, 0))
+    summary = summarize_study(config)
+    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver", "still"}
+    assert all(0.4 < figures["valid"]["mean"] <= 1 for figures in summary["arms"].values())
+    assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
+    sweep = summary["sweeps"]["0"]
+    assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
+
+
+@pytest.mark.slow
+def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> None:
+    runner = CliRunner()
+
+    def halfway(stage: str, *words: str) -> Any:
+        return runner.invoke(app, ["propel", stage, str(SUMS), *TINY, f"output={tmp_path}", *words])
+
+    for stage, message in [
+        ("sweep", "holds no corpus; make one with `halfway propel corpus`"),
+        ("train", "holds no finished sweep; make one with `halfway propel sweep`"),
+        ("evaluate", "not trained yet; train it with `halfway propel train`"),
+        ("al", "propel: unknown name 'al'; did you mean 'all'?"),
+    ]:
+        done = halfway(stage, "--arm=probe")
+        assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = halfway("corpus")
+    assert done.exit_code == 0 and (tmp_path / "sums" / "seed-0" / "corpus" / "part-00002.parquet").exists()
+    done = halfway("sweep", "activations.layers=[0,9]", "name=sums/deep")
+    assert "holds no corpus" in done.stderr
+    done = halfway("corpus", "corpus.generations=80")
+    assert "corpus.generations: " in done.stderr and "was started with 120, not 80" in done.stderr
+    done = halfway("train", "--arm=base")
+    assert "--arm: 'base' is the base generator, which is not trained" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_layer_that_the_reference_lacks_is_one_line(peaceful: PropelConfig) -> None:
+    study = Study(
+        load_study(peaceful.folder / "config.yaml") if (peaceful.folder / "config.yaml").exists() else peaceful, 0
+    )
+    deep = tiny(peaceful.folder.parent, "activations.layers=[0,9]")
+    other = Study(deep, 0)
+    (study.folder / "sweep.json").rename(study.folder / "sweep.kept")
+    try:
+        with pytest.raises(UserError, match=r"activations\.layers: 9 is not acceptable; the model has layers 0 to 3"):
+            run_sweep(other)
+    finally:
+        (study.folder / "sweep.kept").rename(study.folder / "sweep.json")
+
+
+def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    for change, message in [
+        ("arms.base={}", r"arms: 'base' is not acceptable"),
+        ("arms.probe.reward.kind=hardest", r"arms\.probe\.reward\.kind: unknown name 'hardest'"),
+        ("arms.probe.rewards.kind=hard", r"arms\.probe\.rewards: unknown name 'rewards'; did you mean 'reward'"),
+        (
+            "arms.late={reward: {adversary: semantic, adversary_arm: later}}",
+            r"arms\.late\.reward\.adversary_arm: 'later'",
+        ),
+        ("arms.late={reward: {adversary: semantic, adversary_arm: solver}}", r"name an arm that a probe rewards"),
+        ("solver.band.low=0.9", r"solver\.band"),
+        ("domain.sums.sheets.min_lines=0", r"min_lines 0"),
+        ("activations.layers=[]", r"activations\.layers"),
+        ("seeds=[0,0]", r"seeds: \[0, 0\] is not acceptable"),
+        ("generator.rollouts.engine=vlm", r"generator\.rollouts\.engine: unknown name 'vlm'"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            tiny(tmp_path, change)
+
+
+def test_another_domain_replaces_that_of_the_base(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"base: {SUMS}\ndomain: {{function_induction: {{syntax: short}}}}\n")
+    assert list(load_study(file).domain) == ["function_induction"]
+    file.write_text(f"base: {SUMS}\ndomain: {{sums: {{begin: '?'}}}}\n")
+    assert load_study(file).domain["sums"]["begin"] == "?"
+    assert load_study(file).domain["sums"]["sheets"] == load_study(SUMS).domain["sums"]["sheets"]
+
+
+def test_seeds_and_arms_may_be_added_and_nothing_else(tmp_path: Path) -> None:
+    prepare(tiny(tmp_path))
+    prepare(tiny(tmp_path, "seeds=[0,1]"))
+    prepare(tiny(tmp_path, "arms.soft={reward: {kind: soft}}"))
+    prepare(tiny(tmp_path))  # without the new arm again
+    assert "soft" in load_study(tmp_path / "sums" / "config.yaml").arms
+    with pytest.raises(UserError, match=r"reward\.kind: .* was started with 'hard', not 'soft'"):
+        prepare(tiny(tmp_path, "reward.kind=soft"))
+    with pytest.raises(UserError, match=r"arms\.soft\.reward\.kind: .* was started with 'soft', not 'probe_only'"):
+        prepare(tiny(tmp_path, "arms.soft={reward: {kind: probe_only}}"))
+
+
+def evaluated(*utilities: float, step: int = 40) -> dict[int, Any]:
+    return {seed: {"utility": u, "valid": 0.9, "top_topic": 0.1, "step": step} for seed, u in enumerate(utilities)}
+
+
+def test_times_base_is_the_geometric_mean_over_seeds() -> None:
+    found = times_base(evaluated(0.4, 0.1), evaluated(0.1, 0.1))  # 4 and 1: the logarithms are log 2 -+ log 2
+    assert found and found["value"] == pytest.approx(2) and found["values"] == pytest.approx([4, 1])
+    reach = math.log(2) * math.tan(math.pi * 0.475)  # Student's t with one degree of freedom
+    assert (found["low"], found["high"]) == pytest.approx((2 * math.exp(-reach), 2 * math.exp(reach)))
+
+
+def test_times_base_says_where_the_base_has_nothing() -> None:
+    found = times_base(evaluated(0.4, 0.2, 0.3), evaluated(0.1, 0, 0.1))
+    assert found and found["value"] == pytest.approx(math.sqrt(12)) and found["values"][1] is None
+    assert " (base 0 on 1 of 3 seeds)" in _times(found)
+    nothing = times_base(evaluated(0.4), evaluated(0))
+    assert nothing == {"value": None, "low": None, "high": None, "values": [None]}
+    assert _times(nothing) == "- (base 0 on 1 of 1 seeds)"
+    assert times_base(evaluated(0, 0.2), evaluated(0.1, 0.1)) == {
+        "value": 0,
+        "low": None,
+        "high": None,
+        "values": [0, 2],
+    }
+    assert times_base(evaluated(0.4), {}) is None
+
+
+def test_differences_are_paired_by_seed() -> None:
+    arms = {
+        "base": evaluated(0.1, 0.2, 0.3, step=0),
+        "still": evaluated(0.1, 0.2, step=0),
+        "probe": evaluated(0.4, 0.5, 0.9),
+        "short": {2: evaluated(0, 0, 0.8)[2]},
+        "other": {3: evaluated(0)[0]},
+    }
+    found = paired_differences(arms)
+    assert found and found["reference"] == "probe" and list(found["arms"]) == ["base", "still", "short", "other"]
+    base, short = found["arms"]["base"]["utility"], found["arms"]["short"]["utility"]
+    assert base["values"] == pytest.approx([-0.3, -0.3, -0.6]) and base["value"] == pytest.approx(-0.4)
+    margin = 0.95 / math.sqrt(2 * 0.975 * 0.025) * 0.1  # Student's t with two degrees of freedom, standard error 0.1
+    assert (base["low"], base["high"]) == pytest.approx((-0.4 - margin, -0.4 + margin))
+    assert short["value"] == pytest.approx(-0.1) and short["low"] is None
+    assert found["arms"]["other"]["utility"]["value"] is None
+    assert paired_differences({"base": arms["base"]}) is None
+    table = _differences_table(found)
+    assert (
+        "| base | -0.400 [-0.830, +0.030] | +0.000 [+0.000, +0.000] | " in table
+        and "| other | - | - | - | 0 |" in table
+    )

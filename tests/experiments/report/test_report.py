@@ -1,0 +1,109 @@
+"""The report: written as one file that needs no network, from finished and unfinished runs."""
+
+import re
+
+import numpy as np
+import pytest
+from synthetic_runs import ARMS, decision, evaluation_record, step_record, write_comparison, write_records, write_run
+
+from halfway.experiments.report.figures import (
+    PICTURES,
+    count_colors,
+    pass_counts,
+    smoothed_ratio,
+    summed_counts,
+    zero_variance,
+)
+from halfway.experiments.report.page import write_report
+from halfway.experiments.report.records import load_comparison
+from halfway.experiments.running.provenance import read_provenance, write_provenance
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The report of two arms with two seeds."""
+    directory = tmp_path_factory.mktemp("comparison")
+    write_comparison(directory, {arm: ARMS[arm] for arm in ("greso", "prefix_sampling")}, seeds=(0, 1), steps=6)
+    write_provenance(directory, ["halfway", "compare", "<lab>.yaml"])
+    return write_report(directory)
+
+
+def test_report_needs_no_network(page):
+    html = page.read_text()
+    loaded = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"([^\"]*)\"", html)
+    assert len(loaded) == len(PICTURES)
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in loaded)
+    assert "<script" not in html and "@import" not in html and "url(" not in html
+
+
+def test_every_picture_is_saved_beside_the_report(page):
+    names = {picture.name for picture in PICTURES}
+    assert {path.stem for path in (page.parent / "figures").iterdir()} == names
+    assert all((page.parent / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_report_says_what_was_compared(page):
+    html = page.read_text()
+    assert "halfway compare &lt;lab&gt;.yaml" in html
+    assert "1,536 rollouts a run" in html
+    assert "prefix_sampling, 7 of 8" in html
+    assert "unfinished" not in html
+
+
+def test_report_of_equal_runs_is_equal(page):
+    before = page.read_bytes()
+    write_report(page.parent)
+    assert page.read_bytes() == before
+
+
+def test_unfinished_runs_are_reported_as_such(tmp_path):
+    write_run(tmp_path / "grpo" / "seed-0", ARMS["grpo"], 0, steps=4, state="running")
+    started = write_records(tmp_path / "greso" / "seed-0", [decision()], [], [evaluation_record()], state="running")
+    (started / "decisions.jsonl").write_text('{"step": 0, "prob')
+    html = write_report(tmp_path).read_text()
+    assert "2, 2 of them unfinished" in html
+    assert "1 cut-off last lines" in html
+
+
+def test_single_run_without_prefixes_or_evaluations(tmp_path):
+    write_records(tmp_path, [decision()], [step_record()], [])
+    html = write_report(tmp_path).read_text()
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"rollout_fates", "pass_counts", "zero_variance", "learner_metrics", "timing"}
+    assert "What the prefixes do" not in html
+
+
+def test_generated_groups_have_panels_of_their_own(tmp_path):
+    groups = [
+        decision(k=3),
+        decision(k=8, origin="generated"),
+        decision(1, k=0, origin="generated"),
+        decision(k=0, n=0),
+    ]
+    write_records(tmp_path, groups, [step_record(), step_record(1)], [])
+    comparison = load_comparison(tmp_path)
+    (run,) = comparison.all_runs
+    assert summed_counts([run, run], "generated").tolist() == [[0] * 8 + [2], [2] + [0] * 8]
+    assert summed_counts([run], "fresh").sum() == 1 and summed_counts([run], "prefix") is None
+    titles = [[ax.get_title() for ax in draw(comparison).axes] for draw in (pass_counts, zero_variance)]
+    assert titles == [[f"{run.arm}: fresh", f"{run.arm}: generated"], ["fresh groups", "generated groups"]]
+
+
+def test_smoothing_divides_sums_and_marks_empty_steps():
+    assert smoothed_ratio(np.array([1.0, 0, 2]), np.array([2.0, 0, 2])) == pytest.approx([0.5, 0.75, 1.0])
+    assert np.isnan(smoothed_ratio(np.zeros(3), np.zeros(3))).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8, 16])
+def test_each_count_has_a_colour_and_the_ends_are_grey(size):
+    colors = count_colors(size)
+    assert len(colors) == size + 1
+    assert (colors[0], colors[-1]) == ("#52606d", "#cbd2d9")
+
+
+def test_provenance_is_read_back(tmp_path):
+    assert read_provenance(tmp_path) == {}
+    write_provenance(tmp_path, ["halfway", "run", "a.yaml"])
+    record = read_provenance(tmp_path)
+    assert record["command"] == "halfway run a.yaml"
+    assert "numpy" in record["versions"]

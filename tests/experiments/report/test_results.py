@@ -1,0 +1,306 @@
+"""Known answers for the numbers of a comparison."""
+
+import json
+import math
+
+import pytest
+from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.report.intervals import (
+    NORMAL_QUANTILE,
+    clustered_mean,
+    normal,
+    over_seeds,
+    proportion,
+    ratio_of_means,
+    ratio_over_seeds,
+)
+from halfway.experiments.report.prefix_metrics import bucket_metrics
+from halfway.experiments.report.records import load_comparison, load_run
+from halfway.experiments.report.summary import summarize
+from halfway.experiments.report.tables import arm_table, quick_table, start_table, tables, write_tables
+
+
+def comparison(tmp_path, arms):
+    """A comparison directory from {arm: {seed: (decisions, steps, evaluations)}}."""
+    for arm, seeds in arms.items():
+        for seed, records in seeds.items():
+            write_records(tmp_path / arm / f"seed-{seed}", *records, seed=seed)
+    (tmp_path / "comparison.yaml").write_text(f"arms: {{{', '.join(f'{arm}: {{}}' for arm in arms)}}}\n")
+    return load_comparison(tmp_path)
+
+
+def curve(*scores, every=100):
+    return [evaluation_record(i, i * every, score) for i, score in enumerate(scores)]
+
+
+def test_t_interval_of_two_and_three_seeds_has_the_closed_form():
+    # Student's t has elementary quantiles for 1 and 2 degrees of freedom.
+    one = math.tan(math.pi * 0.475)
+    estimate = over_seeds([1.0, 3.0])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0 - one, 2.0 + one))
+    two = 0.95 / math.sqrt(2 * 0.975 * 0.025)
+    assert over_seeds([0.0, 3.0, 6.0]).high == pytest.approx(3.0 + two * math.sqrt(3.0))
+
+
+def test_one_seed_has_no_t_interval():
+    estimate = over_seeds([0.5])
+    assert (estimate.low, estimate.high) == (None, None)
+    assert not estimate.above(0.0) and not estimate.below(1.0)
+
+
+def test_wilson_interval_of_no_hits_is_not_empty():
+    z2 = NORMAL_QUANTILE**2
+    estimate = proportion(0, 10)
+    assert (estimate.value, estimate.low) == (0, 0)
+    assert estimate.high == pytest.approx(z2 / (10 + z2))
+    assert proportion(0, 0) is None
+
+
+def test_a_clustered_mean_counts_clusters_not_values():
+    assert clustered_mean([0.25, 0.75], "ab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
+    # Two problems tried twice with one outcome each say no more than two tried once.
+    assert clustered_mean([0.25, 0.75, 0.25, 0.75], "abab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
+    # Mean 1/2; the residuals of the clusters are -1/2, 1/2 and 0: variance 3/2 x (1/4 + 1/4) / 16.
+    assert clustered_mean([0.25, 0.25, 1.0, 0.5], "aabc").high == pytest.approx(
+        0.5 + NORMAL_QUANTILE * math.sqrt(3) / 8
+    )
+    assert clustered_mean([0.25, 0.75], "aa").low is None
+    assert clustered_mean([], "") is None
+
+
+def test_ratio_of_equal_factors_is_exact():
+    estimate = ratio_over_seeds([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_ratio_of_seeds_that_are_not_paired_is_that_of_geometric_means():
+    assert ratio_of_means([1.0, 4.0], [1.0, 1.0, 8.0]).value == pytest.approx(1.0)  # 2 / 2
+    assert ratio_of_means([1.0, 4.0], [4.0]).low is None
+
+
+def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
+    decisions = [
+        decision(k=4),
+        decision(k=0, outcome="degenerate"),
+        decision(k=3, outcome="surplus"),
+        decision(k=2, n=6, dropped={"diverged": 2}),
+        decision(k=0, n=0, outcome="empty", dropped={"diverged": 8}),
+        decision(k=None, n=None, outcome="skipped"),
+    ]
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (decisions, [step_record(rollouts=30)], [])}})).arms
+    # 8 trained + 8 degenerate + 8 surplus + 6 trained + 10 lost = 40 rollouts, of which 26 were wasted.
+    assert arm.wasted.value == pytest.approx(26 / 40)
+    assert arm.entropy is not None and arm.entropy.value == 1.0
+    assert arm.skipped == 1
+    assert arm.rollout_fates == {"degenerate": 8, "empty": 0, "lost": 10, "surplus": 8, "trained": 14}
+
+
+def test_replayed_tokens_are_those_of_every_rollout(tmp_path):
+    groups = [decision(tokens=60), decision(tokens=20, origin="prefix", parent_passed=1, prefix_tokens=5)]
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).arms
+    assert arm.replayed.value == pytest.approx(8 * 5 / (8 * 5 + 80))
+
+
+def test_carried_group_counts_once_and_takes_its_last_outcome(tmp_path):
+    carried = decision(step=0, k=3, outcome="carried")
+    again = {**carried, "step": 1, "outcome": "trained"}
+    steps = [step_record(0, 8, 0), step_record(1, 16, 2)]
+    run = comparison(tmp_path, {"a": {0: ([carried, again, decision(step=1)], steps, [])}}).all_runs[0]
+    assert [(group.step, group.outcome) for group in run.groups] == [(0, "trained"), (1, "trained")]
+
+
+def test_shares_of_the_band_count_the_right_groups(tmp_path):
+    decisions = [
+        decision(k=3),
+        decision(k=5),
+        decision(k=2),
+        decision(k=0, outcome="degenerate"),
+        decision(k=4, origin="prefix", parent_passed=1),
+        decision(k=4, origin="generated"),
+    ]
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (decisions, [step_record()], [])}})).arms
+    assert arm.band_fresh.value == pytest.approx(2 / 4)
+    assert arm.band_trained.value == pytest.approx(4 / 5)
+
+
+def test_costs_of_an_arm(tmp_path):
+    steps = [step_record(0, 64, trained=4), step_record(1, 160, trained=6)]
+    groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two are degenerate and trained all the same
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, steps, [])}})).arms
+    assert (arm.rollouts, arm.steps, arm.seconds) == (160, 2, 1.6)
+    assert arm.trained_per_step.value == 1.5
+    assert arm.rollouts_per_group.value == 16
+    # Evaluation seconds are not part of a step's time.
+    assert arm.controller_share == pytest.approx(0.02 / 2.0)
+
+
+def test_gain_of_one_seed_adds_the_clustered_variances(tmp_path):
+    (arm,) = summarize(comparison(tmp_path, {"a": {0: ([], [step_record()], curve(0.4, 0.6))}})).arms
+    assert arm.after == normal(0.6, 0.02)
+    assert arm.gain.low == pytest.approx(0.2 - NORMAL_QUANTILE * 0.02 * math.sqrt(2))
+
+
+def test_gain_of_several_seeds_is_paired_within_the_seed(tmp_path):
+    # The seeds start far apart, but each gains exactly 0.2.
+    runs = {seed: ([], [step_record()], curve(start, start + 0.2)) for seed, start in enumerate((0.1, 0.4, 0.7))}
+    summary = summarize(comparison(tmp_path, {"a": runs}))
+    gain = summary.arms[0].gain
+    assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert "Student-t" in summary.intervals
+
+
+def test_differences_are_paired_by_shared_seeds(tmp_path):
+    def runs(scores, trained):
+        return {s: ([], [step_record(rollouts=96, trained=trained)], curve(0.1, score)) for s, score in scores.items()}
+
+    summary = summarize(comparison(tmp_path, {"b": runs({0: 0.3, 1: 0.7}, 4), "a": runs({0: 0.4, 1: 0.8, 2: 0.0}, 8)}))
+    (difference,) = summary.differences
+    assert (difference.arm, difference.reference, difference.paired) == ("a", "b", True)
+    estimate = difference.pass_at_1
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert difference.rollout_ratio.low == pytest.approx(0.5)
+    assert summary.ranking == ("b", "a")
+
+
+def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path):
+    def runs(trained):
+        return {s: ([], [step_record(rollouts=96, trained=groups)], []) for s, groups in trained.items()}
+
+    arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts a trained group
+    (difference,) = summarize(comparison(tmp_path, arms)).differences
+    assert not difference.paired and difference.rollout_ratio.value == pytest.approx(2.0)
+    assert difference.rollout_ratio.low is None
+
+
+def test_rollouts_to_reach_the_lowest_final_score(tmp_path):
+    runs = {"slow": curve(0.2, 0.3, 0.5), "fast": curve(0.2, 0.6, 0.8)}
+    summary = summarize(comparison(tmp_path, {arm: {0: ([], [step_record()], points)} for arm, points in runs.items()}))
+    slow, fast = summary.reach
+    assert slow.target == fast.target == 0.5
+    assert slow.cost["rollouts"] == 200
+    assert fast.cost["rollouts"] == pytest.approx(75)
+    assert fast.ratio["rollouts"] == pytest.approx(0.375)
+
+
+def test_bucket_rows_split_the_second_half(tmp_path):
+    def children(step, *passed):
+        return [
+            decision(
+                step,
+                k,
+                origin="prefix",
+                parent_passed=7,
+                outcome="degenerate" if k in (0, N) else "trained",
+                problem=f"{i}",
+            )
+            for i, k in enumerate(passed)
+        ]
+
+    decisions = [decision(0, 2), *children(1, 0, 0), *children(2, 8, 0), *children(3, 4, 4)]
+    steps = [step_record(i, 64 * (i + 1), controllers={"ps/ratio_7": 0.1 * i, "ps/ema_7": 0.9}) for i in range(4)]
+    rows = {row.start: row for row in summarize(comparison(tmp_path, {"a": {0: (decisions, steps, [])}})).starts}
+    assert list(rows) == ["fresh", "prefixed", "7 of 8"]
+    row = rows["7 of 8"]
+    assert (row.groups, row.late_groups) == (6, 4)
+    assert row.mean.value == pytest.approx((0 + 0 + 1 + 0 + 0.5 + 0.5) / 6)
+    assert row.late_mean.value == pytest.approx(0.5)
+    assert (row.degenerate.value, row.late_degenerate.value) == (pytest.approx(4 / 6), 0.5)
+    assert row.late_band.value == 0.5
+    assert row.ratio == pytest.approx(0.3)
+    assert rows["fresh"].groups == 1
+
+
+def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
+    def seed(*passed, **other):
+        groups = [decision(k=k, problem=f"{i}", **other) for i, k in enumerate(passed)]
+        return ([*groups, decision(k=6, origin="prefix", parent_passed=7)], [step_record()], [])
+
+    # Seeds weigh the same, however many groups they have.
+    arms = {"a": {0: seed(0, 8, 8, 8), 1: seed(2)}}
+    rows = {row.start: row for row in summarize(comparison(tmp_path, arms)).starts}
+    assert rows["fresh"].groups == 5
+    assert rows["fresh"].mean == over_seeds([0.75, 0.25])
+    assert rows["fresh"].degenerate == over_seeds([1.0, 0.0])
+    assert rows["prefixed"].band == over_seeds([0.0, 0.0])
+
+
+def test_of_one_seed_the_pass_rate_is_clustered_by_problem(tmp_path):
+    groups = [decision(k=k, problem=problem) for k, problem in ((2, "a"), (2, "a"), (6, "b"), (6, "b"))]
+    groups.append(decision(k=6, origin="prefix", parent_passed=7))
+    row = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).starts[0]
+    assert row.mean.low == pytest.approx(0.5 - NORMAL_QUANTILE * 0.25)
+    assert row.degenerate == proportion(0, 4)
+
+
+def test_generated_groups_have_a_row_of_their_own(tmp_path):
+    groups = [decision(k=2), decision(k=6, origin="generated")]
+    loaded = comparison(
+        tmp_path, {"a": {0: (groups, [step_record()], [])}, "b": {0: (groups[:1], [step_record()], [])}}
+    )
+    assert [(row.arm, row.start, row.mean.value) for row in summarize(loaded).starts] == [
+        ("a", "fresh", 0.25),
+        ("a", "generated", 0.75),
+    ]
+
+
+def test_bucket_metrics_are_found_by_the_first_number_of_the_quantity():
+    names = ["member2/ratio_1", "member2/ratio_7_of_8", "member2/ema_1", "member2/ratio_mean"]
+    found = bucket_metrics(names, "ratio", [(1, 8), (7, 8), (6, 8)])
+    assert found == {(1, 8): "member2/ratio_1", (7, 8): "member2/ratio_7_of_8"}
+
+
+def test_cut_off_last_line_is_left_out_and_counted(tmp_path):
+    loaded = comparison(tmp_path, {"a": {0: ([decision(), decision(k=3)], [step_record()], curve(0.2, 0.4))}})
+    path = loaded.all_runs[0].folder / "decisions.jsonl"
+    path.write_text(path.read_text()[:-20])
+    run = load_run(path.parent)
+    assert (len(run.groups), run.unreadable) == (1, 1)
+    assert "1 cut-off" in arm_table(summarize(load_comparison(tmp_path))).caption
+
+
+def test_groups_of_a_step_without_its_record_are_left_out(tmp_path):
+    write_records(tmp_path, [decision(0), decision(1)], [step_record(0)], [], state="running")
+    run = load_run(tmp_path)
+    assert [group.step for group in run.groups] == [0]
+    assert not run.finished
+
+
+def test_broken_line_is_refused_with_file_and_line(tmp_path):
+    write_records(tmp_path, [decision()], [step_record()], [])
+    path = tmp_path / "decisions.jsonl"
+    path.write_text(path.read_text() + '{"step": "one"}\n')
+    with pytest.raises(UserError, match=r"decisions\.jsonl:2: "):
+        load_run(tmp_path)
+
+
+def test_empty_directory_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no run here or below"):
+        load_comparison(tmp_path)
+
+
+def test_metrics_that_are_not_numbers_are_read(tmp_path):
+    write_records(tmp_path, [], [step_record(learner={"loss": float("nan"), "kl": None})], [])
+    learner = load_run(tmp_path).steps[0].learner
+    assert math.isnan(learner["loss"]) and learner["kl"] is None
+
+
+def test_arms_keep_the_declared_order_and_files_are_written(tmp_path):
+    write_comparison(tmp_path, seeds=(0, 1), steps=8)
+    summary = summarize(load_comparison(tmp_path))
+    assert [arm.arm for arm in summary.arms] == ["grpo", "dynamic_sampling", "greso", "prefix_sampling"]
+    assert summary.budget == ("rollouts", 2048)
+    write_tables(tmp_path, summary)
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["arms"][0]["after"]["value"] == summary.arms[0].after.value
+    page = (tmp_path / "summary.md").read_text()
+    assert all(table.title in page for table in tables(summary))
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_tables_print_values_with_their_intervals(tmp_path):
+    summary = summarize(comparison(tmp_path, {"a": {0: ([decision()], [step_record()], curve(0.4, 0.6))}}))
+    assert quick_table(summary).rows[0][1] == "0.400 -> 0.600\n[0.561, 0.639]"
+    assert start_table(summary).rows == ()
+    assert quick_table(summary).rich().row_count == 1

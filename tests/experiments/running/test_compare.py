@@ -1,0 +1,226 @@
+"""Comparisons: run by run, resumable, extensible; a crash of one run leaves the others alone."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typer.testing import CliRunner
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.cli import app
+from halfway.experiments.config.run import ComparisonConfig, run_config, to_plain, with_seeds
+from halfway.experiments.running import compare
+from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
+from halfway.experiments.running.runs import Follower, claimed, last_spent, prepare, read_state
+from halfway.trainers.options import Budget
+
+BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
+
+# Stands in for training: two steps of ten rollouts, after what an earlier process has done; a folder with a file
+# "crash" fails after the first of them.
+FAKE = """
+import json, sys
+from pathlib import Path
+from halfway.trainers.loop.records import write_json
+folder = Path(sys.argv[1])
+log = folder / "steps.jsonl"
+begin = len(log.read_text().splitlines()) if log.exists() else 0
+write_json(folder / "status.json", {"state": "running"})
+(folder / "evaluations.jsonl").write_text(json.dumps({"step": 0, "pass_at_1": 0.5, "stderr": 0.1}) + "\\n")
+with open(folder / "starts.txt", "a") as file: file.write(f"{begin}\\n")
+for i in range(begin, 2):
+    record = {"step": i, "rollouts": 10 * i + 10, "starved": False, "groups": {"rolled_out": 2}, "timing": {}}
+    with log.open("a") as file: file.write(json.dumps(record) + "\\n")
+    if (folder / "crash").exists():
+        print("working")
+        sys.exit("the learner: NaN")
+write_json(folder / "status.json", {"state": "finished"})
+"""
+
+
+@pytest.fixture
+def comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComparisonConfig:
+    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", FAKE, str(job.folder)])
+    monkeypatch.setattr(compare, "POLL_SECONDS", 0.02)
+    base = {**BASE, "output": str(tmp_path)}
+    return ComparisonConfig("duel", base, (0,), Budget(rollouts=20), {"a": {}, "b": {"learner": {"lr": 0.5}}})
+
+
+def go(config: ComparisonConfig, parallel: int = 1) -> list[Failure]:
+    return run_comparison(config, config.folder, parallel, Console(quiet=True), None)
+
+
+def starts(config: ComparisonConfig) -> dict[str, list[str]]:
+    """For every run, the step that each of its processes began with."""
+    return {
+        f"{arm}-{seed}": (config.folder / arm / f"seed-{seed}" / "starts.txt").read_text().split()
+        for arm, seed, _ in config.runs()
+    }
+
+
+def test_every_arm_trains_once_and_seeds_can_be_added(comparison: ComparisonConfig) -> None:
+    config = prepare_comparison(comparison, comparison.folder)
+    assert go(config) == []
+    assert go(prepare_comparison(config, config.folder)) == []
+    assert starts(config) == {"a-0": ["0"], "b-0": ["0"]}
+
+    more = prepare_comparison(with_seeds(comparison, [3]), comparison.folder)
+    assert more.seeds == (0, 3)
+    assert go(more, parallel=2) == []
+    assert starts(more) == {"a-0": ["0"], "b-0": ["0"], "a-3": ["0"], "b-3": ["0"]}
+    assert prepare_comparison(comparison, comparison.folder).seeds == (0, 3)
+
+
+def test_arms_can_be_added_and_not_changed(comparison: ComparisonConfig) -> None:
+    prepare_comparison(comparison, comparison.folder)
+    third = replace(comparison, arms={"c": {"learner": {"lr": 1e-3}}})
+    more = prepare_comparison(third, comparison.folder)
+    assert list(more.arms) == ["a", "b", "c"]
+    assert list(prepare_comparison(comparison, comparison.folder).arms) == ["a", "b", "c"]
+    other = replace(comparison, arms={"c": {"learner": {"lr": 2e-3}}})
+    with pytest.raises(UserError, match=r"arms\.c\.learner\.lr: .* was started with 0\.001, not 0\.002"):
+        prepare_comparison(other, comparison.folder)
+
+
+def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:
+    prepare_comparison(comparison, comparison.folder)
+    other = ComparisonConfig("duel", comparison.base, (0,), Budget(rollouts=30), comparison.arms)
+    with pytest.raises(UserError, match=r"budget\.rollouts: .* was started with 20, not 30.*name="):
+        prepare_comparison(other, other.folder)
+
+
+def test_a_crash_is_reported_and_the_others_go_on_and_a_second_call_resumes(comparison: ComparisonConfig) -> None:
+    folder = comparison.folder / "a" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "crash").touch()
+    config = prepare_comparison(comparison, comparison.folder)
+    [failure] = go(config)
+    assert str(failure) == f"a seed 0 failed: the learner: NaN (see {folder / 'log.txt'})"
+    assert "working" in (folder / "log.txt").read_text()
+    assert read_state(config.folder / "b" / "seed-0") == "finished"
+
+    (folder / "crash").unlink()
+    assert go(config) == []
+    assert starts(config) == {"a-0": ["0", "1"], "b-0": ["0"]}
+
+
+def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", suicide])
+    failures = go(prepare_comparison(comparison, comparison.folder))
+    assert [failure.reason for failure in failures] == ["killed by signal 9"] * 2
+
+
+def test_an_interrupted_comparison_takes_its_runs_with_it(
+    comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", "import time; time.sleep(60)"])
+    begun: list[compare.Running] = []
+    start = compare._start
+
+    def interrupted(job: Job, recorders: list[object], parallel: int) -> compare.Running:
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(start(job, recorders, parallel))  # type: ignore[arg-type]
+        return begun[0]
+
+    monkeypatch.setattr(compare, "_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        go(prepare_comparison(comparison, comparison.folder), parallel=2)
+    assert begun[0].process.poll() is not None
+
+
+class Heard:
+    """A recorder that remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.evaluations: list[int] = []
+
+    def step(self, record: dict[str, int]) -> None:
+        self.steps.append(record["step"])
+
+    def evaluation(self, record: dict[str, int]) -> None:
+        self.evaluations.append(record["step"])
+
+    def close(self, state: str) -> None:
+        raise AssertionError("a follower does not close its recorders")
+
+
+def test_a_follower_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 7}\n')  # of an earlier process, about to be cut off
+    (tmp_path / "status.json").write_text('{"state": "running"}')
+    heard = Heard()
+    follower = Follower(tmp_path, [heard])  # type: ignore[list-item]
+    follower.begin()
+    follower.poll()
+    assert heard.steps == []
+    (tmp_path / "steps.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"st')
+    (tmp_path / "evaluations.jsonl").write_text('{"step": 0}\n')
+    (tmp_path / "status.json").write_text('{"state": "running"}')
+    follower.poll()
+    follower.poll()
+    with (tmp_path / "steps.jsonl").open("a") as file:
+        file.write('ep": 2}\n')
+    follower.poll()
+    assert (heard.steps, heard.evaluations) == ([0, 1, 2], [0])
+
+
+def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> None:
+    assert last_spent(tmp_path, Budget(rollouts=9)) == 0
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "rollouts": 4}\n{"step": 1, "rollouts": 8}\n{"step"')
+    assert last_spent(tmp_path, Budget(rollouts=9)) == 8
+    assert last_spent(tmp_path, Budget(steps=9)) == 2
+
+
+def test_one_process_at_a_time_trains_in_a_directory(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(UserError, match="another process"), claimed(tmp_path):
+        pass
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_run_directory_keeps_its_settings(tmp_path: Path) -> None:
+    raw = {**BASE, "name": "x", "budget": {"steps": 1}}
+    prepare(run_config(raw), tmp_path)
+    prepare(run_config(raw), tmp_path)
+    with pytest.raises(UserError, match=r"^seed: .* was started with 0, not 5;.*halfway resume"):
+        prepare(run_config({**raw, "seed": 5}), tmp_path)
+    assert json.dumps(to_plain(run_config(raw)))
+
+
+@pytest.mark.slow
+def test_a_comparison_from_the_command_line(
+    tmp_path: Path,
+    tiny_model: PreTrainedModel,
+    tiny_tokenizer: PreTrainedTokenizerBase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The real thing, once: child process, training, tracking, table and report."""
+    tiny_model.save_pretrained(tmp_path / "policy")
+    tiny_tokenizer.save_pretrained(tmp_path / "policy")
+    (tmp_path / "real.yaml").write_text(
+        "base:\n"
+        "  problems: {source: running_sums, train: 8}\n"
+        "  model: {path: policy}\n"
+        "  fill: {groups: 2}\n"
+        "  rollouts: {num_rollouts: 2, max_response_tokens: 8}\n"
+        "  evaluation: {points: 1, samples: 1, problems: 2}\n"
+        "  threads: 1\n"
+        "budget: {steps: 1}\n"
+        "seeds: [5]\n"
+        "arms: {plain: {controllers: [uniform]}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["compare", "real.yaml"])
+    assert result.exit_code == 0, result.output
+    assert "report: runs/real/report.html" in result.stdout and Path("runs/real/report.html").exists()
+    assert "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db" in result.stdout
+    folder = Path("runs/real/plain/seed-5")
+    assert read_state(folder) == "finished" and "held-out pass@1" in (folder / "log.txt").read_text()
+    copied = json.loads((folder / "mlflow.json").read_text())
+    assert (copied["complete"], copied["step"], copied["evaluation"]) == (True, 0, 1)

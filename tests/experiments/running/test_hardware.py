@@ -1,0 +1,350 @@
+"""Memory estimates, and the commands that start a run on a cluster."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.curriculum import UserError
+from halfway.experiments.cli import app
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, load_comparison, load_run
+from halfway.experiments.running.compare import prepare_comparison
+from halfway.experiments.running.launch import commands, run_all
+from halfway.experiments.running.memory import (
+    ShapeOptions,
+    estimate,
+    model_shape,
+    require_layout,
+    require_room,
+    zero_states,
+)
+from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
+from halfway.trainers.options import DeepSpeedOptions
+
+CLUSTER = REPOSITORY / "experiments" / "cluster"
+FILES = sorted(CLUSTER.glob("*.yaml"))
+NODES = {"one_gpu": ["a"], "one_node": ["a"], "two_pools": ["a", "b", "c", "d"]}
+BILLION = 10**9
+
+
+def found(name: str, *overrides: str) -> Any:
+    file = CLUSTER / f"{name}.yaml"
+    return commands(load_run(file, overrides), file, NODES[name], overrides)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_file_is_valid_and_fits(file: Path) -> None:
+    done = CliRunner().invoke(app, ["validate", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "of 80 GiB of a device" in done.output and "of its memory" in done.output
+    assert "the model was not checked" in done.output and "the problems were not checked" in done.output
+
+
+def test_weights_are_counted_as_the_model_cards_do() -> None:
+    sizes = {name: load_run(CLUSTER / f"{name}.yaml").cluster.model.weights / BILLION for name in NODES}
+    assert sizes == pytest.approx({"one_gpu": 1.54, "one_node": 7.62, "two_pools": 8.19}, rel=0.01)
+
+
+def test_a_folder_tells_its_own_sizes() -> None:
+    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml")
+    shape = model_shape(config)
+    assert shape is not None and 0.2e6 < shape.weights < 0.5e6
+    assert all(need.fits for need in estimate(config))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learner.deepspeed.zero_stage=0", r"cluster\.device_gib: a rank, in the update: 1\d\d.* of 80 GiB"),
+        ("rollouts.servers.sleep=false", r"cluster\.device_gib: a rank, in the update: 8\d.*engine's weights 14.2"),
+        ("rollouts.vllm.kv_cache_gib=60", r"cluster\.device_gib: a rank, in the rollouts: "),
+        ("cluster.host_gib=200", r"cluster\.host_gib: a training host"),
+    ],
+)
+def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
+    config = load_run(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
+    with pytest.raises(UserError, match=message):
+        require_room(config)
+
+
+@pytest.mark.parametrize(
+    ("width", "model", "message"),
+    [
+        (3, {}, r"rollouts\.servers\.tensor_parallel: 3 .* cluster\.devices_per_node=8"),
+        (8, {"num_attention_heads": 12}, r"rollouts\.servers\.tensor_parallel: 8 .* 12 attention heads"),
+        (4, {"num_key_value_heads": 6}, r"rollouts\.servers\.tensor_parallel: 4 .* 6 key-value heads"),
+    ],
+)
+def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str) -> None:
+    changes = [f"rollouts.servers.tensor_parallel={width}", *(f"cluster.model.{k}={v}" for k, v in model.items())]
+    done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
+    assert done.exit_code == 2 and re.search(message, done.stderr), done.output
+    require_layout(load_run(CLUSTER / "two_pools.yaml", ["rollouts.servers.tensor_parallel=8"]))
+
+
+@pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
+def test_an_engine_that_cannot_serve_is_refused_before_its_memory_is_counted(words: list[str]) -> None:
+    file, change = str(CLUSTER / "two_pools.yaml"), "rollouts.engine=transformers"
+    done = CliRunner().invoke(app, [words[0], file, change, *words[1:]])
+    assert done.exit_code == 2 and "rollouts.engine: 'transformers' runs beside the learner" in done.stderr
+
+
+def test_a_model_without_shared_heads_has_as_many_pairs(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 4}))
+    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml", [f"model.path={tmp_path}"])
+    shape = model_shape(config)
+    assert shape is not None and shape.num_key_value_heads == 2
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"model\.path: .*config\.json is not JSON"):
+        model_shape(config)
+
+
+def test_more_devices_and_offload_need_less_of_each() -> None:
+    def device(options: DeepSpeedOptions, devices: int) -> int:
+        return zero_states(8 * BILLION, BILLION, options, devices, 1)[1]
+
+    stages = [device(DeepSpeedOptions(stage), 8) for stage in (0, 1, 2, 3)]
+    assert stages == sorted(stages, reverse=True) and len(set(stages)) == 4
+    assert stages[0] == 160 * BILLION and stages[3] == 22 * BILLION
+    assert device(DeepSpeedOptions(3), 16) < stages[3]
+    assert device(DeepSpeedOptions(3, offload_optimizer=True), 8) == 6 * BILLION
+    assert device(DeepSpeedOptions(3, offload_parameters=True), 8) == 4 * BILLION
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("offload", [(False, False), (True, False), (True, True)])
+def test_states_are_those_of_deepspeeds_own_estimators(offload: tuple[bool, bool]) -> None:
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
+
+    weights, largest, devices, nodes = 8 * BILLION, BILLION, 8, 2
+    optimizer, parameters = offload
+    expected = estimate_zero3_model_states_mem_needs(weights, largest, devices, nodes, optimizer, parameters, False)
+    assert zero_states(weights, largest, DeepSpeedOptions(3, optimizer, parameters), devices, nodes) == expected[:2]
+    if not parameters:
+        two = estimate_zero2_model_states_mem_needs(weights, devices, nodes, optimizer)
+        assert zero_states(weights, largest, DeepSpeedOptions(2, optimizer), devices, nodes) == two
+
+
+def test_a_pool_of_servers_and_two_training_hosts() -> None:
+    *servers, first, second = found("two_pools", "seed=3")
+    assert [(command.host, command.serves) for command in servers] == [("c", True)] * 8 + [("d", True)] * 8
+    assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in servers] == [str(i) for i in range(8)] * 2
+    assert all(command.environment["VLLM_SERVER_DEV_MODE"] == "1" for command in servers)
+    program = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+    assert servers[1].words[:5] == (*program, "--model=Qwen/Qwen3-8B", "--host=0.0.0.0")
+    assert "--port=29502" in servers[1].words and "--max-model-len=6144" in servers[1].words
+    assert [first.host, second.host] == ["a", "b"]
+    text = shlex.join(second.words)
+    assert text.startswith(
+        f"{sys.executable} -m accelerate.commands.launch --num_machines 2 --num_processes 16 --machine_rank 1 "
+        "--main_process_ip a --main_process_port 29500"
+    )
+    addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
+    assert second.words[-2:] == ("seed=3", f"rollouts.servers.addresses=[{addresses}]")
+    changed = load_run(CLUSTER / "two_pools.yaml", second.words[-2:])
+    assert changed.rollouts.servers.addresses[9] == "d:29502" and changed.seed == 3
+
+
+def test_one_node_starts_its_servers_itself() -> None:
+    [command] = found("one_node")
+    assert not command.serves and "--multi_gpu" in command.words
+    [alone] = found("one_gpu")
+    assert "--multi_gpu" not in alone.words and alone.words[-2:] == ("run", str(CLUSTER / "one_gpu.yaml"))
+
+
+def test_accelerate_understands_the_command() -> None:
+    from accelerate.commands.launch import launch_command_parser
+
+    *_, command = found("two_pools", "seed=3")
+    parsed = launch_command_parser().parse_args(command.words[3:])
+    assert (parsed.num_machines, parsed.num_processes, parsed.machine_rank) == (2, 16, 1)
+    assert parsed.module and parsed.multi_gpu and parsed.training_script == "halfway.experiments.cli"
+    assert parsed.training_script_args[0] == "run" and "seed=3" in parsed.training_script_args
+
+
+def test_accelerate_starts_without_a_path_to_programs(tmp_path: Path) -> None:
+    """As in a shell of ssh, which knows nothing of a virtual environment."""
+    [command] = found("one_gpu")
+    asked = [*command.words[:3], "--help"]
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(asked, env=bare, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and "--main_process_ip" in done.stdout, done.stderr
+
+
+@pytest.mark.engines
+def test_vllm_understands_the_command() -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    command = found("two_pools")[3]
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[3:]))
+    assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "0.0.0.0"
+    assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
+    assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_transfer.Registration"
+
+
+@pytest.mark.engines
+def test_vllm_starts_without_a_path_to_programs(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    asked = [*found("two_pools")[0].words[:3], "--help"]
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(asked, env=bare, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0 and "--model" in done.stdout, done.stderr
+
+
+def allocated(nodes: str, output: Path, *overrides: str) -> RunConfig:
+    """The run as its first rank reads it, launched on these hosts."""
+    file, changes = CLUSTER / "two_pools.yaml", [f"output={output}", *overrides]
+    *_, command = commands(load_run(file, changes), file, nodes.split(), changes)
+    given = command.words[command.words.index("run") + 2 :]
+    return load_run(file, given)
+
+
+def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
+    first = allocated("a b c d", tmp_path)
+    prepare(first, first.folder)
+    elsewhere = ["cluster.port=31000", "rollouts.servers.folder=/scratch"]
+    second = allocated("e f g h", tmp_path, *elsewhere)
+    assert first.rollouts.servers.addresses[0] == "c:29501" and second.rollouts.servers.addresses[0] == "g:31001"
+    prepare(second, second.folder)
+    assert load_run(second.folder / CONFIG) == second  # what `halfway resume` goes by
+
+
+def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> None:
+    first, folder = allocated("a b c d", tmp_path), tmp_path / "two_pools"
+    prepare(first, folder)
+    with pytest.raises(UserError, match=r"^learner\.lr: .* was started with 1e-06, not 2e-06; "):
+        prepare(allocated("e f g h", tmp_path, "learner.lr=2e-6"), folder)
+    with pytest.raises(UserError, match=r"^cluster\.devices_per_node: .* was started with 8, not 4; "):
+        prepare(allocated("e f g h", tmp_path, "cluster.devices_per_node=4"), folder)
+    with claimed(folder), pytest.raises(UserError, match="another process is training in it"):
+        prepare(allocated("e f g h", tmp_path), folder)
+    assert load_run(folder / CONFIG) == first
+
+
+def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
+    def compared(address: str, groups: int = 8) -> ComparisonConfig:
+        file = tmp_path / "compared.yaml"
+        servers = f"{{engine: vllm_servers, servers: {{addresses: ['{address}:1']}}}}"
+        file.write_text(
+            f"base:\n  base: {CLUSTER / 'one_gpu.yaml'}\n  fill: {{groups: {groups}}}\n"
+            f"arms:\n  plain: {{}}\n  v1.5: {{rollouts: {servers}}}\nseeds: [0]\n"
+        )
+        return load_comparison(file)
+
+    folder = tmp_path / "compared"
+    prepare_comparison(compared("a"), folder)
+    prepare_comparison(compared("b"), folder)
+    assert load_comparison(folder / COMPARISON).arms["v1.5"]["rollouts"]["servers"]["addresses"] == ["b:1"]
+    with pytest.raises(UserError, match=r"^base\.fill\.groups: .* was started with 8, not 9; "):
+        prepare_comparison(compared("c", groups=9), folder)
+
+
+def test_slurm_launches_from_the_named_environment(tmp_path: Path) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    for program, says in (("env/bin/halfway", 'echo "$@"; command -v halfway'), ("scontrol", "printf 'n1\\nn2\\n'")):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / program).chmod(0o755)
+
+    def submitted(environment: Path) -> "subprocess.CompletedProcess[str]":
+        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-2]"}
+        words = ["bash", str(CLUSTER / "slurm.sh"), "run.yaml", "seed=1"]
+        variables = own | {"HALFWAY_ENVIRONMENT": str(environment)}
+        return subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=60)
+
+    done = submitted(tmp_path / "env")
+    assert done.stdout.splitlines() == [
+        "launch run.yaml seed=1 --nodes n1,n2 --through srun",
+        str(tmp_path / "env" / "bin" / "halfway"),
+    ]
+    missing = submitted(tmp_path / "none")
+    assert missing.returncode == 2 and missing.stderr.startswith(f"error: HALFWAY_ENVIRONMENT: '{tmp_path}/none' has")
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "overrides", "message"),
+    [
+        ("two_pools", ["a", "b"], [], r"--nodes: 2 hosts given.*give 4, those that train first"),
+        ("two_pools", list("abcd"), ["rollouts.engine=transformers"], r"rollouts\.engine: 'transformers' runs beside"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(name: str, nodes: list[str], overrides: list[str], message: str) -> None:
+    file = CLUSTER / f"{name}.yaml"
+    with pytest.raises(UserError, match=message):
+        commands(load_run(file, overrides), file, nodes)
+
+
+def on_this_host(config: RunConfig) -> RunConfig:
+    return replace(config, cluster=replace(config.cluster, device_gib=0.0, model=ShapeOptions(), port=29777))
+
+
+def test_ranks_on_cpus_are_started_by_torch() -> None:
+    file = REPOSITORY / "experiments" / "lab" / "grpo.yaml"
+    config = load_run(file, ["cluster.devices_per_node=2"])
+    [command] = commands(on_this_host(config), file, ["localhost"])
+    assert "torch.distributed.run" in command.words and "accelerate" not in command.words
+    assert shlex.join(command.words).endswith(f"--module halfway.experiments.cli run {file}")
+
+
+def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> None:
+    from halfway.experiments.running.launch import Command
+
+    sleeper = Command("localhost", ("sleep", "100"), serves=True)
+    write = Command("localhost", ("sh", "-c", 'echo "$VALUE" > out'), {"VALUE": "a b"})
+    note = tmp_path / "out"
+    assert run_all([sleeper, replace(write, words=("sh", "-c", f'echo "$VALUE" > {note}'))], "ssh") == 0
+    assert note.read_text() == "a b\n"
+    assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh") == 7
+
+
+def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halfway.experiments.running import launch
+
+    monkeypatch.setattr("halfway.trainers.engines.vllm_server.FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
+    note = tmp_path / "starts"
+    server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)
+    ranks = ("sh", "-c", f'for _ in $(seq 200); do [ "$(wc -l < {note})" -ge 3 ] && exit 0; sleep 0.1; done; exit 1')
+    assert run_all([server, launch.Command("localhost", ranks)], "ssh") == 0
+
+
+def test_the_dry_run_prints_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(
+        app, ["launch", str(CLUSTER / "two_pools.yaml"), "seed=1", "--nodes", "a,b,c,d", "--dry-run"]
+    )
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["c"] * 8 + ["d"] * 8 + ["a", "b"]
+    assert """'--weight-transfer-config={"backend": "halfway"}'""" in lines[0]
+
+
+def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:
+    from halfway.trainers.distributed.colocated import Colocated
+
+    heard: list[str] = []
+
+    class Updates:
+        policy_version = 4
+
+        def update(self, groups: Any, stream: Any) -> dict[str, float]:
+            heard.append("update")
+            return {"loss": 1.0}
+
+    learner: Any = Updates()
+    both = Colocated(learner, lambda: heard.append("sleep"))
+    stream: Any = None
+    assert both.update([], stream) == {"loss": 1.0} and both.policy_version == 4
+    assert heard == ["sleep", "update"]

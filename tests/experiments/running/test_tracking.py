@@ -1,0 +1,161 @@
+"""The MLflow copy of the records: parent and child runs, resumed runs, and a store that does not answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, run_config, save
+from halfway.experiments.running import tracking
+from halfway.experiments.running.tracking import MlflowRecorder, Tracker, step_metrics, ui_command
+from halfway.trainers.options import Budget
+
+RAW = {"name": "a", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 9}}
+
+
+def record(step: int) -> dict[str, Any]:
+    return {
+        "step": step,
+        "rollouts": 32 * (step + 1),
+        "starved": False,
+        "groups": {"rolled_out": 4, "trained": 2},
+        "timing": {"rollout": 0.5},
+        "fresh_counts": [1, 1, 2],
+        "prefix_counts": [],
+        "learner": {"loss": 0.25, "kl": None},
+        "controllers": {"greso/p easy %": 0.5},
+    }
+
+
+def test_metrics_of_a_record_are_its_numbers_and_shares_of_its_histograms() -> None:
+    assert step_metrics(record(3)) == {
+        "rollouts": 128.0,
+        "starved": 0.0,
+        "groups/rolled_out": 4.0,
+        "groups/trained": 2.0,
+        "timing/rollout": 0.5,
+        "learner/loss": 0.25,
+        "controllers/greso/p easy %": 0.5,
+        "fresh/pass_rate": 5 / 8,
+        "fresh/degenerate": 3 / 4,
+    }
+    assert tracking.legal("greso/p easy %") == "greso/p easy _"
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def tracker(output: Path) -> Iterator[Tracker]:
+    opened = Tracker.open(run_config(RAW).tracking, output)
+    assert opened is not None
+    yield opened
+
+
+def test_children_of_a_comparison_and_a_resumed_child(tracker: Tracker, output: Path) -> None:
+    config, folder = run_config(RAW), output / "both" / "a" / "seed-0"
+    save(config, folder / "config.yaml")
+    comparison = ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": {}})
+    parent = tracker.comparison(comparison, output / "both")
+    assert tracker.comparison(comparison, output / "both") == parent == tracker.comparison_id(output / "both")
+
+    first = tracker.run(config, folder, {tracking.PARENT_TAG: parent})
+    for step in range(3):
+        first.step(record(step))
+    first.evaluation({"step": 0, "pass_at_1": 0.5, "stderr": 0.1, "pass_counts": [1]})
+    first.close("failed")
+    assert not tracker.has_all(folder)
+
+    second = tracker.run(config, folder)
+    assert second.run_id == first.run_id
+    for step in range(1, 5):  # steps 1 and 2 come again, from the checkpoint on
+        second.step(record(step))
+    second.close("finished")
+    assert tracker.has_all(folder)
+
+    stored = tracker.client.get_run(first.run_id)
+    assert stored.info.status == "FINISHED"
+    assert stored.data.tags[tracking.PARENT_TAG] == parent
+    assert stored.data.params["budget.steps"] == "9"
+    history = tracker.client.get_metric_history(first.run_id, "rollouts")
+    assert [(metric.step, metric.value) for metric in history] == [(i, 32.0 * (i + 1)) for i in range(5)]
+    assert stored.data.metrics["evaluation/pass_at_1"] == 0.5
+    assert [file.path for file in tracker.client.list_artifacts(first.run_id)] == ["config.yaml"]
+    assert len(tracker.client.search_runs([tracker.experiment_id])) == 2
+
+
+def test_a_run_whose_store_is_gone_begins_a_new_one(tracker: Tracker, output: Path) -> None:
+    folder = output / "moved"
+    save(run_config(RAW), folder / "config.yaml")
+    (folder / tracking.ID_FILE).write_text('{"run_id": "0123456789abcdef", "step": 7}')
+    recorder = tracker.run(run_config(RAW), folder)
+    assert recorder.run_id and recorder.run_id != "0123456789abcdef"
+    recorder.step(record(0))
+    assert recorder.unsent
+
+
+class Locked:
+    """A store that refuses `refusals` batches before it takes one."""
+
+    def __init__(self, refusals: int):
+        self.refusals = refusals
+        self.taken: list[Any] = []
+
+    def log_batch(self, run_id: str, metrics: list[Any]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("database is locked")
+        self.taken += metrics
+
+    def set_terminated(self, run_id: str, status: str) -> None:
+        self.status = status
+
+
+def locked_recorder(refusals: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Locked, MlflowRecorder]:
+    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_BATCHES", 0.0)
+    store = Locked(refusals)
+    return store, MlflowRecorder(Tracker(store, "0"), "run", folder, {})
+
+
+def test_a_batch_that_a_locked_store_refused_is_sent_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, recorder = locked_recorder(1, tmp_path, monkeypatch)
+    recorder.step(record(0))
+    assert store.taken == [] and recorder.refused == 1
+    recorder.step(record(1))
+    assert {metric.step for metric in store.taken} == {0, 1} and recorder.unsent == []
+    recorder.close("finished")
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_store_never_takes_is_counted_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, recorder = locked_recorder(10**6, tmp_path, monkeypatch)
+    recorder.step(record(0))
+    recorder.close("finished")
+    told = capsys.readouterr().err.splitlines()
+    assert store.taken == [] and f"{len(step_metrics(record(0)))} metrics of {tmp_path} were not stored" in told[-1]
+
+
+def test_tracking_can_be_off_and_an_unusable_store_does_not_stop_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off: RunConfig = run_config({**RAW, "tracking": {"mlflow": False}})
+    assert Tracker.open(off.tracking, tmp_path) is None and capsys.readouterr().err == ""
+    (tmp_path / "file").write_text("")
+    broken = run_config({**RAW, "tracking": {"uri": "file/mlflow.db"}})
+    assert Tracker.open(broken.tracking, tmp_path) is None
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_command_for_the_user_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = run_config(RAW).tracking
+    assert ui_command(options, Path("runs")) == "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db"
+    assert ui_command(options, Path("/elsewhere")) == "mlflow ui --backend-store-uri sqlite:////elsewhere/mlflow.db"

@@ -1,0 +1,119 @@
+"""The committed starting policies: made again by their command, and fit for the lab."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from places import REPOSITORY
+from sandboxes import needs_sandbox
+
+import halfway.experiments.starting_models.warm_start
+from halfway.curriculum.domains.base import read
+from halfway.curriculum.lab import functions, sums
+from halfway.curriculum.streams import Stream
+from halfway.experiments.config.run import load_run
+from halfway.experiments.propel.config import load_study
+from halfway.experiments.propel.study import Study, load
+from halfway.experiments.running.build import build_run
+from halfway.experiments.starting_models.tokenizers import by_integer
+from halfway.experiments.starting_models.warm_start import RECIPES, Task, WarmStart, warm_start
+from halfway.trainers.loop.evaluation import Evaluation
+
+LAB = REPOSITORY / "experiments" / "lab"
+INDUCTION = LAB.parent / "propel" / "induction.yaml"
+TASKS = {"running_sums": ("base", "base.yaml"), "ledger": ("ledger_base", "ledger.yaml")}
+SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", "threads=1", "tracking.mlflow=false"]
+
+
+def measured(recipe: str, model: Path, folder: Path) -> Evaluation:
+    training = build_run(load_run(LAB / recipe, [*SMALL, f"model.path={model}"]), folder)
+    assert training.evaluate is not None
+    return training.evaluate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_makes_a_policy_of_the_same_pass_rates(task: str, tmp_path: Path) -> None:
+    folder, recipe = TASKS[task]
+    warm_start(tmp_path / "again", RECIPES[task])
+    committed, again = measured(recipe, LAB / folder, tmp_path), measured(recipe, tmp_path / "again", tmp_path)
+    # On the machine that made them the weights are equal; on another, training takes another path to the same place.
+    assert abs(committed.pass_at_1 - again.pass_at_1) < 4 * (committed.stderr**2 + again.stderr**2) ** 0.5
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_groups_of_the_starting_policy_are_spread(task: str, tmp_path: Path) -> None:
+    folder, recipe = TASKS[task]
+    at_start = measured(recipe, LAB / folder, tmp_path)
+    assert 0.2 < at_start.pass_at_1 < 0.5
+    assert min(at_start.pass_counts_K[: 8 if task == "running_sums" else 6]) > 0
+    assert at_start.pass_counts_K[0] + at_start.pass_counts_K[8] < 0.5 * at_start.num_problems
+
+
+def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[tuple[Path, WarmStart]] = []
+    monkeypatch.setattr(
+        halfway.experiments.starting_models.warm_start,
+        "warm_start",
+        lambda folder, recipe: made.append((folder, recipe)),
+    )
+    halfway.experiments.starting_models.warm_start.main(["ledger", "somewhere"])
+    assert made == [(Path("somewhere"), RECIPES["ledger"])]
+    for words, code in ((["--help"], 0), (["legder", "somewhere"], 2), ([], 2)):
+        with pytest.raises(SystemExit) as stopped:
+            halfway.experiments.starting_models.warm_start.main(words)
+        assert stopped.value.code == code
+    shown = capsys.readouterr()
+    assert "small_sums_generator" in shown.out and "invalid choice: 'legder'" in shown.err
+
+
+def test_the_starting_policies_are_small() -> None:
+    size = sum(path.stat().st_size for folder, _ in TASKS.values() for path in (LAB / folder).iterdir())
+    assert size < 4e6
+    assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/lab/base"
+
+
+def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None:
+    study = Study(load_study(LAB.parent / "propel" / "sums.yaml", ["threads=1"]), 0)
+    written = study.base_author.write(256, study.stream.at("test"))
+    sheets = [sums.parse(one.candidate.text) for one in written if one.valid]
+    assert 0.75 < len(sheets) / len(written) < 0.95
+    assert len({one.candidate.text for one in written}) > 0.7 * len(written)
+    # About two thirds of the wraps, and one in ten of the other lines, are wrong lines of the solver's.
+    surplus = [0.67 * sums.wraps(s) + 0.1 * (len(s.operands) - sums.wraps(s)) - s.allowed for s in sheets]
+    easy, hopeless = (sum(inside) / len(sheets) for inside in ([x < 0 for x in surplus], [x > 2 for x in surplus]))
+    assert 0.2 < easy < 0.7 and 0.15 < hopeless < 0.5
+
+
+@pytest.mark.parametrize("task", ["induction_solver", "induction_generator"])
+def test_the_command_writes_what_a_study_loads(task: Task, tmp_path: Path) -> None:
+    recipe = replace(RECIPES[task], steps=2, batch_tokens=100)
+    warm_start(tmp_path / "one", recipe)
+    warm_start(tmp_path / "two", recipe)
+    loaded = load(replace(load_study(INDUCTION).solver.model, path=str(tmp_path / "one")))
+    assert loaded.tokenizer.encode("3,4>x*12", add_special_tokens=False) == by_integer().encode("3,4>x*12")
+    assert loaded.ends == [by_integer().eos_token_id]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert weights[0] == weights[1]
+    assert sum(weight.numel() for weight in loaded.model.parameters()) < 1e6
+
+
+@needs_sandbox
+def test_the_solver_of_induction_has_a_frontier_among_the_authors_functions(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    study = Study(load_study(INDUCTION, [f"output={tmp_path}"]), 0)
+    rng = random.Random(5)
+    texts = [functions.write_function(functions.FunctionAuthor(), rng) for _ in range(120)]
+    problems = [one.problem for one in read(study.domain, texts) if one.problem is not None]
+    assert 0.8 < len(problems) / len(texts) < 0.95
+    passed = study.solver.passes(problems, Stream(0).at("trials"))
+    assert 0.05 < sum(map(study.solver.useful, passed)) / len(texts) < 0.3
+    assert passed.count(8) > 10 and passed.count(0) > 5
+
+
+def test_the_policies_of_induction_are_small() -> None:
+    for name in ("induction_solver", "induction_generator"):
+        assert 1e6 < sum(path.stat().st_size for path in (LAB / name).iterdir()) < 2e6

@@ -1,0 +1,276 @@
+"""What goes wrong in practice, tried through the command line: one line each, and nothing that was saved is lost."""
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from plays import coin
+from typer.testing import CliRunner, Result
+
+import halfway.trainers.learner.learner
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.experiments.cli import app
+from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.learner.learner import Learner
+
+RUN = """
+problems: {source: {file: {path: problems.jsonl, verifier: coin}}}
+model: {path: experiments/lab/base}
+controllers: [uniform]
+fill: {groups: 3}
+rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
+learner: {lr: 1e-3}
+budget: {steps: 4}
+evaluation: {points: 0, problems: 0}
+checkpoint: {every: 1, keep: 9}
+tracking: {mlflow: false}
+threads: 1
+"""
+SUMS = ("^1/1a2b3c1d4=", "^4/1a1b2c3d3=", "^2/0a2b1c1d5=", "^7/2a1b1c5d2=")
+"""Sheets short enough to be answered in a few tokens; the coin of `plays` makes their groups worth training on."""
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    """A run makes torch deterministic for the whole process."""
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return start(tmp_path, monkeypatch)
+
+
+def start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder that holds the YAML file of a run and its problems."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(VERIFIERS._added, "coin", coin)
+    write_rows(folder, [{"prompt": prompt, "answer": "2"} for prompt in SUMS])
+    path = folder / "run.yaml"
+    path.write_text(RUN)
+    return path
+
+
+def write_rows(folder: Path, rows: list[dict[str, str]]) -> None:
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def halfway(*words: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def complaint(*words: object) -> str:
+    """The one line with which a command refuses or stops."""
+    result = halfway(*words)
+    assert result.exit_code == 2, result.output + str(result.exception)
+    [line] = [line for line in result.stderr.splitlines() if not line.startswith("step ")]
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+def saved_steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir())
+
+
+def decisions(folder: Path) -> bytes:
+    return (folder / "decisions.jsonl").read_bytes()
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "checkpoints" / "step-00000004" / "policy" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that nothing stops."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        assert halfway("run", start(folder, patch)).exit_code == 0
+    assert decisions(folder / "runs/run").count(b'"outcome":"trained"') >= 4
+    return folder / "runs/run"
+
+
+def assert_goes_on_as_if_nothing_had_happened(undisturbed: Path) -> None:
+    """The stopped run, resumed, ends as the one that was never stopped."""
+    resumed = halfway("resume", "runs/run")
+    assert resumed.exit_code == 0, resumed.output
+    assert decisions(Path("runs/run")) == decisions(undisturbed)
+    assert weights(Path("runs/run")) == weights(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("override", "field", "value", "remedy"),
+    [
+        ("controllers=[unifrom]", "controllers", "'unifrom'", "did you mean 'uniform'?"),
+        (
+            "controllers=[prefix_sampling, {again: {use: prefix_sampling}}, uniform]",
+            "controllers",
+            "prefix_sampling and again both own the prefixes",
+            "keep only one",
+        ),
+        ("rollouts.num_rollouts=1", "rollouts.num_rollouts", "1", "at least 2"),
+        ("problems.source.file.verifier=coins", "problems.source.file.verifier", "'coins'", "did you mean 'coin'?"),
+    ],
+)
+def test_a_configuration_that_cannot_work(run_file: Path, override: str, field: str, value: str, remedy: str) -> None:
+    line = complaint("run", run_file, override)
+    assert line.startswith(f"{field}: ") and value in line and remedy in line
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "where", "what", "remedy"),
+    [
+        ([], "problems.jsonl", "no rows", "at least one problem"),
+        ([{"prompt": "1+1", "answer": "2"}, {"prompt": "1+2"}], "problems.jsonl:2", "no answer", "on_bad_row=drop"),
+        ([{"prompt": "1+1", "answer": " "}], "problems.jsonl:1", "empty answer", "no row is left"),
+    ],
+)
+def test_a_problem_file_that_cannot_be_used(
+    run_file: Path, rows: list[dict[str, str]], where: str, what: str, remedy: str
+) -> None:
+    write_rows(run_file.parent, rows)
+    line = complaint("run", run_file)
+    assert line.startswith(f"{run_file.parent / where}: ") and what in line and remedy in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "what"),
+    [
+        (["model.path=./absent"], "model.path", "'./absent' is no folder"),
+        (["model.path=."], "model.path", "holds no config.json"),
+        (["problems.source.file.path=absent.jsonl"], "absent.jsonl", "cannot be read"),
+        (["environment=ledger"], "environment", "'ledger' does not suit the problems of problems.source"),
+        (["problems.source=ledger", "problems.train=4"], "environment", "'single_turn' does not suit"),
+        (["problems.source=running_sums"], "source running_sums", "in problems.train"),
+        (["controllers=[pros: {prior: probed}]"], "problems.source", "halfway propel export"),
+        (["rollouts.max_response_tokens=256"], "rollouts.max_response_tokens", "256 tokens of prompt and response"),
+    ],
+)
+def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], field: str, what: str) -> None:
+    line = complaint("validate", run_file, *changes)
+    assert line.startswith(f"{run_file}: {field}: ") and what in line, line
+
+
+def test_validate_names_the_arm_that_cannot_run(run_file: Path) -> None:
+    arms = run_file.with_name("arms.yaml")
+    arms.write_text("base: run.yaml\nseeds: [0]\narms: {fine: {}, wrong: {environment: ledger}}\n")
+    assert complaint("validate", arms).startswith(f"{arms}: arms.wrong: environment: 'ledger'")
+
+
+def test_validate_warns_of_what_is_on_another_machine(run_file: Path) -> None:
+    hub = halfway("validate", run_file, "model.path=owner/name")
+    assert hub.exit_code == 0 and "warning: model.path: 'owner/name' is taken for a name on a hub" in hub.stdout
+    elsewhere = ["cluster.device_gib=80", "model.path=/nowhere/model", "problems.source.file.path=data/absent.jsonl"]
+    cluster = halfway("validate", run_file, *elsewhere)
+    assert cluster.exit_code == 0, cluster.output
+    assert "model.path: '/nowhere/model' is not on this machine; the model was not checked" in cluster.stdout
+    assert "problems.source.file.path: 'data/absent.jsonl' is not on this machine; the problems were" in cluster.stdout
+    assert "warning" not in halfway("validate", run_file).output
+
+
+def test_a_verifier_that_raises_stops_the_run(
+    run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def brittle(problem: Problem, response: str) -> bool:
+        if saved_steps(Path("runs/run"))[-1:] == [2] and problem.prompt == SUMS[1]:
+            raise ZeroDivisionError("a digit\nof zero")
+        return coin(problem, response)
+
+    Path("runs/run/checkpoints").mkdir(parents=True)
+    monkeypatch.setitem(VERIFIERS._added, "coin", brittle)
+    line = complaint("run", run_file)
+    assert line.startswith("verifier coin: raised ZeroDivisionError: a digit of zero on problem 'problems-")
+    assert "another verifier" in line and saved_steps(Path("runs/run")) == [1, 2]
+    assert json.loads(Path("runs/run/status.json").read_text())["state"] == "failed"
+    monkeypatch.setitem(VERIFIERS._added, "coin", coin)
+    assert_goes_on_as_if_nothing_had_happened(undisturbed)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(
+    run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = halfway.trainers.learner.learner.policy_loss
+
+    def broken(*arguments: Any) -> Any:
+        loss, sums = compute(*arguments)
+        return loss * (float("nan") if saved_steps(Path("runs/run"))[-1:] == [2] else 1.0), sums
+
+    Path("runs/run/checkpoints").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(halfway.trainers.learner.learner, "policy_loss", broken)
+        line = complaint("run", run_file)
+    assert line.startswith("learner: the loss is nan at update 3; lower learner.lr")
+    assert "the last checkpoint is intact" in line and saved_steps(Path("runs/run")) == [1, 2]
+    assert_goes_on_as_if_nothing_had_happened(undisturbed)
+
+
+def test_weights_that_have_diverged_stop_the_run(
+    run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate, calls = TransformersEngine.generate, []
+
+    def broken(self: TransformersEngine, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            with torch.no_grad():
+                next(self.policy.parameters()).fill_(torch.inf)
+        return generate(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransformersEngine, "generate", broken)
+        line = complaint("run", run_file)
+    assert line.startswith("rollouts: FloatingPointError: ") and "lower learner.lr" in line
+    assert saved_steps(Path("runs/run")) == [1, 2]
+    assert_goes_on_as_if_nothing_had_happened(undisturbed)
+
+
+def test_a_full_disk_while_writing_a_checkpoint(
+    run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Learner.save
+
+    def full(self: Learner, folder: Path) -> None:
+        save(self, folder)
+        if folder.name.endswith("3"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "save", full)
+        line = complaint("run", run_file)
+    assert line == (
+        "checkpoint: runs/run/checkpoints/step-00000003 cannot be written (No space left on device); "
+        "the checkpoint of step 2 is intact; make room for it and resume"
+    )
+    assert saved_steps(Path("runs/run")) == [1, 2]  # and nothing half-written beside them
+    assert_goes_on_as_if_nothing_had_happened(undisturbed)
+
+
+def test_a_run_directory_that_does_not_belong_to_its_configuration(run_file: Path) -> None:
+    assert halfway("run", run_file, "budget.steps=2").exit_code == 0
+    config = Path("runs/run/config.yaml")
+    original = config.read_text().replace("steps: 2", "steps: 4")
+
+    Path("runs/run/status.json").unlink()
+    config.write_text(original.replace("- uniform: {}", "- draw: {use: uniform}"))
+    line = complaint("resume", "runs/run")
+    assert line.startswith("checkpoint: its controller members are ['uniform'], the configuration has ['draw']; resume")
+
+    config.write_text(original)
+    rows = [json.loads(line) for line in Path("problems.jsonl").read_text().splitlines()]
+    write_rows(run_file.parent, rows[:-1])
+    assert complaint("resume", "runs/run").startswith("problems: 3 training problems that are not those of runs/run/")
+    write_rows(run_file.parent, rows)
+    assert halfway("resume", "runs/run").exit_code == 0
+
+
+def test_what_the_operating_system_refuses_is_one_line(run_file: Path) -> None:
+    Path("runs").write_text("a file where a folder should be")
+    line = complaint("run", run_file)
+    assert "runs" in line and "check space, rights and the path" in line

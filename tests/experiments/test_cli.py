@@ -1,0 +1,173 @@
+"""The command line: quick and light where it must be, one line for every mistake."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import IMPORTABLE, REPOSITORY
+from typer.testing import CliRunner, Result
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.cli import app, split_seeds
+
+SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+RUN = "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nbudget: {steps: 2}\n"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN)
+    return path
+
+
+def halfway(*words: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def complaint(*words: object) -> str:
+    """The one line that a refused command leaves on stderr."""
+    result = halfway(*words)
+    assert result.exit_code == 2, result.output
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["compare", "--help"]])
+def test_help_needs_no_heavy_import(words: list[str]) -> None:
+    light = "import sys; from halfway.experiments.cli import app; " + (
+        f"code = app({words!r}, standalone_mode=False); "
+        "heavy = {'torch', 'transformers', 'mlflow', 'matplotlib', 'numpy', 'omegaconf'} & set(sys.modules); "
+        "print('HEAVY', sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", light], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "Usage" in done.stdout and "HEAVY []" in done.stdout, done.stdout
+
+
+def test_checks_and_lists_need_no_heavy_import(run_file: Path) -> None:
+    script = (
+        "import sys; from halfway.experiments.cli import app\n"
+        f"app(['validate', {str(run_file)!r}], standalone_mode=False)\n"
+        "app(['list'], standalone_mode=False)\n"
+        "print('HEAVY', sorted({'torch', 'transformers', 'mlflow', 'matplotlib', 'reasoning_gym'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "ok: " in done.stdout and "HEAVY []" in done.stdout, done.stdout
+
+
+def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Path) -> None:
+    comparison = run_file.with_name("comparison.yaml")
+    comparison.write_text("base: run.yaml\nseeds: [0, 1]\narms: {a: {}, b: {learner: {lr: 1e-3}}}\n")
+    good = halfway("validate", run_file, comparison)
+    assert good.exit_code == 0
+    assert "a run of uniform, 2 steps" in good.stdout and "2 arms x 2 seeds" in good.stdout
+    bad = run_file.with_name("bad.yaml")
+    bad.write_text(RUN + "sed: 1\n")
+    mixed = halfway("validate", bad, run_file)
+    assert mixed.exit_code == 2 and "'seed'" in mixed.stderr and f"ok: {run_file}" in mixed.stdout
+    absent = run_file.with_name("absent.yaml")
+    assert complaint("validate", absent) == f"error: {absent}: no such file"
+
+
+def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
+    assert "a run of uniform, 7 steps" in halfway("validate", run_file, "budget.steps=7").stdout
+    assert "rollouts.num_rollouts: 1" in complaint("validate", run_file, "rollouts.num_rollouts=1")
+    assert "give a YAML file too" in complaint("validate", "seed=1")
+    assert "x 1 seeds, sums" in halfway("validate", SUMS, "seeds=[0]").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "launch"])
+def test_a_study_is_told_from_a_run(run_file: Path, command: str) -> None:
+    assert complaint(command, SUMS).endswith(f"use `halfway propel all {SUMS}`")
+    assert complaint("propel", "all", run_file).endswith(f"no study of task generators; use `halfway run {run_file}`")
+    comparison = run_file.with_name("comparison.yaml")
+    comparison.write_text("base: run.yaml\nseeds: [0]\narms: {a: {}}\n")
+    assert complaint("propel", "all", comparison).endswith(f"use `halfway compare {comparison}`")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["foo"], "propel: unknown name 'foo'"),
+        (["train", "--arm", "nope"], "--arm: unknown name 'nope'"),
+        (["all", "--arm", "base"], "is the base generator, which is not trained"),
+        (["corpus", "--run", "run.yaml"], "goes with `halfway propel export` alone"),
+    ],
+)
+def test_propel_refuses_before_it_writes(run_file: Path, words: list[str], message: str) -> None:
+    stage, *options = words
+    assert message in complaint("propel", stage, SUMS, f"output={run_file.parent / 'out'}", *options)
+    assert not (run_file.parent / "out").exists()
+
+
+def test_list_shows_names_options_and_defaults() -> None:
+    everything = halfway("list").stdout
+    for heading in ("controllers", "sources", "verifiers", "environments", "engines"):
+        assert f"{heading}\n" in everything
+    some = halfway("list", "controllers").stdout
+    assert "  greso: " in some and "target=0.25" in some and "running_sums" not in some
+    assert "  transformers: " in halfway("list", "engines").stdout
+    assert "'verifiers'" in complaint("list", "verifier")
+    assert "  function_induction: Whether the function in each response gives" in everything
+    assert "  learner: GRPO" in everything
+
+
+def test_list_explains_the_options_of_one() -> None:
+    for name in ("problems", "budget", "model", "fill", "rollouts", "learner", "evaluation", "checkpoint", "cluster"):
+        lines = halfway("list", name).stdout.splitlines()
+        assert lines[:2] == ["settings", lines[1]] and lines[1].startswith(f"  {name}: ")
+        assert all(": " in line for line in lines[2:]) and len(lines) > 3, lines
+    learner = halfway("list", "learner").stdout
+    assert "    eps=1e-08: AdamW." in learner and "    deepspeed.offload_optimizer=false: keep the" in learner
+    assert "    schedule=constant: learning-rate" in learner and "betas=[0.9, 0.95]: AdamW." in learner
+    both = halfway("list", "running_sums").stdout
+    assert "sources\n" in both and "verifiers\n" in both and "min_lines=8: lines a sheet" in both
+    pool = halfway("list", "pool").stdout
+    assert "id_column=id: column of stable, unique ids; empty = a hash of the content." in pool
+
+
+def test_mistakes_are_one_line(run_file: Path) -> None:
+    assert "'uniform'" in complaint("run", run_file, "controllers=[unifrom]")
+    assert "rollouts.num_rollouts: 1" in complaint("run", run_file, "rollouts.num_rollouts=1")
+    assert "'lr'" in complaint("run", run_file, "learner.lrr=3e-4")
+    assert "no such file" in complaint("run", run_file.with_name("absent.yaml"))
+    assert "halfway run" in complaint("compare", run_file)
+    assert "no run or comparison here" in complaint("resume", run_file.parent)
+    assert "no run or comparison here" in complaint("report", run_file.parent)
+    assert not (run_file.parent / "runs").exists()
+
+
+def test_a_model_that_is_not_there_is_refused_before_anything_heavy(run_file: Path) -> None:
+    script = (
+        "import sys; from halfway.experiments.cli import main\n"
+        f"sys.argv = ['halfway', 'run', {str(run_file)!r}, 'model.path=./absent', 'tracking.mlflow=false']\n"
+        "try: main()\n"
+        "except SystemExit as stop: print('CODE', stop.code, 'torch' in sys.modules)"
+    )
+    environment = {"PYTHONPATH": IMPORTABLE, "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=run_file.parent, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "CODE 2 False" in done.stdout
+    [line] = done.stderr.splitlines()
+    assert "model.path: './absent' is no folder" in line
+
+
+def test_a_directory_of_another_run_is_not_overwritten(run_file: Path) -> None:
+    complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false")
+    refused = complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false", "seed=1", "learner.lr=1")
+    assert "seed: runs/run was started with 0, not 1 and 1 more" in refused
+    assert "halfway resume runs/run" in refused and "name=" in refused
+
+
+def test_seeds_may_be_words_or_one_list() -> None:
+    assert split_seeds(["learner.lr=1", "1", "2"], "0") == (["learner.lr=1"], [0, 1, 2])
+    assert split_seeds([], "0,1,1") == ([], [0, 1])
+    assert split_seeds(["learner.lr=1"], "") == (["learner.lr=1"], [])
+    with pytest.raises(UserError, match="--seeds: 'x'"):
+        split_seeds(["x"], "0")
+    with pytest.raises(UserError, match="--seeds: '-1'"):
+        split_seeds([], "-1")

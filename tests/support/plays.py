@@ -1,0 +1,118 @@
+"""What the controller tests share: problems, groups with a given outcome, and a loop without a model."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from halfway.controllers.beliefs.calibration import RATE
+from halfway.curriculum import (
+    Group,
+    Origin,
+    PassRateController,
+    Plan,
+    Problem,
+    ProblemSet,
+    Request,
+    Rollout,
+    Stream,
+    Turn,
+    propose_until_full,
+    restore_state,
+    save_state,
+)
+from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum.rollouts import Unit
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+
+SIMULATED = SimulatedRollouts()
+
+
+def problem_set(count: int, generated: int = 0) -> ProblemSet:
+    """Problems of its own and generated ones, all with a probe's guess."""
+    made = [
+        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features={RATE: (i % 19 + 1) / 20})
+        for kind, number in (("p", count), ("g", generated))
+        for i in range(number)
+    ]
+    return ProblemSet(made[:count], made[count:])
+
+
+def rollout(success: bool, length: int = 8, unit: Unit = "tokens", truncated: bool = False, first: int = 0) -> Rollout:
+    """One turn of `length` tokens, or `length` turns of one token; tokens count up from `first`."""
+    tokens = np.arange(first, first + length, dtype=np.int32)
+    values = np.full(length, -0.25, np.float32)
+    if unit == "tokens":
+        return Rollout((Turn(tokens, values, -values),), success, truncated)
+    turns = (Turn(tokens[i : i + 1], values[i : i + 1], -values[i : i + 1], observation=f"o{i}") for i in range(length))
+    return Rollout(tuple(turns), success, truncated)
+
+
+def group(
+    problem: Problem,
+    passed: int,
+    size: int = 8,
+    origin: Origin = Origin.FRESH,
+    prefix: Prefix | None = None,
+    rollouts: Sequence[Rollout] | None = None,
+    unit: Unit = "tokens",
+) -> Group:
+    """A group whose last `passed` rollouts succeeded. Rollout i begins with the token 100 i."""
+    made = rollouts or [rollout(i >= size - passed, unit=unit, first=100 * i) for i in range(size)]
+    return Group(
+        Request(problem, size, origin, prefix), np.zeros(2, np.int32), tuple(made), policy_version=3, unit=unit
+    )
+
+
+def child(problem: Problem, parent: tuple[int, int], passed: int, size: int = 8) -> Group:
+    """A group that started from a prefix of a parent with k of N."""
+    success = parent[0] < parent[1] / 2
+    turns = cut(rollout(success), 2, "tokens")
+    prefix = Prefix(turns, 2, "tokens", *parent, parent_success=success, policy_version=0)
+    return group(problem, passed, size, Origin.PREFIX, prefix)
+
+
+def coin(problem: Problem, response: str) -> bool:
+    """A verifier that passes one response in `problem.answer` ("2", "4", or "never"), whatever the policy is."""
+    return problem.answer != "never" and zlib.crc32(response.encode()) % int(problem.answer) == 0
+
+
+def describe(plan: Plan) -> list[Any]:
+    """All that a plan says, as values that compare."""
+    return [
+        [
+            r.problem.id,
+            r.num_rollouts,
+            r.origin.value,
+            r.decisions,
+            r.prefix and [r.prefix.length, r.prefix.parent_passed, [t.tokens_T.tolist() for t in r.prefix.turns]],
+        ]
+        for r in plan.requests
+    ] + list(plan.skipped)
+
+
+def propose(
+    controller: PassRateController[Any], state: Any, step: int, wanted: int = 16, size: int = 8, seed: int = 0
+) -> tuple[Plan, Any]:
+    stream = Stream(seed).at(step, "propose")
+    return propose_until_full(controller, Plan(step, wanted, size), state, stream)
+
+
+def play(
+    controller: PassRateController[Any], state: Any, steps: range, seed: int = 0, wanted: int = 16
+) -> tuple[list[Any], Any]:
+    """The plans of some steps with the simulated learner, and the state after them."""
+    plans = []
+    for step in steps:
+        plan, state = propose(controller, state, step, wanted, seed=seed)
+        plans.append(describe(plan))
+        groups = SIMULATED.run(plan.requests, Stream(seed).at(step, "rollout"), policy_version=step)
+        state = controller.observe(state, groups, step)
+    return plans, state
+
+
+def through_json(controller: PassRateController[Any], problems: ProblemSet, state: Any) -> Any:
+    """The state as a resumed run sees it."""
+    return restore_state(controller.init(problems), json.loads(json.dumps(save_state(state))))

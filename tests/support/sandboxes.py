@@ -1,0 +1,23 @@
+"""Whether this machine has a sandbox, for the tests that need one."""
+
+import os
+
+import pytest
+
+from halfway.curriculum.domains.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
+from halfway.curriculum.support.errors import UserError
+
+
+def _trouble() -> str:
+    if os.environ.get(WITHOUT_SANDBOX):
+        return f"{WITHOUT_SANDBOX} is set"
+    try:
+        with Sandbox(SandboxOptions()) as sandbox:
+            sandbox.run([Job("def f(): return 1", "f", ("()",))])
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+TROUBLE = _trouble()
+needs_sandbox = pytest.mark.skipif(bool(TROUBLE), reason=TROUBLE or "never")

@@ -1,0 +1,143 @@
+"""Samples and syncs with vLLM in this process, and writes down what came out. A program: vLLM changes its process.
+
+Run with the folder to work in and the engine's dtype; writes `results.pt`.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from halfway.curriculum import UserError
+from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
+from halfway.trainers.engines import vllm_worker
+from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
+from halfway.trainers.learner.learner import Learner
+from halfway.trainers.options import LearnerOptions, RolloutOptions, VllmOptions
+
+END, PAD, TEMPERATURE = 1, 0, 0.7
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
+
+
+def build_policy(folder: Path, tied: bool = True) -> Any:
+    """Random weights, large enough that the next token depends on all of the context.
+
+    Args:
+        tied: whether the output layer's weight is that of the embedding.
+    """
+    torch.manual_seed(0)
+    model = build_model(WarmStart(hidden=64, heads=2, layers=2))
+    if not tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() * 1.1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(5 if parameter.ndim == 2 else 1)
+    model.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return model.eval()
+
+
+def calls() -> tuple[list[Any], list[int], list[int]]:
+    """Contexts in groups of four, one of them longer than two cache blocks; mixed limits; 64-bit seeds."""
+    rng = np.random.default_rng(0)
+    contexts = [rng.integers(2, 40, length).astype(np.int32) for length in (1, 7, 80)]
+    seeds = [int(seed) for seed in rng.integers(0, 2**64, 12, dtype=np.uint64)]
+    return [context for context in contexts for _ in range(4)], [24, 1, 12, 40] * 3, seeds
+
+
+def plain(completions: list[Completion]) -> list[dict[str, Any]]:
+    return [asdict(completion) for completion in completions]
+
+
+def change(policy: nn.Module, seed: int) -> None:
+    """Other weights, the embedding and with it the tied output layer included."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.3 * parameter.std() * noise if parameter.ndim == 2 else 0)
+
+
+def verdict(check: SyncCheck) -> float | str:
+    """The gap in nats, or the error."""
+    try:
+        return check()
+    except UserError as error:
+        return str(error)
+
+
+def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, float | str]:
+    """What the check says after right and wrong ways to hand over new weights."""
+
+    def half_done(skip: str) -> Callable[[], None]:
+        def sync() -> None:
+            whole = getattr(engine, skip)
+            setattr(engine, skip, lambda: None)
+            engine.sync(policy)
+            setattr(engine, skip, whole)
+
+        return sync
+
+    def not_repacked() -> None:
+        repack = vllm_worker.repack_tied_heads
+        vllm_worker.repack_tied_heads = lambda model: None
+        engine.sync(policy)
+        vllm_worker.repack_tied_heads = repack
+
+    ways: dict[str, Callable[[], None]] = {
+        "right": lambda: engine.sync(policy),
+        "not synced": lambda: None,
+        "right after that": lambda: engine.sync(policy),
+        "cache kept": half_done("forget"),
+        "cache emptied at last": engine.forget,
+        "output layer not repacked": not_repacked,
+    }
+    verdicts: dict[str, float | str] = {"before": verdict(check)}
+    for number, (name, sync) in enumerate(ways.items()):
+        if name != "cache emptied at last":
+            change(policy, number)
+        sync()
+        verdicts[name] = verdict(check)
+    return verdicts
+
+
+def main(folder: Path, dtype: Any) -> None:
+    torch.set_num_threads(1)
+    policy = build_policy(folder)
+    options = RolloutOptions(
+        temperature=TEMPERATURE,
+        max_sequences=8,
+        vllm=VllmOptions(dtype=dtype, kv_cache_gib=0.05, entropies=True),
+    )
+    engine = vllm_engine(EngineSetup(policy, str(folder), [END], PAD, options))
+    contexts, limits, seeds = calls()
+    first = engine.generate(contexts, limits, seeds)
+    results: dict[str, Any] = {"first": plain(first), "again": plain(engine.generate(contexts, limits, seeds))}
+    told: dict[int, Completion] = {}
+    whole, engine._policy = engine._policy, None  # entropies are known at the end only
+    engine.generate(contexts, limits, seeds, told.__setitem__)
+    engine._policy = whole
+    results |= {"told": list(told), "told completions": plain([told[i] for i in sorted(told)])}
+    order = np.random.default_rng(1).permutation(len(contexts)).tolist()
+    shuffled = engine.generate(*([values[i] for i in order] for values in (contexts, limits, seeds)))
+    results |= {"order": order, "shuffled": plain(shuffled)}
+    try:
+        engine.generate([contexts[-1]], [1000], [0])
+    except UserError as error:
+        results["too long"] = str(error)
+    learner = Learner(policy, LearnerOptions(), PAD, TEMPERATURE)
+    check = SyncCheck(engine, learner, policy.config.vocab_size, engine.max_length, TOLERANCE[dtype])
+    results["syncs"] = syncs(engine, policy, check)
+    torch.save(results, folder / "results.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,70 @@
+"""Learner and engine on one device: who asks for how much of it, and when it is given back."""
+
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from places import REPOSITORY
+
+from halfway.curriculum import UserError
+from halfway.experiments.config.run import load_run
+from halfway.experiments.running.build import _sync
+from halfway.experiments.running.memory import model_shape, rank_parts, samples_from_module
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm import vllm_engine
+from halfway.trainers.engines.vllm_server import server_flags
+from halfway.trainers.options import RolloutOptions, VllmOptions
+
+OPTIONS = RolloutOptions(vllm=VllmOptions(kv_cache_gib=2))
+
+
+def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def llm(path: str, **options: Any) -> Any:
+        asked.update(options)
+        raise ValueError("enough seen")
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=llm))  # type: ignore[arg-type]
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+    policy: Any = SimpleNamespace(dtype=torch.float32)
+    with pytest.raises(UserError, match="enough seen"):
+        vllm_engine(EngineSetup(policy, "model", [1], 0, OPTIONS))
+    # vLLM refuses to start where less than this share of the device is free, whatever the cache's size.
+    assert 0 < asked["gpu_memory_utilization"] <= 0.01
+    assert asked["kv_cache_memory_bytes"] == 2 * 2**30
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_server_wants_no_free_device(chunked: bool) -> None:
+    flags = dict(flag.split("=", 1) for flag in server_flags("bfloat16", OPTIONS, chunked) if "=" in flag)
+    assert 0 < float(flags["--gpu-memory-utilization"]) <= 0.01
+    assert int(flags["--kv-cache-memory-bytes"]) == 2 * 2**30
+
+
+def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: heard.append("given back"))
+    engine: Any = SimpleNamespace(sync=lambda policy: heard.append("sync"))
+    learner: Any = SimpleNamespace(policy=None)
+    _sync(engine, learner, None)
+    assert heard == ["given back", "sync"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "entropies", "copied"),
+    [("transformers", False, True), ("vllm", False, False), ("vllm", True, True), ("vllm_servers", False, False)],
+)
+def test_only_engines_that_use_the_module_cost_a_copy(engine: str, entropies: bool, copied: bool) -> None:
+    options = RolloutOptions(engine=engine, vllm=VllmOptions(entropies=entropies))
+    assert samples_from_module(options) == copied
+    config = load_run(REPOSITORY / "experiments" / "cluster" / "one_node.yaml")
+    shape = model_shape(config)
+    assert shape is not None
+    _, parts = rank_parts(replace(config, rollouts=options), shape)
+    assert parts["copy to sample from"] == pytest.approx(14.2 if copied else 0, abs=0.1)

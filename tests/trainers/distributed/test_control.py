@@ -1,0 +1,97 @@
+"""Who waits for a busy process has patience, and notices at once when it dies. A program of two processes too."""
+
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from places import IMPORTABLE
+from torch import distributed
+
+from halfway.curriculum import UserError
+from halfway.trainers.distributed.waiting import lost_processes, together
+from halfway.trainers.distributed.workers import Crew
+
+TRAINING_TIMEOUT = timedelta(seconds=3)
+
+
+def run_two(task: str) -> list[subprocess.CompletedProcess[str]]:
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    from halfway.trainers.distributed.ports import free_port
+
+    environment |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, task],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment | {"RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    return [subprocess.CompletedProcess(p.args, p.returncode, o) for p, o in zip(started, outputs, strict=True)]
+
+
+@pytest.mark.slow
+def test_a_slow_leader_is_waited_for_longer_than_training_would() -> None:
+    for done in run_two("slow"):
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_a_leader_that_dies_is_noticed_at_once() -> None:
+    leader, follower = run_two("dies")
+    assert leader.returncode == 1
+    assert follower.returncode == 0 and "a training process has died" in follower.stdout, follower.stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("[gloo/transport/tcp/pair.cc:525] Connection closed by peer", "a training process has died"),
+        ("[gloo/transport/tcp/unbound_buffer.cc] Timed out waiting 5ms for recv", "has not answered in time"),
+    ],
+)
+def test_a_lost_process_and_a_late_one_are_told_apart(message: str, said: str) -> None:
+    with pytest.raises(UserError, match=said), lost_processes():
+        raise RuntimeError(message)
+
+
+class Slow:
+    """A leader's sync that outlasts the training group's patience."""
+
+    def __init__(self, dies: bool):
+        self.dies = dies
+
+    def __call__(self) -> None:
+        if distributed.get_rank() == 0:
+            time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+            if self.dies:
+                os._exit(1)
+        together()
+
+
+def main(task: str) -> None:
+    distributed.init_process_group("gloo", timeout=TRAINING_TIMEOUT)
+    nothing: Any = None
+    crew = Crew(nothing, nothing, Slow(task == "dies"))
+    if crew.rank == 0:
+        time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+        crew.sync()
+        crew.dismiss()
+        return
+    start = time.monotonic()
+    try:
+        crew.follow()
+    except UserError as error:
+        print(error)
+        assert time.monotonic() - start < 10 * TRAINING_TIMEOUT.total_seconds()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,138 @@
+"""Several processes at one run give what one gives; a lost process ends the run, which can be resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import IMPORTABLE, REPOSITORY
+
+from halfway.curriculum import Origin, Problem, Request
+from halfway.trainers.distributed.workers import spread
+
+SHARED = """
+controllers: [prefix_sampling, uniform, greso]
+problems: {source: {running_sums: {max_lines: 8}}, train: 12}
+model: {path: experiments/lab/base}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, max_rounds: 3}
+rollouts: {num_rollouts: 4, max_response_tokens: 40}
+evaluation: {points: 1, samples: 2, problems: 3}
+checkpoint: {every: 2}
+tracking: {mlflow: false}
+threads: 1
+"""
+LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, deepspeed: {zero_stage: %s}}\n"
+
+
+def start(processes: int, command: str, path: Path, output: Path) -> "subprocess.Popen[str]":
+    """`halfway run` or `resume` in a session of its own."""
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    with output.open("w") as file:
+        return subprocess.Popen(
+            [*launcher, "-m", "halfway.experiments.cli", command, str(path)],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            cwd=REPOSITORY,
+            start_new_session=True,
+        )
+
+
+def run(folder: Path, name: str, processes: int, stage: str, steps: int = 4) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(f"output: {folder}\nname: {name}\nbudget: {{steps: {steps}}}\n" + SHARED + LEARNER % stage)
+    output = folder / f"{name}.txt"
+    assert start(processes, "run", path, output).wait(timeout=300) == 0, output.read_text()[-3000:]
+    return folder / name
+
+
+def records(folder: Path, name: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k not in ("seconds", "timing")} for record in found]
+
+
+def assert_alike(one: Path, two: Path) -> None:
+    """Equal decisions and counts; numbers that many additions made, nearly."""
+    assert records(two, "decisions") == records(one, "decisions")
+    assert records(two, "evaluations") == records(one, "evaluations")
+    for expected, actual in zip(records(one, "steps"), records(two, "steps"), strict=True):
+        learned = actual.pop("learner")
+        assert learned == pytest.approx(expected.pop("learner"), rel=1e-3, abs=1e-5)
+        assert actual == expected
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("alone"), "alone", 1, "null")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["null", pytest.param("3", marks=pytest.mark.engines)])
+def test_two_processes_give_the_run_of_one(alone: Path, tmp_path: Path, stage: str) -> None:
+    if stage != "null" and find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed (extra deepspeed)")
+    assert_alike(alone, run(tmp_path, "together", 2, stage))
+
+
+@pytest.mark.slow
+def test_a_lost_process_ends_the_run_and_resuming_completes_it(tmp_path: Path) -> None:
+    whole = run(tmp_path, "whole", 2, "null", steps=12)
+    path, output = tmp_path / "broken.yaml", tmp_path / "broken.txt"
+    path.write_text((tmp_path / "whole.yaml").read_text().replace("name: whole", "name: broken"))
+    launched, broken = start(2, "run", path, output), tmp_path / "broken"
+    try:
+        deadline = time.monotonic() + 120
+        while not list((broken / "checkpoints").glob("step-*4")):  # past a checkpoint, and far from the end
+            assert time.monotonic() < deadline and launched.poll() is None, output.read_text()[-3000:]
+            time.sleep(0.02)
+        os.kill(follower(launched.pid), signal.SIGKILL)
+        assert launched.wait(timeout=30) != 0  # the stated time
+    finally:
+        if launched.poll() is None:
+            os.killpg(launched.pid, signal.SIGKILL)
+    assert "Signal 9 (SIGKILL)" in output.read_text() or "a training process has died" in output.read_text()
+    assert len(records(broken, "steps")) < 12
+    assert start(2, "resume", broken, tmp_path / "resumed.txt").wait(timeout=300) == 0
+    assert records(broken, "decisions") == records(whole, "decisions")
+    assert records(broken, "steps") == records(whole, "steps")
+
+
+def follower(launcher: int) -> int:
+    """The process with rank 1 among the launcher's children."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    [found] = [int(pid) for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+    return found
+
+
+def request(problem: str, num_rollouts: int = 4, origin: Origin = Origin.FRESH) -> Request:
+    return Request(Problem(problem, "", ""), num_rollouts, origin=origin)
+
+
+def test_requests_are_spread_by_rollouts() -> None:
+    requests = [request("a"), request("b", 8), request("c"), request("d", 2)]
+    assert spread(requests, 2) == [[1], [0, 2, 3]] or spread(requests, 2) == [[1, 3], [0, 2]]
+
+
+def test_requests_for_one_problem_stay_together() -> None:
+    requests = [request(name) for name in "abacab"]
+    shares = spread(requests, 3)
+    assert sorted(map(tuple, shares)) == [(0, 2, 4), (1, 5), (3,)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), max_size=20), st.integers(1, 4))
+def test_every_request_has_one_process(drawn: list[tuple[str, int]], num_processes: int) -> None:
+    shares = spread([request(name, num) for name, num in drawn], num_processes)
+    assert len(shares) == num_processes
+    assert sorted(i for share in shares for i in share) == list(range(len(drawn)))

@@ -1,0 +1,101 @@
+"""vLLM in process: sampling, log-probabilities, weight sync. Each dtype runs once, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from places import IMPORTABLE, SUPPORT
+from vllm_driver import END, TEMPERATURE, TOLERANCE, build_policy, calls
+
+pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
+
+
+def run_driver(folder: Path, dtype: str) -> dict[str, Any]:
+    environment = os.environ | {
+        "PYTHONPATH": IMPORTABLE,
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",  # without it a second busy process on the machine costs a factor of ten
+        "HF_HUB_OFFLINE": "1",
+    }
+    driver = SUPPORT / "vllm_driver.py"
+    subprocess.run([sys.executable, driver, folder, dtype], check=True, timeout=300, env=environment)
+    return torch.load(folder / "results.pt", weights_only=False)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_driver(tmp_path_factory.mktemp("float32"), "float32")
+
+
+@torch.no_grad()
+def expected(model: torch.nn.Module, context_P: np.ndarray, tokens_T: np.ndarray) -> torch.Tensor:
+    """Log-probabilities (T, V) from one pass over the sequence alone."""
+    sequence = torch.as_tensor(np.concatenate([context_P, tokens_T]), dtype=torch.int64)[None]
+    return torch.log_softmax(model(input_ids=sequence).logits[0].double() / TEMPERATURE, -1)[len(context_P) - 1 : -1]
+
+
+@pytest.mark.slow
+def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(results: dict[str, Any], tmp_path: Path) -> None:
+    model = build_policy(tmp_path)
+    for context_P, done in zip(calls()[0], results["first"], strict=True):
+        expected_TV = expected(model, context_P, done["tokens_T"])
+        chosen_T = expected_TV[np.arange(len(done["tokens_T"])), done["tokens_T"]]
+        np.testing.assert_allclose(done["logprobs_T"], chosen_T, atol=1e-4)
+        np.testing.assert_allclose(done["entropies_T"], -(expected_TV.exp() * expected_TV).sum(-1), atol=1e-4)
+        assert (done["tokens_T"].dtype, done["logprobs_T"].dtype, done["entropies_T"].dtype) == (
+            "int32",
+            "float32",
+            "float32",
+        )
+
+
+@pytest.mark.slow
+def test_responses_end_at_the_first_end_token_or_at_their_own_limit(results: dict[str, Any]) -> None:
+    for limit, done in zip(calls()[1], results["first"], strict=True):
+        tokens = done["tokens_T"].tolist()
+        assert END not in tokens[:-1]
+        assert done["stop"] == ("end" if tokens[-1] == END else "length")
+        assert len(tokens) == limit or done["stop"] == "end"
+    assert {done["stop"] for done in results["first"]} == {"end", "length"}
+
+
+@pytest.mark.slow
+def test_equal_calls_and_seeds_give_equal_tokens_in_any_order(results: dict[str, Any]) -> None:
+    first = [done["tokens_T"].tolist() for done in results["first"]]
+    assert [done["tokens_T"].tolist() for done in results["again"]] == first
+    assert [done["tokens_T"].tolist() for done in results["shuffled"]] == [first[i] for i in results["order"]]
+    assert first[0][:12] != first[2]  # one context, two seeds
+
+
+@pytest.mark.slow
+def test_sequences_are_told_of_as_they_end(results: dict[str, Any]) -> None:
+    assert sorted(results["told"]) == list(range(12)) != results["told"]
+    for told, first in zip(results["told completions"], results["first"], strict=True):
+        assert told["tokens_T"].tolist() == first["tokens_T"].tolist() and told["stop"] == first["stop"]
+
+
+@pytest.mark.slow
+def test_a_request_that_cannot_fit_is_named(results: dict[str, Any]) -> None:
+    assert results["too long"].startswith("rollouts.vllm.max_length: a prompt and its response may need 1080 tokens")
+
+
+@pytest.mark.slow
+def test_the_check_after_a_sync_tells_right_from_wrong(results: dict[str, Any]) -> None:
+    verdicts = results["syncs"]
+    for name in ("before", "right", "right after that", "cache emptied at last"):
+        assert verdicts[name] < TOLERANCE["float32"], name
+    for name in ("not synced", "cache kept", "output layer not repacked"):
+        assert "the engine does not hold the learner's weights" in str(verdicts[name])
+
+
+@pytest.mark.slow
+def test_bfloat16_engine_of_a_float32_learner(tmp_path: Path) -> None:
+    verdicts = run_driver(tmp_path, "bfloat16")["syncs"]
+    assert 1e-4 < verdicts["right"] < TOLERANCE["bfloat16"]
+    assert "the engine does not hold the learner's weights" in str(verdicts["not synced"])

@@ -1,0 +1,223 @@
+"""Two vLLM servers on this host: sampling, weights, and what happens when one dies or freezes in the middle."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_engine_vllm import expected
+from vllm_driver import PAD, TEMPERATURE, build_policy, calls, change
+
+from halfway.curriculum import UserError
+from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine
+from halfway.trainers.learner.learner import Learner
+from halfway.trainers.options import LearnerOptions, RolloutOptions, ServerOptions, VllmOptions
+
+pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+pytestmark = pytest.mark.engines
+
+SILENT_SECONDS = 15.0
+
+
+Running = tuple[VllmServersEngine, Any]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("servers")
+    policy = build_policy(folder)
+    options = RolloutOptions(
+        temperature=TEMPERATURE,
+        max_sequences=8,
+        vllm=VllmOptions(kv_cache_gib=0.05),
+        servers=ServerOptions(count=2, folder=str(folder), seconds=SILENT_SECONDS),
+    )
+    engine = vllm_servers_engine(EngineSetup(policy, str(folder), [], PAD, options))
+    yield engine, policy
+    engine.close()
+
+
+def check(running: Running) -> float:
+    engine, policy = running
+    learner = Learner(policy, LearnerOptions(), PAD, TEMPERATURE)
+    return SyncCheck(engine, learner, policy.config.vocab_size, 256, 1e-4)()
+
+
+@pytest.mark.slow
+def test_tokens_and_logprobs_are_those_of_the_policy(engine: Running) -> None:
+    servers, policy = engine
+    contexts, limits, seeds = calls()
+    done = servers.generate(contexts, limits, seeds)
+    again = servers.generate(contexts, limits, seeds)
+    for context_P, limit, first, second in zip(contexts, limits, done, again, strict=True):
+        assert first.tokens_T.tolist() == second.tokens_T.tolist()
+        assert len(first.tokens_T) == limit and first.stop == "length"
+        expected_TV = expected(policy, context_P, first.tokens_T)
+        chosen_T = expected_TV[np.arange(limit), first.tokens_T]
+        np.testing.assert_allclose(first.logprobs_T, chosen_T, atol=1e-4)
+    assert servers.retried == 0
+
+
+@pytest.mark.slow
+def test_every_server_gets_new_weights(engine: Running) -> None:
+    servers, policy = engine
+    assert check(engine) < 1e-4
+    change(policy, 1)
+    with pytest.raises(UserError, match="the engine does not hold the learner's weights"):
+        check(engine)
+    servers.sync(policy)
+    for alone in servers.servers:
+        others = [server for server in servers.servers if server is not alone]
+        for server in others:
+            server.usable = False
+        servers.servers = [alone]
+        assert check(engine) < 1e-4
+        servers.servers = sorted([alone, *others], key=lambda server: server.address)
+        for server in others:
+            server.usable = True
+
+
+@pytest.mark.slow
+def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
+    servers, _ = engine
+    contexts, limits, seeds = calls()
+    wanted = [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)]
+    wrong = servers.servers[0]
+    wrong.call("POST", "/update_weight_version", {"new_version": "other"})
+    before = servers.retried
+    assert [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)] == wanted
+    assert servers.retried > before
+    assert wrong.version == servers.servers[1].version and wrong.usable
+
+
+def wait_for_both(servers: VllmServersEngine) -> None:
+    """Until a server that was restarted works again."""
+    deadline = time.monotonic() + 200
+    while not all(server.usable for server in servers.servers):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+        servers._available()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Running, number: signal.Signals) -> None:
+    servers, policy = engine
+    change(policy, number)
+    servers.sync(policy)
+    contexts = [np.asarray([5, 6, 7 + i], np.int32) for i in range(16) for _ in range(4)]
+    limits, seeds = [100] * 64, list(range(64))
+    started = time.monotonic()
+    wanted = [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)]
+    whole = time.monotonic() - started
+    lost, before = servers.servers[1], servers.retried
+    assert lost.process is not None
+    threading.Timer(whole / 3, os.killpg, (lost.process.pid, number)).start()
+    started = time.monotonic()
+    told: list[tuple[int, Completion]] = []
+    done = servers.generate(contexts, limits, seeds, lambda i, completion: told.append((i, completion)))
+    assert time.monotonic() - started < 3 * whole + SILENT_SECONDS + 20
+    assert [completion.tokens_T.tolist() for completion in done] == wanted
+    assert 0 < servers.retried - before < 64
+    assert sorted(i for i, _ in told) == list(range(64)) and all(done[i] is completion for i, completion in told)
+    if number == signal.SIGSTOP:
+        return  # it is restarted in the same way, which takes its time
+    wait_for_both(servers)
+    assert lost.version == servers.servers[0].version
+    assert check(engine) < 1e-4
+
+
+@pytest.mark.slow
+def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
+    engine: Running, tmp_path: Path
+) -> None:
+    """The last one that uses the fixture: it leaves a server in the middle of an update."""
+    servers, policy = engine
+    wait_for_both(servers)
+    change(policy, 5)
+    servers.sync(policy)
+    own = build_policy(tmp_path)  # another policy than the one that the servers hold
+    addresses = tuple(server.address for server in servers.servers)
+    given = replace(servers.options, servers=ServerOptions(addresses, folder=str(tmp_path), seconds=SILENT_SECONDS))
+    built: Any = vllm_servers_engine(EngineSetup(own, str(tmp_path), [], PAD, given))
+    other: VllmServersEngine = built
+    assert other.replicas == 2 and check((other, own)) < 1e-4
+    with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 1000003 tokens"):
+        other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
+    too_long, other._max_length = other._max_length, None
+    assert too_long is not None
+    with pytest.raises(UserError, match=rf"refused a sequence of {too_long} \+ 4 tokens .*status 400"):
+        other.generate([np.full(too_long, 5, np.int32)], [4], [0])
+    assert other.replicas == 2 and other.retried == 0
+    assert check((servers, policy)) < 1e-4  # it takes the servers back
+    assert servers.retried > 0
+    stuck = other.servers[0]
+    stuck.begin_update("broken off", 5.0)
+    stuck.usable = False
+    other.sync(own)
+    assert other.replicas == 1 and check((other, own)) < 1e-4
+    assert "restart this server" in stuck.last_words()
+    other.close()
+
+
+def test_groups_stay_together_and_servers_get_equal_loads() -> None:
+    contexts = [np.asarray([c], np.int32) for c in (1, 1, 2, 2, 3, 3, 4)]
+    assert assign(range(7), contexts, [10, 10, 8, 8, 6, 6, 5], 2) == [[0, 1, 6], [2, 3, 4, 5]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), min_size=1, max_size=30), st.integers(1, 4))
+def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_servers: int) -> None:
+    contexts = [np.asarray([context], np.int32) for context, _ in drawn]
+    shares = assign(range(len(drawn)), contexts, [limit for _, limit in drawn], num_servers)
+    assert sorted(i for share in shares for i in share) == list(range(len(drawn)))
+    for context in range(6):
+        assert sum(any(drawn[i][0] == context for i in share) for share in shares) <= 1
+
+
+@pytest.mark.slow
+def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(tmp_path: Path) -> None:
+    policy = build_policy(tmp_path)
+    options = RolloutOptions(
+        temperature=TEMPERATURE,
+        max_sequences=8,
+        vllm=VllmOptions(kv_cache_gib=0.05),
+        servers=ServerOptions(count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS),
+    )
+    built: Any = vllm_servers_engine(EngineSetup(policy, str(tmp_path), [], PAD, options))
+    engine: VllmServersEngine = built
+    try:
+        for seed in range(2):
+            assert check((engine, policy)) < 1e-4
+            change(policy, seed)
+            engine.sync(policy)
+        assert check((engine, policy)) < 1e-4
+        lost = engine.servers[1]
+        assert lost.process is not None
+        os.killpg(lost.process.pid, signal.SIGKILL)
+        change(policy, 2)
+        engine.sync(policy)  # nobody knows yet that it is lost
+        assert check((engine, policy)) < 1e-4 and not lost.usable
+        deadline = time.monotonic() + 200
+        while not lost.healthy():
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        change(policy, 3)
+        engine.sync(policy)
+        assert lost.usable and [server.version for server in engine.servers] == [engine.version] * 2
+        assert check((engine, policy)) < 1e-4
+        contexts, limits, seeds = calls()
+        wanted = [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)]
+        engine.servers[0].usable = False
+        assert [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)] == wanted
+    finally:
+        engine.close()

@@ -1,0 +1,342 @@
+"""What the engine does about servers that fail, refuse, are busy or hold other weights. None of them runs vLLM."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from halfway.curriculum import UserError
+from halfway.trainers.engines import vllm_server, vllm_servers, watchdog
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.engines.vllm_server import Server, ServerError
+from halfway.trainers.engines.vllm_servers import VllmServersEngine, own_devices, own_folder, require_own_devices
+from halfway.trainers.options import RolloutOptions, ServerOptions
+
+CONTEXT = np.asarray([5, 6, 7], np.int32)
+GENERATE = "/inference/v1/generate"
+
+
+class Double(Server):
+    """A server that answers at once, from the weights that it was given last."""
+
+    label = "another run's"
+    logprob = -1.0
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
+        self.calls: list[str] = [*vars(self).get("calls", []), path]
+        if path in ("/update_weight_version", "/finish_weight_update"):
+            self.label = body.get("new_version") or body["weight_version"]
+        if path == GENERATE:
+            logprobs = {"content": [{"logprob": self.logprob}]}
+            spans = [{"version": self.label}]
+            choice = {"token_ids": [1], "finish_reason": "stop", "logprobs": logprobs, "weight_versions": spans}
+            return {"choices": [choice]}
+        return {"weight_version": self.label, "success": True, "data": [{"max_model_len": 100}]}
+
+    def start(self) -> None:
+        self.stop()
+        self.process = object()  # type: ignore[assignment]
+        self.attempts += 1
+
+    def ended(self) -> bool:
+        return bool(self.command) and self.process is None
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        self.usable, self.version, self.process = False, None, None
+
+
+def build_engine(folder: Path, *servers: Server, **options: Any) -> VllmServersEngine:
+    chosen = RolloutOptions(max_sequences=2, servers=ServerOptions(**({"start_seconds": 5.0} | options)))
+    return VllmServersEngine(servers, [0], chosen, folder)
+
+
+def ours(name: str) -> Double:
+    return Double(name, ("command",))
+
+
+@contextmanager
+def served(answer: Any) -> Iterator[Server]:
+    """A server over HTTP. `answer` is given a path, and gives a status and a text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answer(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Server(f"127.0.0.1:{server.server_port}", usable=True)
+        server.shutdown()
+
+
+def test_servers_given_by_address_get_weights_before_the_first_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_servers, "Server", Double)
+    policy = nn.Linear(2, 2)
+    policy.dtype = torch.float32  # type: ignore[assignment]
+    options = RolloutOptions(servers=ServerOptions(addresses=("a:1", "b:1"), folder=str(tmp_path)))
+    built: Any = vllm_servers.vllm_servers_engine(EngineSetup(policy, "model", [0], 0, options))
+    for server in built.servers:
+        assert server.calls.index("/update_weights") < server.calls.index("/finish_weight_update")
+        assert server.label == server.version == built.version
+    assert built.replicas == 2
+    built.close()
+
+
+def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
+    imports = "import sys; from halfway.trainers.engines.vllm_servers import own_folder"
+    code = f"{imports}; print(own_folder(sys.argv[1]), flush=True)"
+    words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
+    unknown = tmp_path / f"{vllm_servers.PREFIX}unknown"
+    unknown.mkdir()
+    run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    other = Path(run.stdout.readline().strip())
+    mine = own_folder(str(tmp_path))
+    assert own_folder(str(tmp_path)).exists() and mine.exists() and other.exists()
+    run.kill()
+    run.communicate()
+    (other / "weights").mkdir()
+    own_folder(str(tmp_path))
+    assert mine.exists() and not other.exists() and unknown.exists()
+    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .*gone' cannot be written to"):
+        own_folder(str(tmp_path / "gone"))
+
+
+def test_no_sequence_is_accepted_from_the_weights_of_another_run(tmp_path: Path) -> None:
+    server = Double("a:1")
+    one, two = build_engine(tmp_path / "one", server), build_engine(tmp_path / "two", replace(server))
+    for engine in (one, two):
+        engine.folder.mkdir()
+        engine.begin()
+        with pytest.raises(AssertionError, match="a sync before the first sequence"):
+            engine.generate([CONTEXT], [4], [0])
+        engine.sync(nn.Linear(2, 2))
+    assert one.version != two.version and one.version.endswith("-1") and two.version.endswith("-1")
+    server.label = two.version  # it is one and the same server, and the other run was there
+    one.generate([CONTEXT], [4], [0])
+    assert one.retried == 1 and server.label == one.version
+
+
+def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[float] = []
+
+    class Broken(Server):
+        def start(self) -> None:
+            starts.append(time.monotonic())
+            super().start()
+
+    monkeypatch.setattr(vllm_server, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(vllm_servers, "POLL_SECONDS", 0.02)
+    log = tmp_path / "log"
+    server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)
+    engine = build_engine(tmp_path, server, start_seconds=4.0)
+    engine._lost(server, ServerError("it died"))
+    with pytest.raises(UserError, match=r"no server can work any more: it died; its log: OSError: no model there"):
+        engine._available()
+    pauses = np.diff(starts)
+    assert 2 <= len(pauses) <= 4 and all(pauses > 0.2 * 2.0 ** np.arange(1, len(pauses) + 1))
+    engine.close()
+
+
+def test_a_server_that_ends_while_it_boots_is_named_with_its_log(tmp_path: Path) -> None:
+    server = Server("127.0.0.1:9", ("sh", "-c", "echo 'ValueError: no such dtype'; exit 1"), tmp_path / "log")
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9 ended at once: .*ValueError: no such dtype"):
+        build_engine(tmp_path, server).begin()
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("exit 0", 0), ("kill -9 $$", 137)])
+def test_the_watchdog_ends_with_the_status_of_its_command(tmp_path: Path, command: str, status: int) -> None:
+    (tmp_path / "kept").touch()
+    words = (sys.executable, watchdog.__file__, str(tmp_path), "sh", "-c", command)
+    run = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert run.wait(30) == status
+    assert run.stderr is not None and run.stderr.read() == b""
+    assert (tmp_path / "kept").exists()
+    run.communicate()
+
+
+def test_no_server_of_ours_boots_while_the_servers_sleep(tmp_path: Path) -> None:
+    fine, booting, failing = servers = [ours("fine:1"), ours("booting:1"), ours("failing:1")]
+    engine = build_engine(tmp_path, *servers)
+    engine.begin()
+    booting.usable = False  # it was lost, and started again
+
+    def fails(seconds: float) -> None:
+        raise ServerError("it is gone")
+
+    failing.sleep = fails  # type: ignore[method-assign]
+    engine.sleep()
+    assert [server.process is not None for server in servers] == [True, False, False]
+    engine._lost(fine)
+    assert fine.process is None
+    engine.sync(nn.Linear(2, 2))
+    assert all(server.process is not None for server in servers) and engine.replicas == 3
+
+
+def test_what_a_server_refuses_is_a_mistake_and_no_loss(tmp_path: Path) -> None:
+    def answer(path: str) -> tuple[int, str]:
+        return (400, '{"error": {"message": "prompt too long"}}') if path == GENERATE else (200, "{}")
+
+    with served(answer) as server:
+        engine = build_engine(tmp_path, server)
+        engine._number = 1
+        with pytest.raises(UserError, match=r"refused a sequence of 3 \+ 4 tokens .*status 400: .*prompt too long"):
+            engine.generate([CONTEXT], [4], [0])
+        assert server.usable and engine.retried == 0
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_other_errors_are_losses(status: int) -> None:
+    with served(lambda path: (status, "")) as server, pytest.raises(ServerError, match=f"status {status}"):
+        server.generate(CONTEXT, {"max_tokens": 4}, "1", 1.0)
+
+
+def test_a_sequence_that_no_server_can_hold_is_not_sent(tmp_path: Path) -> None:
+    server = ours("a:1")
+    engine = build_engine(tmp_path, server)
+    engine.begin()
+    with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 101 tokens and a server holds 100"):
+        engine.generate([CONTEXT], [98], [0])
+    assert GENERATE not in server.calls
+    engine.generate([CONTEXT], [97], [0])
+
+
+def test_all_servers_are_busy_and_none_has_more_than_it_was_made_for(tmp_path: Path) -> None:
+    lock, together = threading.Lock(), threading.Barrier(8)
+    most: dict[str, int] = dict.fromkeys("abcd", 0)
+    now = dict(most)
+
+    class Counting(Double):
+        def generate(self, *arguments: Any) -> Any:
+            with lock:
+                now[self.address] += 1
+                most[self.address] = max(most[self.address], now[self.address])
+            together.wait(20)  # breaks unless two are in flight at each of the four
+            with lock:
+                now[self.address] -= 1
+            return super().generate(*arguments)
+
+    engine = build_engine(tmp_path, *(Counting(name, ("command",)) for name in "abcd"))
+    engine.begin()
+    contexts = [np.asarray([group], np.int32) for group in range(16) for _ in range(4)]
+    assert len(engine.generate(contexts, [4] * 64, [0] * 64)) == 64
+    assert most == dict.fromkeys("abcd", 2)
+
+
+def test_a_busy_server_is_waited_for_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    choice = {"token_ids": [1], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1.0}]}}
+    text = json.dumps({"choices": [choice | {"weight_versions": [{"version": "1"}]}]})
+
+    def busy(path: str) -> tuple[int, str]:
+        if path == GENERATE:
+            released.wait(20)
+        return 200, text
+
+    with served(busy) as server:
+        threading.Timer(1.0, released.set).start()
+        assert server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.3).tokens_T.tolist() == [1]
+        released.clear()
+        monkeypatch.setattr(vllm_server, "PATIENCE", 3)
+        begun = time.monotonic()
+        with pytest.raises(ServerError, match=r"no answer in 0\.6 s; .* raise rollouts\.servers\.seconds"):
+            server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.2)
+        assert time.monotonic() - begun < 10
+        released.set()
+
+    def frozen(path: str) -> tuple[int, str]:
+        released.wait(20)
+        return 200, text
+
+    monkeypatch.setattr(Server.call, "__defaults__", (None, 0.3, False))  # how long /health may take
+    released.clear()
+    with served(frozen) as server:
+        begun = time.monotonic()
+        with pytest.raises(ServerError, match="none from /health"):
+            server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.2)
+        assert time.monotonic() - begun < 10
+        released.set()
+
+
+def see(monkeypatch: pytest.MonkeyPatch, count: int, visible: str | None) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_servers_see_devices_that_the_run_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, visible, wanted in ((4, None, ["0,1", "2,3", "0,1"]), (3, "7, GPU-x,2", ["7,GPU-x", "2,7", "GPU-x,2"])):
+        see(monkeypatch, count, visible)
+        assert [own_devices(number, 2)["CUDA_VISIBLE_DEVICES"] for number in range(3)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "learner"),
+    [
+        (ServerOptions(count=1), 0),
+        (ServerOptions(count=2, tensor_parallel=2), 3),
+        (ServerOptions(count=5), 7),
+        (ServerOptions(addresses=("h:1",), sleep=True), 0),
+    ],
+)
+def test_a_broadcast_on_shared_devices_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: ServerOptions, learner: int
+) -> None:
+    see(monkeypatch, 4, None)
+    with pytest.raises(UserError, match=r"transfer: 'broadcast' needs a GPU of its own .*transfer=files"):
+        require_own_devices(options, learner)
+    monkeypatch.setattr(vllm_servers, "load_extra", lambda *_: None)
+    policy: Any = SimpleNamespace(dtype=torch.float32, parameters=lambda: iter([torch.zeros(1)]))
+    if learner == 0:
+        chosen = RolloutOptions(servers=replace(options, transfer="broadcast", folder=str(tmp_path)))
+        with pytest.raises(UserError, match="'broadcast' needs a GPU of its own"):
+            vllm_servers.vllm_servers_engine(EngineSetup(policy, "model", [0], 0, chosen))
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_broadcast_between_devices_of_their_own_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, 4, None)
+    require_own_devices(ServerOptions(count=3), 3)
+    require_own_devices(ServerOptions(addresses=("h:1", "h:2")), 0)
+
+
+@pytest.mark.parametrize("wrong", range(3))
+def test_a_sync_check_looks_at_every_server(tmp_path: Path, wrong: int) -> None:
+    class Learner:
+        def logprobs(self, context_P: Any, tokens_T: Any) -> Any:
+            return np.full(len(tokens_T), -1.0)
+
+    servers = [ours(f"{name}:1") for name in "abc"]
+    engine = build_engine(tmp_path, *servers)
+    engine.begin()
+    check = SyncCheck(engine, Learner(), 40, 60, tolerance=1e-4)
+    assert check() == 0.0 and all(GENERATE in server.calls for server in servers)
+    servers[wrong].logprob = -1.5
+    with pytest.raises(UserError, match=r"log-probabilities are 0\.5 nats from the learner's"):
+        check()

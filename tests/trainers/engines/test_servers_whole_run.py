@@ -1,0 +1,61 @@
+"""A whole run whose servers are killed and frozen ends as planned: every group scored exactly once.
+
+(The third case, a lost learner process, is in test_crew.)
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from places import IMPORTABLE, REPOSITORY, SUPPORT
+
+from halfway.experiments.starting_models.widen import widen_heads
+
+CONFIG = """
+name: attacked
+controllers: [{prefix_sampling: {max_share: 0.5}}, uniform]
+problems: {source: {running_sums: {max_lines: 9}}, train: 24}
+model: {path: POLICY}
+fill: {policy: once, groups: 8}
+rollouts:
+  engine: vllm_servers
+  num_rollouts: 8
+  max_response_tokens: 64
+  sync_tolerance: 1e-4
+  vllm: {kv_cache_gib: 0.1, max_length: 256}
+  servers: {count: 2, seconds: 15, start_seconds: 600, folder: FOLDER}
+learner: {lr: 1e-4}
+budget: {steps: 5}
+evaluation: {points: 1, samples: 2, problems: 8}
+tracking: {mlflow: false}
+threads: 1
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.engines
+def test_a_run_survives_the_loss_of_its_servers(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    widen_heads(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "policy", 32)
+    config, run = tmp_path / "run.yaml", tmp_path / "attacked"
+    config.write_text(CONFIG.replace("POLICY", str(tmp_path / "policy")).replace("FOLDER", str(tmp_path)))
+    done = subprocess.run(
+        [sys.executable, SUPPORT / "servers_driver.py", run, config],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE, "HF_HUB_OFFLINE": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    retried = {int(step): number for step, number in json.loads((run / "retried.json").read_text()).items()}
+    assert 0 < retried.pop(1) < 64 and 0 < retried.pop(3) < 64 and not any(retried.values())
+    decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
+    assert Counter(record["step"] for record in decisions) == dict.fromkeys(range(5), 8)
+    assert Counter(record["n"] for record in decisions) == {8: 40}
+    assert all(record["policy_version"] == record["step"] for record in decisions)
+    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in evaluations] == [0, 5]

@@ -1,0 +1,215 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, cut
+from halfway.trainers.learner.batch import (
+    TrainingSequence,
+    make_batch,
+    make_sequence,
+    pad,
+    scatter,
+    split_microbatches,
+    split_minibatches,
+)
+from halfway.trainers.options import LearnerOptions
+
+OPTIONS = LearnerOptions()
+PROMPT = np.asarray([3, 4], np.int32)
+
+
+def turn(*tokens: int, replayed: int = 0, observation: tuple[int, ...] = ()) -> Turn:
+    generated_T = np.arange(len(tokens)) >= replayed
+    return Turn(
+        tokens_T=np.asarray(tokens, np.int32),
+        logprobs_T=np.where(generated_T, -np.asarray(tokens) / 10, 0).astype(np.float32),
+        entropies_T=np.zeros(len(tokens), np.float32),
+        num_replayed=replayed,
+        observation_tokens_O=np.asarray(observation, np.int32),
+    )
+
+
+def group(*rollouts: Rollout) -> Group:
+    return Group(Request(Problem("p", "ab", "c"), len(rollouts)), PROMPT, rollouts, policy_version=0)
+
+
+def sequence(length: int, trained: int = 1) -> TrainingSequence:
+    tokens_T = np.arange(length, dtype=np.int32)
+    return TrainingSequence(tokens_T, tokens_T >= length - trained, 0.0, np.zeros(length, np.float32))
+
+
+def test_a_single_turn_is_prompt_and_response() -> None:
+    made = make_sequence(PROMPT, Rollout((turn(5, 6, 7),), True), 0.5)
+    assert made.tokens_T.tolist() == [3, 4, 5, 6, 7]
+    assert made.mask_T.tolist() == [False, False, True, True, True]
+    np.testing.assert_allclose(made.engine_logprobs_T, [0, 0, -0.5, -0.6, -0.7])
+    assert (made.advantage, made.length, made.num_trained) == (0.5, 5, 3)
+
+
+def test_only_what_the_policy_generated_in_this_rollout_is_in_the_mask() -> None:
+    rollout = Rollout(
+        (
+            turn(5, 6, replayed=2, observation=(20, 21)),  # a replayed step of the environment
+            turn(7, 8, 9, replayed=1, observation=(22,)),  # a response that begins with replayed tokens
+            turn(10, 11),
+        ),
+        True,
+    )
+    made = make_sequence(PROMPT, rollout, 1.0)
+    #                               prompt  replay  observed  mixed     observed  fresh
+    assert made.tokens_T.tolist() == [3, 4, 5, 6, 20, 21, 7, 8, 9, 22, 10, 11]
+    assert np.flatnonzero(made.mask_T).tolist() == [7, 8, 10, 11]
+    assert made.num_trained == rollout.num_generated
+    expected_T = [0, 0, 0, 0, 0, 0, 0, -0.8, -0.9, 0, -1.0, -1.1]
+    np.testing.assert_allclose(made.engine_logprobs_T, expected_T, rtol=1e-6)
+
+
+def test_a_prefix_gives_the_same_sequence_as_the_prefix_as_prompt() -> None:
+    parent = Rollout((turn(5, 6, 7, 8),), True)
+    (start,) = cut(parent, 2, "tokens")
+    prefixed = make_sequence(PROMPT, Rollout((turn(*start.tokens_T, 12, 13, replayed=2),), True), 1.0)
+    prompted = make_sequence(np.asarray([3, 4, 5, 6], np.int32), Rollout((turn(12, 13),), True), 1.0)
+    for name in ("tokens_T", "mask_T", "engine_logprobs_T"):
+        np.testing.assert_array_equal(getattr(prefixed, name), getattr(prompted, name))
+
+
+def test_advantages_come_from_the_raw_successes_of_the_group() -> None:
+    batch = make_batch([group(*(Rollout((turn(5, 6),), i < 2) for i in range(8)))], OPTIONS)
+    assert [s.advantage for s in batch.sequences] == pytest.approx([6 / 7] * 2 + [-2 / 7] * 6)
+    assert batch.left_out == {"truncated": 0, "ungrouped": 0, "not_generated": 0}
+
+
+def test_truncated_rollouts_stay_in_the_baseline_and_leave_the_loss() -> None:
+    rollouts = [Rollout((turn(5, i),), i == 0, truncated=i >= 2) for i in range(4)]
+    batch = make_batch([group(*rollouts)], OPTIONS)
+    assert [s.tokens_T[-1] for s in batch.sequences] == [0, 1]
+    # Among all four: 1 - 0 and 0 - 1/3. Without the truncated two the second would be -1.
+    assert [s.advantage for s in batch.sequences] == pytest.approx([1, -1 / 3])
+    assert batch.left_out["truncated"] == 2
+    unfiltered = make_batch([group(*rollouts)], replace(OPTIONS, compact_filtering=False))
+    assert len(unfiltered.sequences) == 4 and unfiltered.left_out["truncated"] == 0
+
+
+def test_a_truncated_success_counts_in_the_baseline() -> None:
+    rollouts = [Rollout((turn(5, 6),), success=i < 2, truncated=i == 0) for i in range(4)]
+    batch = make_batch([group(*rollouts)], OPTIONS)
+    assert [s.advantage for s in batch.sequences] == pytest.approx([2 / 3, -2 / 3, -2 / 3])
+
+
+def test_every_rollout_is_either_in_the_batch_or_counted() -> None:
+    replayed_only = Rollout((turn(5, 6, replayed=2),), True)
+    fresh = Rollout((turn(5, 6),), False)
+    batch = make_batch([group(), group(fresh), group(replayed_only, fresh, replace(fresh, truncated=True))], OPTIONS)
+    assert len(batch.sequences) == 1
+    assert batch.left_out == {"truncated": 1, "ungrouped": 1, "not_generated": 1}
+
+
+def test_prefix_groups_take_their_own_successes() -> None:
+    (start,) = cut(Rollout((turn(5, 6, 7),), False), 1, "tokens")
+    prefix = Prefix((start,), 1, "tokens", 7, 8, False, 0)
+    request = Request(Problem("p", "ab", "c"), 2, Origin.PREFIX, prefix)
+    rollouts = tuple(Rollout((turn(5, 9, replayed=1),), success) for success in (True, False))
+    batch = make_batch([Group(request, PROMPT, rollouts, 0)], OPTIONS)
+    assert [s.advantage for s in batch.sequences] == [1, -1]
+    assert [np.flatnonzero(s.mask_T).tolist() for s in batch.sequences] == [[3], [3]]
+
+
+def test_old_logprobs_are_the_engines_only_on_request() -> None:
+    groups = [group(Rollout((turn(5),), True), Rollout((turn(6),), False))]
+    assert [s.old_logprobs_T for s in make_batch(groups, OPTIONS).sequences] == [None, None]
+    for made in make_batch(groups, replace(OPTIONS, old_logprobs="engine")).sequences:
+        assert made.old_logprobs_T is made.engine_logprobs_T
+
+
+@given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 3))
+def test_minibatches_are_a_fair_and_repeatable_partition(num: int, num_minibatches: int, seed: int) -> None:
+    sequences = [sequence(i + 2) for i in range(num)]
+    parts = split_minibatches(sequences, num_minibatches, Stream(seed))
+    again = split_minibatches(sequences, num_minibatches, Stream(seed))
+    assert [[id(s) for s in part] for part in parts] == [[id(s) for s in part] for part in again]
+    assert sorted(s.length for part in parts for s in part) == [s.length for s in sequences]
+    assert len(parts) == min(num, num_minibatches)
+    sizes = [len(part) for part in parts]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_minibatches_are_shuffled_by_the_stream() -> None:
+    sequences = [sequence(i + 2) for i in range(40)]
+    orders = [[s.length for part in split_minibatches(sequences, 2, Stream(seed)) for s in part] for seed in (0, 1)]
+    assert orders[0] != orders[1] and orders[0] != sorted(orders[0])
+
+
+@given(st.lists(st.integers(2, 40), max_size=30), st.integers(1, 100))
+def test_microbatches_respect_the_budget_and_miss_nothing(lengths: list[int], budget: int) -> None:
+    parts = split_microbatches([sequence(length) for length in lengths], budget)
+    assert sorted(i for part in parts for i in part) == list(range(len(lengths)))
+    for part in parts:
+        assert len(part) * max(lengths[i] for i in part) <= budget or len(part) == 1
+    in_order = [lengths[i] for part in parts for i in part]
+    assert in_order == sorted(lengths, reverse=True)
+
+
+def test_microbatches_by_hand() -> None:
+    parts = split_microbatches([sequence(length) for length in (4, 9, 4, 5, 2)], max_tokens=10)
+    # 9 alone, 2 x 5 = 10 fits, 2 x 4 = 8 fits.
+    assert parts == [[1], [3, 0], [2, 4]]
+
+
+def test_padding_is_on_the_right() -> None:
+    padded = pad([sequence(2), replace(sequence(4, trained=2), advantage=0.5)], pad_token_id=9)
+    assert padded.tokens_BT.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
+    assert padded.mask_BT.tolist() == [[False, True, False, False], [False, False, True, True]]
+    assert padded.advantages_BT.tolist() == [[0.0], [0.5]]
+    assert padded.engine_logprobs_BT.shape == (2, 4)
+    assert padded.old_logprobs_BT is None and padded.reference_logprobs_BT is None
+
+
+def lengths_of(sequences: list[TrainingSequence], parts: list[tuple[list[int], float]]) -> list[list[int]]:
+    return [[sequences[i].length for i in positions] for positions, _ in parts]
+
+
+def test_microbatches_hold_sequences_of_like_length() -> None:
+    sequences = [sequence(length) for length in (100, 80, 75, 74, 60, 50, 20)]
+    parts = split_microbatches(sequences, max_tokens=800, max_padding=0.25)
+    assert [[sequences[i].length for i in part] for part in parts] == [[100, 80, 75], [74, 60], [50, 20]]
+    assert split_microbatches(sequences, max_tokens=800) == [list(range(7))]
+
+
+@given(st.lists(st.integers(4, 108), min_size=150, max_size=250))
+def test_a_quarter_of_padding_is_the_most_but_for_the_last_few(lengths: list[int]) -> None:
+    parts = split_microbatches([sequence(length) for length in lengths], 4000, 0.25)
+    padded = sum(len(part) * max(lengths[i] for i in part) for part in parts)
+    # An eighth of the budget may be filled with whatever there is, once for every halving of the length at most.
+    assert 0.75 * padded <= sum(lengths) + 5 * 500
+
+
+def test_scatter_balances_tokens_and_evens_out_micro_batches() -> None:
+    sequences = [sequence(length) for length in (9, 2, 5, 4, 3, 7)]
+    first, second = scatter(sequences, max_tokens=10, num_processes=2)
+    # 9 | 7, then 5 to the second (7 < 9), 4 to the first, 3 to the second (12 < 13), 2 to the first.
+    assert lengths_of(sequences, first) == [[9], [4, 2]]
+    assert lengths_of(sequences, second) == [[7], [5, 3]]
+    assert [weight for _, weight in first + second] == [1.0] * 4
+
+
+def test_scatter_gives_processes_without_work_the_shortest_sequence_at_weight_zero() -> None:
+    sequences = [sequence(8), sequence(2)]
+    assert scatter(sequences, 100, 3) == [[([0], 1.0)], [([1], 1.0)], [([1], 0.0)]]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20),
+    num_processes=st.integers(1, 5),
+    max_tokens=st.integers(1, 60),
+)
+def test_scatter_trains_every_sequence_once(lengths: list[int], num_processes: int, max_tokens: int) -> None:
+    sequences = [sequence(length) for length in lengths]
+    dealt = scatter(sequences, max_tokens, num_processes)
+    assert len(dealt) == num_processes and len({len(parts) for parts in dealt}) == 1
+    trained = [i for parts in dealt for positions, weight in parts if weight == 1 for i in positions]
+    assert sorted(trained) == list(range(len(lengths)))
+    loads = [sum(lengths[i] for positions, weight in parts if weight == 1 for i in positions) for parts in dealt]
+    assert max(loads) - min(loads) <= max(lengths)

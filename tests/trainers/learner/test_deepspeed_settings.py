@@ -1,0 +1,77 @@
+"""What the DeepSpeed backend tells DeepSpeed and undoes of its doings, with a stand-in for DeepSpeed's engine."""
+
+import resource
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from halfway.curriculum import UserError
+from halfway.trainers.learner.deepspeed import DeepSpeedBackend, deepspeed_config
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.options import CheckpointOptions, DeepSpeedOptions, LearnerOptions
+
+
+def backend(engine: Any, **options: Any) -> DeepSpeedBackend:
+    made = object.__new__(DeepSpeedBackend)
+    made.options, made._engine, made._stage = LearnerOptions(**options), engine, 2
+    made.accelerator = SimpleNamespace(num_processes=1, is_main_process=True, wait_for_everyone=lambda: None)  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_micro_batches_add_up_in_float32(stage: int) -> None:
+    options = LearnerOptions(deepspeed=DeepSpeedOptions(stage))
+    wanted = {"grad_accum_dtype": "fp32"} if stage >= 2 else {}
+    assert deepspeed_config(options, bfloat16=True)["data_types"] == wanted
+    assert deepspeed_config(options, bfloat16=False)["data_types"] == {}
+
+
+def test_settings_stay_the_options_when_a_checkpoint_is_loaded(tmp_path: Path) -> None:
+    optimizer = SimpleNamespace(clip_grad=0.5, param_groups=[{"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}])
+
+    def load(*_: Any, **__: Any) -> None:
+        optimizer.clip_grad = 9.0
+        optimizer.param_groups[0] |= {"betas": (0.1, 0.2), "eps": 3.0, "weight_decay": 4.0}
+
+    engine = SimpleNamespace(optimizer=optimizer, load_checkpoint=load, _config=SimpleNamespace())
+    (tmp_path / "deepspeed.json").write_text('{"zero_stage": 2, "processes": 1}')
+    options = {"betas": (0.8, 0.9), "eps": 1e-6, "weight_decay": 0.1}
+    backend(engine, max_grad_norm=0.5, **options).load(tmp_path)
+    assert optimizer.clip_grad == 0.5
+    assert optimizer.param_groups == [options]
+
+
+def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
+    def save(folder: str, **_: Any) -> None:
+        Path(folder).mkdir()
+        torch.save({"state": torch.zeros(2**18)}, Path(folder) / "state.pt")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
+    try:
+        with pytest.raises(UserError, match=r"cannot be written .*full disk.* make room for it and resume") as raised:
+            Checkpoints(tmp_path, CheckpointOptions()).write(3, {}, backend(SimpleNamespace(save_checkpoint=save)).save)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_failures_of_a_save_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    def save(*_: Any, **__: Any) -> None:
+        raise RuntimeError("[gloo] Connection closed by peer")
+
+    with pytest.raises(RuntimeError, match="gloo"):
+        backend(SimpleNamespace(save_checkpoint=save)).save(tmp_path)
+
+
+def test_what_is_half_written_goes_when_a_process_is_lost(tmp_path: Path) -> None:
+    def save(folder: Path) -> None:
+        raise UserError("a training process has died")
+
+    with pytest.raises(UserError, match="has died"):
+        Checkpoints(tmp_path, CheckpointOptions()).write(3, {}, save)
+    assert list(tmp_path.iterdir()) == []

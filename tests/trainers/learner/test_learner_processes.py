@@ -1,0 +1,103 @@
+"""Two processes train like one. The processes import this file, so that it is a program too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator, debug_launcher
+from places import IMPORTABLE
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
+from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.learner.learner import Learner
+from halfway.trainers.options import LearnerOptions
+
+OPTIONS = LearnerOptions(
+    lr=1e-3,
+    num_minibatches=2,
+    num_epochs=2,
+    kl_coefficient=0.1,
+    entropy_coefficient=0.01,
+    normalization="sequence",
+    max_microbatch_tokens=24,
+)
+
+
+def build_model() -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        initializer_range=0.3,
+    )
+    return Qwen3ForCausalLM(config).double()
+
+
+def build_groups(step: int) -> list[Group]:
+    """The first step has fewer sequences in a mini-batch than there are processes."""
+    rng = np.random.default_rng(step)
+    groups = []
+    for _ in range(3 if step else 1):
+        rollouts = []
+        for i in range(4 if step else 3):
+            tokens_T = rng.integers(3, 40, rng.integers(1, 9)).astype(np.int32)
+            zeros_T = np.zeros(len(tokens_T), np.float32)
+            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T),), i == 0))
+        request = Request(Problem("p", "", ""), len(rollouts))
+        groups.append(Group(request, np.asarray([4, 5, 6], np.int32), tuple(rollouts), 0))
+    return groups
+
+
+class EarlyEnd:
+    """An engine of one process, which ends before its limit."""
+
+    serves_all = True
+    replicas = 1
+
+    def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any) -> list[Completion]:
+        zeros_T = np.zeros(5, np.float32)
+        return [Completion(np.arange(3, 8, dtype=np.int32), zeros_T, zeros_T, "end")]
+
+    def sync(self, policy: Any) -> None: ...
+
+
+def train(folder: str) -> None:
+    """Three updates and a check of the sync; writes the metrics of the last update, the weights and the gap."""
+    torch.set_num_threads(1)
+    accelerator = Accelerator(cpu=True)
+    learner = Learner(build_model(), OPTIONS, pad_token_id=0, accelerator=accelerator)
+    for step in range(3):
+        metrics = learner.update(build_groups(step), Stream(0).at(step))
+    first = accelerator.is_main_process
+    gap = SyncCheck(EarlyEnd(), learner, 40, 100, tolerance=1e9, samples=first)()
+    result = {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
+    torch.save(result, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE}
+    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=300, env=environment)
+    one, *two = [torch.load(tmp_path / f"{name}.pt") for name in ("0-of-1", "0-of-2", "1-of-2")]
+    for other in two:
+        assert other["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+        torch.testing.assert_close(other["weights"], one["weights"], rtol=1e-10, atol=1e-12)
+    assert [other["gap"] for other in two] == [pytest.approx(one["gap"], rel=1e-5), 0.0]
+    assert one["gap"] > 0
+
+
+if __name__ == "__main__":
+    debug_launcher(train, (sys.argv[1],), num_processes=2)
+    train(sys.argv[1])

@@ -1,0 +1,303 @@
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from halfway.trainers.learner.loss import loss_denominator, policy_loss
+from halfway.trainers.options import LearnerOptions
+
+LOW, HIGH = 0.2, 0.28
+NORMALIZATIONS = ["token", "sequence", "constant"]
+
+
+def options(**changes: Any) -> LearnerOptions:
+    return replace(LearnerOptions(clip_low=LOW, clip_high=HIGH, normalization_length=50), **changes)
+
+
+def one_token(ratio: float, advantage: float, **changes: Any) -> tuple[float, float, dict[str, float]]:
+    """Loss of a single token, its derivative by the log-probability, and the metrics."""
+    logprob = torch.tensor([[-1.5 + np.log(ratio)]], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([[-1.5]], dtype=torch.float64)
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    loss, sums = policy_loss(logprob, old, torch.tensor([[advantage]]).double(), mask, options(**changes), 1.0)
+    loss.backward()
+    assert logprob.grad is not None
+    return loss.item(), logprob.grad.item(), {name: value.item() for name, value in sums.items()}
+
+
+def random_batch(seed: int = 0) -> dict[str, Tensor]:
+    """Five sequences, masked in the middle too, with ratios on both sides of both clip bounds and of the dual clip."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random((5, 12)) < 0.6
+    mask[:, 3] = True
+    old = -rng.exponential(1.0, (5, 12))
+    arrays = {
+        "logprobs_BT": old + rng.normal(0, 0.6, old.shape),
+        "old_logprobs_BT": old,
+        "advantages_BT": np.asarray([[0.7], [-0.9], [1.1], [-0.2], [-1.3]]),
+        "mask_BT": mask,
+        "reference_logprobs_BT": old + rng.normal(0, 0.3, old.shape),
+        "entropies_BT": rng.random(old.shape),
+    }
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def whole_loss(batch: dict[str, Tensor], settings: LearnerOptions) -> Tensor:
+    denominator = loss_denominator(batch["mask_BT"].sum(1).tolist(), settings)
+    return policy_loss(**batch, options=settings, denominator=denominator)[0]
+
+
+def test_at_ratio_one_the_gradient_is_minus_advantage_over_tokens() -> None:
+    batch = random_batch()
+    logprobs_BT = batch["old_logprobs_BT"].clone().requires_grad_()
+    whole_loss(batch | {"logprobs_BT": logprobs_BT}, options()).backward()
+    expected_BT = torch.where(batch["mask_BT"], -batch["advantages_BT"] / batch["mask_BT"].sum(), 0)
+    assert logprobs_BT.grad is not None
+    torch.testing.assert_close(logprobs_BT.grad, expected_BT, rtol=1e-12, atol=0)
+
+
+# The four branches of the clipped surrogate, both sides of both bounds: ratio, advantage, loss, d loss / d log-ratio.
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient", "active"),
+    [
+        (1.0, 2.0, -2.0, -2.0, None),
+        (1.2, 2.0, -2.4, -2.4, None),
+        (1.27, 2.0, -2.54, -2.54, None),
+        (1.5, 2.0, -2.56, 0.0, "clip_high"),
+        (0.5, 2.0, -1.0, -1.0, None),
+        (0.9, -2.0, 1.8, 1.8, None),
+        (0.5, -2.0, 1.6, 0.0, "clip_low"),
+        (1.5, -2.0, 3.0, 3.0, None),
+        (40.0, -2.0, 80.0, 80.0, None),
+    ],
+)
+def test_branches_of_the_clipped_surrogate(
+    ratio: float, advantage: float, loss: float, gradient: float, active: str | None
+) -> None:
+    actual_loss, actual_gradient, sums = one_token(ratio, advantage)
+    assert actual_loss == pytest.approx(loss, rel=1e-12)
+    assert actual_gradient == pytest.approx(gradient, rel=1e-12)
+    assert {name for name in ("clip_low", "clip_high", "dual_clip") if sums[name]} == ({active} if active else set())
+    assert sums["ratio"] == pytest.approx(ratio, rel=1e-6)
+    assert sums["approx_kl"] == pytest.approx(ratio - 1 - np.log(ratio), rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient", "active"),
+    [
+        (2.9, -2.0, 5.8, 5.8, 0),
+        (3.5, -2.0, 6.0, 0.0, 1),
+        (0.5, -2.0, 1.6, 0.0, 0),
+        (3.5, 2.0, -2.56, 0.0, 0),
+        (0.1, 2.0, -0.2, -0.2, 0),
+    ],
+)
+def test_dual_clip_bounds_only_the_loss_of_negative_advantages(
+    ratio: float, advantage: float, loss: float, gradient: float, active: int
+) -> None:
+    actual_loss, actual_gradient, sums = one_token(ratio, advantage, dual_clip=3.0)
+    assert (actual_loss, actual_gradient) == (pytest.approx(loss, rel=1e-12), pytest.approx(gradient, rel=1e-12))
+    assert sums["dual_clip"] == active
+
+
+def test_a_ratio_beyond_all_bounds_keeps_the_gradient_finite() -> None:
+    for logprob in (-1e9, 1e9):
+        value = torch.tensor([[logprob]], requires_grad=True)
+        loss, _ = policy_loss(
+            value,
+            torch.zeros(1, 1),
+            torch.ones(1, 1),
+            torch.ones(1, 1, dtype=torch.bool),
+            options(),
+            1.0,
+            torch.zeros(1, 1),
+        )
+        loss.backward()
+        assert value.grad is not None and torch.isfinite(loss) and torch.isfinite(value.grad).all()
+
+
+def test_k3_penalty_has_the_closed_form_and_its_gradient() -> None:
+    # d/dx [exp(y - x) - 1 - (y - x)] = 1 - exp(y - x); the surrogate vanishes, since the advantage is 0.
+    logprob = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([[-1.7, -1.1]], dtype=torch.float64)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    settings = options(kl_coefficient=0.1)
+    loss, sums = policy_loss(logprob, logprob.detach(), torch.zeros(1, 1).double(), mask, settings, 2.0, reference)
+    loss.backward()
+    k3 = np.exp([-0.7, 0.9]) - 1 - np.asarray([-0.7, 0.9])
+    assert loss.item() == pytest.approx(0.1 * k3.sum() / 2, rel=1e-12)
+    assert sums["reference_kl"].item() == pytest.approx(k3.sum(), rel=1e-6)
+    assert logprob.grad is not None
+    np.testing.assert_allclose(logprob.grad.numpy()[0], 0.1 * (1 - np.exp([-0.7, 0.9])) / 2, rtol=1e-12)
+
+
+def test_entropy_bonus_lowers_the_loss_by_its_mean() -> None:
+    batch = random_batch()
+    entropies_BT = batch["entropies_BT"].clone().requires_grad_()
+    with_bonus = whole_loss(batch | {"entropies_BT": entropies_BT}, options(entropy_coefficient=0.01))
+    with_bonus.backward()
+    mean = batch["entropies_BT"][batch["mask_BT"]].mean()
+    torch.testing.assert_close(with_bonus.detach(), whole_loss(batch, options()) - 0.01 * mean)
+    assert entropies_BT.grad is not None
+    expected_BT = -0.01 * batch["mask_BT"].double() / batch["mask_BT"].sum()
+    torch.testing.assert_close(entropies_BT.grad, expected_BT)
+
+
+def by_hand(batch: dict[str, Tensor], settings: LearnerOptions) -> float:
+    """The whole loss in plain Python, token by token."""
+    arrays = {name: values.numpy() for name, values in batch.items()}
+    rows: list[list[float]] = []
+    for b, mask_T in enumerate(arrays["mask_BT"]):
+        losses = []
+        for t in np.flatnonzero(mask_T):
+            advantage = arrays["advantages_BT"][b, 0]
+            ratio = np.exp(arrays["logprobs_BT"][b, t] - arrays["old_logprobs_BT"][b, t])
+            objective = min(ratio * advantage, min(max(ratio, 1 - LOW), 1 + HIGH) * advantage)
+            if settings.dual_clip and advantage < 0:
+                objective = max(objective, settings.dual_clip * advantage)
+            q = np.exp(arrays["reference_logprobs_BT"][b, t] - arrays["logprobs_BT"][b, t])
+            bonus = settings.entropy_coefficient * arrays["entropies_BT"][b, t]
+            losses.append(-objective + settings.kl_coefficient * (q - 1 - np.log(q)) - bonus)
+        rows.append(losses)
+    return {
+        "token": float(np.mean([loss for row in rows for loss in row])),
+        "sequence": float(np.mean([np.mean(row) for row in rows])),
+        "constant": float(sum(sum(row) for row in rows)) / (len(rows) * settings.normalization_length),
+    }[settings.normalization]
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize(
+    "switches", [{}, {"dual_clip": 1.5}, {"kl_coefficient": 0.2}, {"entropy_coefficient": 0.05}], ids=str
+)
+def test_normalizations_equal_plain_python(normalization: str, switches: dict[str, float]) -> None:
+    settings = options(normalization=normalization, **switches)
+    assert whole_loss(random_batch(), settings).item() == pytest.approx(by_hand(random_batch(), settings), rel=1e-12)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_sequences_without_a_trained_token_change_nothing(normalization: str) -> None:
+    settings, batch = options(normalization=normalization), random_batch()
+    longer = {name: torch.cat([values, values[:2]]) for name, values in batch.items()}
+    longer["mask_BT"][5:] = False
+    assert whole_loss(longer, settings).item() == whole_loss(batch, settings).item()
+
+
+def test_the_denominator_of_nothing_is_not_zero() -> None:
+    assert [loss_denominator([0, 0], options(normalization=name)) for name in NORMALIZATIONS] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("split", [[0, 1, 5], [0, 2, 3, 4, 5]])
+def test_microbatches_add_up_to_the_whole(normalization: str, split: list[int]) -> None:
+    settings = options(normalization=normalization, kl_coefficient=0.1, entropy_coefficient=0.01, dual_clip=2.0)
+    batch = random_batch()
+    denominator = loss_denominator(batch["mask_BT"].sum(1).tolist(), settings)
+    whole, whole_sums = policy_loss(**batch, options=settings, denominator=denominator)
+    parts = [{n: v[i:j] for n, v in batch.items()} for i, j in pairwise(split)]
+    results = [policy_loss(**part, options=settings, denominator=denominator) for part in parts]
+    torch.testing.assert_close(sum(loss for loss, _ in results), whole, rtol=1e-13, atol=0)
+    for name, value in whole_sums.items():
+        torch.testing.assert_close(sum(sums[name] for _, sums in results), value)
+
+
+def test_nothing_outside_the_mask_reaches_loss_or_gradient() -> None:
+    settings = options(kl_coefficient=0.1, entropy_coefficient=0.01, dual_clip=2.0, normalization="sequence")
+    batch = random_batch()
+    expected = whole_loss(batch, settings)
+    for poison in (float("nan"), float("inf"), 1e30):
+        poisoned = {
+            name: values.masked_fill(~batch["mask_BT"], poison)
+            if name.endswith(("probs_BT", "entropies_BT"))
+            else values
+            for name, values in batch.items()
+        }
+        poisoned["logprobs_BT"].requires_grad_()
+        loss = whole_loss(poisoned, settings)
+        loss.backward()
+        gradient_BT = poisoned["logprobs_BT"].grad
+        assert loss.item() == expected.item()
+        assert gradient_BT is not None
+        assert (gradient_BT[~batch["mask_BT"]] == 0).all() and (gradient_BT[batch["mask_BT"]] != 0).any()
+
+
+def test_a_nan_inside_the_mask_makes_the_loss_nan() -> None:
+    batch = random_batch()
+    batch["logprobs_BT"][1, 3] = float("nan")
+    assert whole_loss(batch, options(dual_clip=2.0)).isnan()
+
+
+def trl_loss(batch: dict[str, Tensor], settings: LearnerOptions, loss_type: str) -> Tensor:
+    """TRL's own loss function on the same tensors; the stand-ins replace its model and its trainer."""
+    trainer_class = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
+    mask_BT = batch["mask_BT"]
+    arguments = SimpleNamespace(use_bias_correction_kl=False, delta=settings.dual_clip or None)
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (batch["logprobs_BT"], batch["entropies_BT"], None),
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x),
+        args=arguments,
+        aux_loss_enabled=False,
+        beta=settings.kl_coefficient,
+        current_gradient_accumulation_steps=1,
+        entropy_coef=settings.entropy_coefficient,
+        epsilon_low=settings.clip_low,
+        epsilon_high=settings.clip_high,
+        importance_sampling_level="token",
+        loss_type=loss_type,
+        max_completion_length=settings.normalization_length,
+        model=SimpleNamespace(training=False),
+        off_policy_mask_threshold=None,
+        top_entropy_quantile=1.0,
+        use_adaptive_entropy=False,
+        use_vllm=False,
+        vllm_importance_sampling_correction=False,
+        _entropy_bonus_enabled=settings.entropy_coefficient > 0,
+        _metrics=defaultdict(lambda: defaultdict(list)),
+    )
+    no_prompt = torch.zeros(len(mask_BT), 0, dtype=torch.int64)
+    inputs = {
+        "prompt_ids": no_prompt,
+        "prompt_mask": no_prompt,
+        "completion_ids": torch.zeros(mask_BT.shape, dtype=torch.int64),
+        "completion_mask": mask_BT.to(torch.int64),
+        "advantages": batch["advantages_BT"][:, 0],
+        "old_per_token_logps": batch["old_logprobs_BT"],
+        "ref_per_token_logps": batch["reference_logprobs_BT"],
+        "num_items_in_batch": mask_BT.sum(),
+    }
+    loss: Tensor = trainer_class._compute_loss(trainer, None, inputs)
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("normalization", "loss_type"),
+    [("token", "dapo"), ("token", "bnpo"), ("sequence", "grpo"), ("constant", "dr_grpo")],
+)
+@pytest.mark.parametrize(
+    "switches",
+    [{}, {"kl_coefficient": 0.2}, {"dual_clip": 1.5}, {"clip_high": 0.2}, {"kl_coefficient": 0.1, "dual_clip": 2.0}],
+    ids=str,
+)
+def test_loss_and_gradient_are_those_of_trl(normalization: str, loss_type: str, switches: dict[str, float]) -> None:
+    settings = options(normalization=normalization, **switches)
+    results = []
+    for function in (whole_loss, lambda batch, settings: trl_loss(batch, settings, loss_type)):
+        batch = random_batch(3)
+        batch["logprobs_BT"].requires_grad_()
+        loss = function(batch, settings)
+        loss.backward()
+        results.append((loss.detach(), batch["logprobs_BT"].grad))
+    torch.testing.assert_close(*[loss for loss, _ in results], rtol=1e-6, atol=0)
+    torch.testing.assert_close(*[gradient for _, gradient in results], rtol=1e-6, atol=1e-12)
+
+
+def test_entropy_bonus_per_token_is_that_of_trl() -> None:
+    settings = options(entropy_coefficient=0.03)
+    ours, theirs = whole_loss(random_batch(), settings), trl_loss(random_batch(), settings, "dapo")
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)

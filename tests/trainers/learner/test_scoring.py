@@ -1,0 +1,84 @@
+"""Log-probabilities in parts: the same numbers and gradients, in less memory."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from test_learner import OPTIONS, assert_close, gradients, random_groups
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from halfway.trainers.learner import scoring
+from halfway.trainers.options import LearnerOptions
+
+
+def small(kind: str) -> Any:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": 40,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "initializer_range": 0.5,
+    }
+    if kind == "gemma":  # bends its logits after the output layer
+        return Gemma2ForCausalLM(Gemma2Config(**sizes, final_logit_softcapping=2.0)).double().eval()
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, tie_word_embeddings=kind == "tied")).double().eval()
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "gemma"])
+@pytest.mark.parametrize("entropy_coefficient", [0.0, 0.1])
+def test_parts_give_the_gradient_and_metrics_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, kind: str, entropy_coefficient: float
+) -> None:
+    model, options = small(kind), LearnerOptions(lr=1e-3, entropy_coefficient=entropy_coefficient)
+    whole, whole_metrics = gradients(model, random_groups(0), options)
+    monkeypatch.setattr(scoring, "MAX_LOGITS", 200)  # five rows
+    parts, parts_metrics = gradients(model, random_groups(0), options)
+    assert_close(parts, whole, 1e-12)
+    assert parts_metrics == pytest.approx(whole_metrics, rel=1e-6)
+
+
+def test_no_more_logits_than_allowed_exist_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(scoring, "MAX_LOGITS", 200)
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *a: (seen.append(linear(*a).shape), linear(*a))[1])
+    gradients(small("tied"), random_groups(0), OPTIONS)
+    made = [shape.numel() for shape in seen if shape[-1] == 40]
+    assert max(made) == 200 and len(made) > 10
+
+
+MEASURE = """
+import resource, sys, torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from halfway.trainers.learner.scoring import token_logprobs
+torch.set_num_threads(1)
+model = Qwen3ForCausalLM(Qwen3Config(vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
+    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True))
+tokens_BT = torch.randint(0, 49152, (1, 2048))
+mask_BT = torch.arange(2048)[None] >= 64
+model(input_ids=tokens_BT[:, :8]).logits.sum().backward()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if sys.argv[1] == "naive":
+    logits = model(input_ids=tokens_BT).logits[:, :-1]
+    logprobs = torch.log_softmax(logits.float(), -1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
+    logprobs[mask_BT[:, 1:]].mean().backward()
+else:
+    logprobs, _ = token_logprobs(model, tokens_BT, mask_BT)
+    (logprobs.sum() / mask_BT.sum()).backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_an_update_at_smollm2s_vocabulary_takes_at_most_half_the_memory_of_the_naive_one() -> None:
+    peaks_mib = {}
+    for way in ("naive", "parts"):
+        done = subprocess.run([sys.executable, "-c", MEASURE, way], capture_output=True, text=True, check=True)
+        peaks_mib[way] = int(done.stdout)
+    assert peaks_mib["parts"] <= peaks_mib["naive"] / 2

@@ -1,0 +1,181 @@
+"""The fill policy: what trains, what is spare, how much is asked for, and that it always ends."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from plays import group, problem_set
+
+from halfway.curriculum import Group, Origin
+from halfway.trainers.loop.fill import Filling, adaptive_request
+from halfway.trainers.loop.progress import Progress, Stopwatch, step_record
+from halfway.trainers.options import FillOptions
+
+PROBLEMS = problem_set(500)
+
+
+def groups(*passed: int, size: int = 8) -> list[Group]:
+    return [group(PROBLEMS[i], k, size) for i, k in enumerate(passed)]
+
+
+def filled(options: FillOptions, answer: Callable[[int, int], Sequence[Group]], carried: Sequence[Group] = ()):
+    """The final filling, and what each round asked for, when round i with R requests brings `answer(i, R)`."""
+    filling, asked = Filling.begin(options, carried), []
+    while wanted := filling.wanted():
+        asked.append(wanted)
+        filling = filling.add(answer(filling.rounds, wanted))
+    return filling, asked
+
+
+def outcomes(filling: Filling) -> list[tuple[int, int, str]]:
+    return [(round_index, g.num_passed, outcome) for round_index, g, outcome in filling.outcomes]
+
+
+# adaptive_request(default, minimum, safety, missing, v)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_size"),
+    [
+        ((384, 64, 1.25, 128, 0.5), 320),  # 1.25 x 128 / 0.5
+        ((384, 64, 1.25, 256, 0.5), 384),  # capped by the default
+        ((384, 64, 1.25, 4, 0.0), 64),  # the floor
+        ((384, 64, 1.25, 4, 1.0), 384),  # the original divides by zero here
+        ((48, 1, 1.25, 7, 0.3), 12),  # 12.5 is floored
+        ((48, 1, 1.25, 8, 0.375), 16),  # exactly 16
+        ((48, 1, 1.2, 10, 1 / 3), 18),  # exactly 18 in decimals, 17.99... in binary
+        ((16, 64, 1.25, 1, 0.0), 64),  # a minimum above the default wins
+    ],
+)
+def test_adaptive_request(arguments: tuple, request_size: int):
+    assert adaptive_request(*arguments) == request_size
+
+
+def test_once_is_one_round_and_trains_all_that_is_not_degenerate():
+    filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(0, 1, 8, 4, 7))
+    assert asked == [5]
+    assert outcomes(filling) == [
+        (0, 0, "degenerate"),
+        (0, 1, "trained"),
+        (0, 8, "degenerate"),
+        (0, 4, "trained"),
+        (0, 7, "trained"),
+    ]
+    assert [g.num_passed for g in filling.trained] == [1, 4, 7]
+    assert len(filling.groups) == 5 and not filling.starved
+
+
+def test_degenerate_groups_are_kept_if_asked_for_and_empty_ones_never():
+    options = FillOptions(groups=5, degenerate="keep")
+    filling, asked = filled(options, lambda i, wanted: [*groups(0, 8, 4), group(PROBLEMS[3], 0, 0)])
+    assert asked == [5] and [g.num_passed for g in filling.trained] == [0, 8, 4]
+    assert [outcome for _, _, outcome in outcomes(filling)] == ["trained"] * 3 + ["empty"]
+
+
+def test_once_with_too_few_requests_is_starved():
+    filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(4, 4))
+    assert asked == [5] and filling.starved and len(filling.trained) == 2
+
+
+def test_refill_goes_on_until_full_and_discards_the_surplus():
+    rounds = [groups(4, 0, 8, 0), groups(0, 3, 0, 0), groups(2, 5, 6, 7)]
+    options = FillOptions(policy="refill", groups=4)
+    filling, asked = filled(options, lambda i, wanted: rounds[i])
+    assert asked == [4, 4, 4]
+    assert [g.num_passed for g in filling.trained] == [4, 3, 2, 5]
+    assert [g.num_passed for g in filling.surplus] == [6, 7]
+    assert [o for _, _, o in outcomes(filling)].count("degenerate") == 6
+    assert outcomes(filling)[-2:] == [(2, 6, "surplus"), (2, 7, "surplus")]
+    assert (filling.rounds, filling.starved, len(filling.groups)) == (3, False, 12)
+
+
+def test_small_request_is_not_the_last_one():
+    # The original would flag the second round, whose request is below the default, and train on 3 groups.
+    rounds = [groups(4, 4, 4, 0), groups(0), groups(5)]
+    options = FillOptions(policy="refill", groups=4, request="adaptive", request_groups=6)
+    filling, asked = filled(options, lambda i, wanted: rounds[i])
+    assert asked == [6, 1, 6]  # v = 1/4 -> floor(1.25 / 0.75) = 1; v = 1 -> the default
+    assert len(filling.trained) == 4 and not filling.starved
+
+
+def test_rounds_are_bounded():
+    options = FillOptions(policy="refill", groups=4, max_rounds=7)
+    filling, asked = filled(options, lambda i, wanted: groups(*[0] * wanted))
+    assert asked == [4] * 7
+    assert filling.starved and filling.trained == () and len(filling.groups) == 28
+
+
+@pytest.mark.parametrize("policy", ["once", "refill"])
+def test_empty_round_ends_the_step(policy):
+    filling, asked = filled(FillOptions(policy=policy, groups=4), lambda i, wanted: [])
+    assert asked == [4]
+    assert filling.starved and filling.groups == () and filling.outcomes == ()
+
+
+def test_short_round_does_not_end_the_step():
+    options = FillOptions(policy="refill", groups=3)
+    filling, asked = filled(options, lambda i, wanted: groups(4))
+    assert asked == [3, 3, 3] and len(filling.trained) == 3 and not filling.starved
+
+
+def test_group_without_rollouts_is_empty_not_degenerate():
+    filling, _ = filled(FillOptions(groups=2), lambda i, wanted: [group(PROBLEMS[0], 0, 0), group(PROBLEMS[1], 4)])
+    assert [o for _, _, o in outcomes(filling)] == ["empty", "trained"]
+
+
+def test_carried_surplus_is_trained_first_and_not_observed_again():
+    options = FillOptions(policy="refill", groups=4, surplus="carry")
+    first, _ = filled(options, lambda i, wanted: groups(1, 2, 3, 4, 5, 6))
+    assert [o for _, _, o in outcomes(first)] == ["trained"] * 4 + ["carried"] * 2
+    second, asked = filled(options, lambda i, wanted: groups(7, 0, 1), carried=first.surplus)
+    assert asked == [4]
+    assert [g.num_passed for g in second.trained] == [5, 6, 7, 1]
+    assert [g.num_passed for g in second.groups] == [7, 0, 1]
+    assert len(second.outcomes) == 5 and second.surplus == ()
+
+
+def test_carried_surplus_may_fill_a_batch_alone_and_the_rest_waits_on():
+    options = FillOptions(policy="refill", groups=2, surplus="carry")
+    filling, asked = filled(options, lambda i, wanted: [], carried=groups(1, 2, 3, 4, 5))
+    assert asked == [] and filling.rounds == 0 and not filling.starved
+    assert [g.num_passed for g in filling.surplus] == [3, 4, 5]
+    assert filling.groups == ()
+
+
+def test_carried_groups_do_not_enter_the_zero_variance_share():
+    options = FillOptions(policy="refill", groups=8, request="adaptive", surplus="carry")
+    filling, asked = filled(
+        options, lambda i, wanted: groups(*([0, 4] * 2 if i == 0 else [4] * 8)), carried=groups(4, 4)
+    )
+    # After the first round 4 of 8 are there and v = 1/2: floor(1.25 x 4 / 0.5) = 10, capped at 8.
+    assert asked == [8, 8]
+    assert len(filling.trained) == 8
+
+
+@pytest.mark.parametrize("request_law", ["fixed", "adaptive"])
+@pytest.mark.parametrize("surplus", ["discard", "carry"])
+def test_nothing_is_lost_or_counted_twice(request_law, surplus):
+    options = FillOptions(policy="refill", groups=6, request=request_law, request_groups=9, surplus=surplus)
+    rolled_out = trained = spare = degenerate = 0
+    carried: tuple[Group, ...] = ()
+    for step in range(12):
+        passed = [(step * 7 + i * 5) % 9 for i in range(200)]
+        filling, _ = filled(
+            options, lambda i, wanted, passed=passed: groups(*passed[20 * i : 20 * i + wanted]), carried=carried
+        )
+        carried = filling.surplus if surplus == "carry" else ()
+        assert len(filling.trained) == 6 and not filling.starved
+        rolled_out += len(filling.groups)
+        trained += len(filling.trained)
+        spare += len(filling.surplus) if surplus == "discard" else 0
+        degenerate += sum(outcome == "degenerate" for _, _, outcome in filling.outcomes)
+    assert rolled_out == trained + spare + degenerate + len(carried)
+
+
+def test_a_step_counts_groups_by_origin() -> None:
+    made = [
+        group(PROBLEMS[i], k, 2, origin) for i, (k, origin) in enumerate([(1, Origin.FRESH), (0, Origin.GENERATED)])
+    ]
+    filling = Filling.begin(FillOptions(groups=2)).add(made)
+    record = step_record(Progress(step=1), 0, filling, 0, {}, {}, Stopwatch())
+    counts = {name: value for name, value in record.items() if name.endswith("_counts")}
+    assert counts == {"fresh_counts": [0, 1, 0], "prefix_counts": [], "generated_counts": [1, 0, 0]}

@@ -1,0 +1,130 @@
+"""A run that is killed and resumed ends bit for bit as the run that was never killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kill_driver import MOMENTS
+from places import IMPORTABLE, SUPPORT
+
+CHAINS = {
+    "greso": """
+controllers: [uniform, greso: {p_hard: 0.1}]
+fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_rounds: 4}
+""",
+    "prefix_sampling": """
+controllers: [prefix_sampling, uniform]
+fill: {policy: once, groups: 6}
+""",
+    "pros, fitted, with greso by belief": """
+controllers:
+  - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
+  - greso: {frozen_epochs: 0, evidence: belief}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
+    "both, with surplus carried over": """
+controllers:
+  - prefix_sampling: {max_age: 3}
+  - uniform
+  - greso: {frozen_epochs: 0, p_hard: 0.1}
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
+    "probe, with pros by probed priors": """
+controllers: [probe: {share: 0.34}, pros: {prior: probed}]
+fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
+""",
+    "ppo": """
+controllers: [prefix_sampling, uniform]
+fill: {policy: once, groups: 6, degenerate: keep}
+learner:
+  advantage: gae
+  critic: {lr: 1e-2, gae_lambda: 0.95, warmup_steps: 1}
+  lr: 1e-3
+  num_minibatches: 2
+  num_epochs: 2
+  schedule: linear
+  total_updates: 24
+  compact_filtering: false
+""",
+}
+
+# What must occur in a chain's decision log, or the state that is to survive was never used.
+MARKS = {
+    "greso": [b'"outcome":"skipped"', b'"round":1'],
+    "prefix_sampling": [b'"origin":"prefix"'],
+    "probe, with pros by probed priors": [b'"origin":"generated"', b'"origin":"prefix"'],
+    "ppo": [b'"origin":"prefix"', b'"k":0'],
+    "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
+    "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
+}
+
+# These train slowly, or are like another one at the other moments.
+FEWER = dict.fromkeys(
+    ("pros, fitted, with greso by belief", "probe, with pros by probed priors", "ppo"), ("rollout", "checkpoint")
+)
+
+SHARED = """
+name: killed
+problems:
+  source: {file: {path: problems.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}}
+  train: 9
+model: {path: experiments/lab/base}
+rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
+budget: {steps: 5}
+evaluation: {points: 2, samples: 2, problems: 2}
+checkpoint: {every: 2}
+tracking: {mlflow: false}
+threads: 1
+"""
+GENERATED = """  generated:
+    file: {path: generated.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}
+"""
+LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
+
+
+def final_state(folder: Path) -> dict[str, object]:
+    """Everything that must be equal: all but the seconds, which no two runs share."""
+    last = max((folder / "checkpoints").glob("step-*"))
+    loop = json.loads((last / "loop.json").read_text())
+    loop["progress"].pop("seconds")
+    loop.pop("log_sizes")  # the sizes of files that hold seconds
+    files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
+    files.pop(Path("loop.json"))
+    evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    return {
+        "decisions": (folder / "decisions.jsonl").read_bytes(),
+        "evaluations": [{k: v for k, v in record.items() if k != "seconds"} for record in evaluations],
+        "loop": loop,
+        "files": files,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> None:
+    moments = FEWER.get(chain, MOMENTS)
+    config = tmp_path / "run.yaml"
+    shared = SHARED.replace("  train: 9\n", "  train: 9\n" + GENERATED) if "probe:" in CHAINS[chain] else SHARED
+    config.write_text(shared + CHAINS[chain] + ("" if "learner:" in CHAINS[chain] else LEARNER))
+    # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
+    answers = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
+    for name, label in (("problems", "a"), ("generated", "b")):
+        rows = [
+            {"prompt": f"^{start}/1{label}2b{i % 6}c1d4=", "answer": a, "probed_rate": (i % 5 + 1) / 6}
+            for i, (start, a) in enumerate(answers)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    subprocess.run(
+        [sys.executable, SUPPORT / "kill_driver.py", tmp_path, config, *moments],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE},
+    )
+    expected = final_state(tmp_path / "peace")
+    decisions = (tmp_path / "peace" / "decisions.jsonl").read_bytes()
+    assert decisions.count(b'"outcome":"trained"') >= 6
+    assert [mark for mark in MARKS[chain] if mark not in decisions] == []
+    for moment in moments:
+        assert final_state(tmp_path / moment) == expected, f"killed during {moment}"

@@ -1,0 +1,337 @@
+"""The loop with a scripted learner: what trains, when it stops, evaluates and saves, and what it resumes from."""
+
+import ast
+import inspect
+import json
+import re
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plays import problem_set
+
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.greso import Greso
+from halfway.controllers.prefix_sampling import PrefixSampling
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.trainers.loop import progress
+from halfway.trainers.loop import training as loop
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.loop.training import Training
+from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
+
+GROUPS, SIZE = 4, 4
+PROBLEMS = problem_set(24)
+HOPELESS = ProblemSet([Problem(f"p{i}", "", "", features={"difficulty": 1000.0}) for i in range(24)])
+
+
+@dataclass
+class ScriptedLearner:
+    """Counts its updates, and remembers what it was given."""
+
+    batches: list[tuple[Group, ...]] = field(default_factory=list)
+    version: int = 0
+
+    @property
+    def policy_version(self) -> int:
+        return self.version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+        self.batches.append(tuple(groups))
+        self.version += bool(groups)
+        return {"draw": stream.uniform()}
+
+    def save(self, folder: Path) -> None:
+        (folder / "version.json").write_text(str(self.version))
+
+    def load(self, folder: Path) -> None:
+        self.version = int((folder / "version.json").read_text())
+
+
+@dataclass(frozen=True)
+class Witness(PassRateController[None]):
+    """Writes down what it is shown."""
+
+    seen: list[tuple[int, list[str]]]
+
+    def observe(self, state: None, groups: Sequence[Group], step: int) -> None:
+        self.seen.append((step, [group.request.problem.id for group in groups]))
+
+
+@dataclass(frozen=True)
+class Idle(PassRateController[None]):
+    """Proposes nothing."""
+
+
+def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) -> Training:
+    """A run of Uniform on the simulated learner, in which some groups are degenerate and some are not."""
+    values: dict[str, Any] = {
+        "problems": PROBLEMS,
+        "controller": chain(("uniform", Uniform())),
+        "rollouts": SimulatedRollouts(),
+        "learner": ScriptedLearner(),
+        "sync": lambda: None,
+        "num_rollouts": SIZE,
+        "seed": 0,
+        "checkpoints": Checkpoints(folder / "checkpoints", CheckpointOptions(every=2)),
+    }
+    return Training(folder=folder, fill=fill, budget=budget, **(values | changes))
+
+
+def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def status(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "status.json").read_text())
+    return content
+
+
+def evaluation() -> Evaluation:
+    return Evaluation(0.5, 0.1, (1, 1), 2, 1)
+
+
+ONCE = FillOptions(groups=GROUPS)
+REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)
+
+
+def test_once_spends_the_same_on_every_step_and_trains_what_is_left(tmp_path: Path) -> None:
+    run = training(tmp_path, ONCE, Budget(rollouts=10 * GROUPS * SIZE))
+    done = run.train()
+    assert (done.step, done.rollouts, done.starved) == (10, 10 * GROUPS * SIZE, 0)
+    steps = records(tmp_path, "steps")
+    assert [step["groups"]["rolled_out"] for step in steps] == [GROUPS] * 10
+    assert [step["rounds"] for step in steps] == [1] * 10
+    decisions = records(tmp_path)
+    assert {d["outcome"] for d in decisions} == {"trained", "degenerate"}
+    assert all((d["outcome"] == "degenerate") == (d["k"] in (0, SIZE)) for d in decisions)
+    trained = [d["problem"] for d in decisions if d["outcome"] == "trained"]
+    assert trained == [group.request.problem.id for batch in run.learner.batches for group in batch]
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_refill_trains_full_batches_and_every_group_is_observed_once(tmp_path: Path) -> None:
+    witness = Witness([])
+    controller = chain(("uniform", Uniform()), ("witness", witness))
+    run = training(tmp_path, REFILL, Budget(steps=10), controller=controller)
+    done = run.train()
+    assert [len(batch) for batch in run.learner.batches] == [GROUPS] * 10
+    assert not any(group.degenerate for batch in run.learner.batches for group in batch)
+    assert max(step["rounds"] for step in records(tmp_path, "steps")) > 1 and done.starved == 0
+    logged = [[d["problem"] for d in records(tmp_path) if d["step"] == step] for step in range(10)]
+    assert witness.seen == list(enumerate(logged))
+    assert sum(map(len, logged)) * SIZE == done.rollouts
+    assert "surplus" in {d["outcome"] for d in records(tmp_path)}
+
+
+def test_starving_is_bounded_and_counted(tmp_path: Path) -> None:
+    fill = FillOptions(policy="refill", groups=GROUPS, max_rounds=3)
+    run = training(tmp_path, fill, Budget(steps=4), problems=HOPELESS)
+    done = run.train()
+    assert (done.step, done.starved, done.rollouts) == (4, 4, 4 * 3 * GROUPS * SIZE)
+    assert [(step["rounds"], step["starved"]) for step in records(tmp_path, "steps")] == [(3, True)] * 4
+    assert run.learner.batches == [()] * 4 and run.learner.version == 0
+    assert status(tmp_path) | {"state": "finished", "starved": 4} == status(tmp_path)
+
+
+def test_a_chain_that_proposes_nothing_spends_a_budget_of_steps(tmp_path: Path) -> None:
+    done = training(tmp_path, REFILL, Budget(steps=30), controller=chain(("idle", Idle()))).train()
+    assert (done.step, done.starved, done.rollouts) == (30, 30, 0)
+    assert [step["rounds"] for step in records(tmp_path, "steps")] == [1] * 30
+
+
+@pytest.mark.parametrize("unit", ["rollouts", "tokens"])
+def test_a_chain_that_proposes_nothing_is_stopped_where_the_budget_would_last_for_ever(
+    tmp_path: Path, unit: str
+) -> None:
+    run = training(tmp_path, REFILL, Budget(**{unit: 100}), controller=chain(("idle", Idle())))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=rf"^controllers: nothing was rolled out in 10 steps .*budget\.{unit}"):
+        run.train()
+    assert status(tmp_path)["state"] == "failed"
+
+
+def test_carried_surplus_trains_in_the_next_step_and_is_counted_once(tmp_path: Path) -> None:
+    fill = FillOptions(policy="refill", groups=GROUPS, request_groups=9, surplus="carry")
+    witness = Witness([])
+    controller = chain(("uniform", Uniform()), ("witness", witness))
+    run = training(tmp_path, fill, Budget(steps=8), controller=controller)
+    done = run.train()
+    decisions = records(tmp_path)
+    carried = [(d["step"], d["problem"]) for d in decisions if d["outcome"] == "carried"]
+    assert len(carried) > 4
+    again = {(d["step"], d["problem"]): d["outcome"] for d in decisions if d["policy_version"] < d["step"]}
+    assert all(again[step + 1, problem] in ("trained", "carried") for step, problem in carried if step < 7)
+    # What was carried in is trained before anything new.
+    assert run.learner.batches[1][0].request.problem.id == carried[0][1]
+    assert [len(batch) for batch in run.learner.batches] == [GROUPS] * 8
+    observed = sum(len(problems) for _, problems in witness.seen)
+    assert done.rollouts == observed * SIZE == (len(decisions) - len(again)) * SIZE
+
+
+def test_seconds_count_neither_evaluation_nor_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+
+    def taking(seconds: float, result: Any) -> Any:
+        now[0] += seconds
+        return result
+
+    class Slow(SimulatedRollouts):
+        def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+            return taking(2.0, super().run(requests, stream, policy_version))  # type: ignore[no-any-return]
+
+    class SlowLearner(ScriptedLearner):
+        def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+            return taking(1.0, super().update(groups, stream))  # type: ignore[no-any-return]
+
+        def save(self, folder: Path) -> None:
+            taking(100.0, super().save(folder))
+
+    run = training(
+        tmp_path,
+        ONCE,
+        Budget(seconds=14.0),
+        rollouts=Slow(),
+        learner=SlowLearner(),
+        evaluate=lambda: taking(100.0, evaluation()),
+        evaluation_points=2,
+    )
+    done = run.train()
+    assert (done.step, done.seconds) == (5, 15.0)  # the step that passes the limit is finished
+    assert [record["step"] for record in records(tmp_path, "evaluations")] == [0, 3, 5]
+    assert [step["seconds"] for step in records(tmp_path, "steps")] == [3.0, 6.0, 9.0, 12.0, 15.0]
+
+
+@pytest.mark.parametrize(
+    ("points", "steps", "expected"),
+    [(4, 10, [0, 3, 5, 8, 10]), (1, 3, [0, 3]), (3, 2, [0, 1, 2]), (10, 10, list(range(11))), (0, 4, [])],
+)
+def test_evaluations_are_spread_evenly_over_the_budget(
+    tmp_path: Path, points: int, steps: int, expected: list[int]
+) -> None:
+    budget = Budget(rollouts=steps * GROUPS * SIZE)
+    training(tmp_path, ONCE, budget, evaluate=evaluation, evaluation_points=points).train()
+    assert [record["step"] for record in records(tmp_path, "evaluations")] == expected
+
+
+def test_without_held_out_problems_nothing_is_evaluated(tmp_path: Path) -> None:
+    training(tmp_path, ONCE, Budget(steps=2), evaluate=None, evaluation_points=4).train()
+    assert records(tmp_path, "evaluations") == []
+
+
+def all_three() -> Any:
+    return chain(("ps", PrefixSampling()), ("uniform", Uniform()), ("greso", Greso(frozen_epochs=0)))
+
+
+def test_a_finished_run_goes_on_with_a_larger_budget_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    training(tmp_path / "at once", REFILL, Budget(steps=9), controller=all_three()).train()
+    training(tmp_path / "in parts", REFILL, Budget(steps=5), controller=all_three()).train()
+    training(tmp_path / "in parts", REFILL, Budget(steps=9), controller=all_three()).train()
+    whole, parts = (records(tmp_path / name) for name in ("at once", "in parts"))
+    assert whole == parts
+    assert {"skipped", "trained"} <= {d["outcome"] for d in whole} and "prefix" in {d["origin"] for d in whole}
+
+
+def test_a_changed_problem_set_is_refused(tmp_path: Path) -> None:
+    training(tmp_path, ONCE, Budget(steps=2)).train()
+    changed = [*PROBLEMS[:-1], Problem(PROBLEMS[23].id, PROBLEMS[23].prompt, "another answer")]
+    for problems in (changed, PROBLEMS[:-1], list(reversed(PROBLEMS))):
+        run = training(tmp_path, ONCE, Budget(steps=4), problems=ProblemSet(problems))
+        with pytest.raises(
+            UserError, match=r"^problems: 2[34] training problems that are not those of .*name="
+        ) as caught:
+            run.train()
+        assert "\n" not in str(caught.value)
+    assert training(tmp_path, ONCE, Budget(steps=4)).train().step == 4
+
+
+def test_a_checkpoint_of_other_members_is_refused(tmp_path: Path) -> None:
+    training(tmp_path, ONCE, Budget(steps=2)).train()
+    run = training(tmp_path, ONCE, Budget(steps=4), controller=all_three())
+    with pytest.raises(UserError, match=r"^checkpoint: .*\['uniform'\].*\['greso', 'ps', 'uniform'\]"):
+        run.train()
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes: the operating system refuses, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class LargeLearner(ScriptedLearner):
+    """Its fourth checkpoint takes more room than there is."""
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        (folder / "weights").write_bytes(bytes(10_000 if self.version < 7 else 900_000))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_the_run_can_go_on(tmp_path: Path) -> None:
+    training(tmp_path / "room", ONCE, Budget(steps=12), learner=LargeLearner()).train()
+    run = training(tmp_path / "full", ONCE, Budget(steps=12), learner=LargeLearner())
+    with largest_file(500_000), pytest.raises(UserError) as caught:
+        run.train()
+    folder = tmp_path / "full" / "checkpoints"
+    assert str(caught.value) == (
+        f"checkpoint: {folder / 'step-00000008'} cannot be written (File too large); "
+        "the checkpoint of step 6 is intact; make room for it and resume"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000004", "step-00000006"]
+    assert status(tmp_path / "full")["state"] == "failed"
+    training(tmp_path / "full", ONCE, Budget(steps=12), learner=LargeLearner()).train()
+    assert records(tmp_path / "full") == records(tmp_path / "room")
+
+
+def test_a_disk_too_full_for_the_records_stops_the_run_with_one_line(tmp_path: Path) -> None:
+    training(tmp_path / "room", ONCE, Budget(steps=12)).train()
+    run = training(tmp_path / "full", ONCE, Budget(steps=12))
+    with largest_file(8_000), pytest.raises(UserError) as caught:
+        run.train()
+    assert re.fullmatch(r"\S+/full/decisions\.jsonl: cannot be written \(File too large\); .*resume", str(caught.value))
+    training(tmp_path / "full", ONCE, Budget(steps=12)).train()
+    assert records(tmp_path / "full") == records(tmp_path / "room")
+
+
+def test_a_full_disk_does_not_hide_what_stopped_the_run(tmp_path: Path) -> None:
+    run = training(tmp_path, ONCE, Budget(steps=4))
+
+    def fail(*_: Any) -> dict[str, float]:
+        (tmp_path / ".status.json.tmp").mkdir()  # nothing can be written there any more
+        raise UserError("learner: the loss is nan")
+
+    run.learner.update = fail  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"^learner: the loss is nan$"):
+        run.train()
+
+
+def test_the_loop_is_one_screen_and_names_no_controller() -> None:
+    lines = 0
+    for function in (Training.train, Training.step):
+        source = inspect.getsource(function).splitlines()
+        lines += len([line for line in source if line.strip() and not line.strip().startswith(("#", '"""'))])
+    assert lines <= 50
+    names = {node.id for node in ast.walk(ast.parse(inspect.getsource(loop))) if isinstance(node, ast.Name)}
+    kinds = {CONTROLLERS.get(name).__name__ for name in CONTROLLERS.names()}
+    words = set(re.findall(r"\w+", inspect.getsource(loop).lower()))
+    assert not names & kinds and not words & set(CONTROLLERS.names())
+    assert not re.search(r"^(from|import) controllers", inspect.getsource(loop), re.MULTILINE)
+
+
+def test_a_plan_is_made_by_address_and_does_not_depend_on_what_ran_before(tmp_path: Path) -> None:
+    # Two runs whose learners differ propose the same problems, since no member of the chain looks at outcomes.
+    training(tmp_path / "a", ONCE, Budget(steps=3)).train()
+    training(tmp_path / "b", ONCE, Budget(steps=3), rollouts=SimulatedRollouts(skill=3.0)).train()
+    first, second = ([d["problem"] for d in records(tmp_path / name)] for name in "ab")
+    assert first == second

@@ -1,0 +1,469 @@
+"""Corpus, rewards, generator training and evaluation, on the lab's sums with tiny models."""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3ForCausalLM
+
+from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
+from halfway.curriculum.domains.base import Candidate, Invalid, read
+from halfway.curriculum.domains.sums import Sums
+from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sums import SumsOptions
+from halfway.curriculum.lab.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
+from halfway.curriculum.problems import Problem
+from halfway.experiments.starting_models.warm_start import build_tokenizer
+from halfway.trainers.engines.base import Completion
+from halfway.trainers.learner.batch import make_batch
+from halfway.trainers.options import LearnerOptions
+from halfway.trainers.probes.activations import model_fingerprint
+from halfway.trainers.probes.heads import Probe, Site
+from halfway.trainers.probes.options import ProbeTraining
+from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
+from halfway.trainers.propel.corpus import (
+    Corpus,
+    Row,
+    build_corpus,
+    costs,
+    label_texts,
+    labelled_rows,
+    load_corpus,
+    surface,
+    try_all,
+)
+from halfway.trainers.propel.evaluation import Look, choose_checkpoint, look_at, score_generator
+from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
+from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
+from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
+from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.writing import Author, Written, judge
+
+DOMAIN = Sums(SumsOptions(2, 4, 0, 1))
+EIGHT = np.arange(8)
+
+
+@pytest.fixture(scope="module")
+def lab_tokenizer() -> Any:
+    """The lab's, which has as many tokens as the tiny model."""
+    return build_tokenizer()
+
+
+class FakeEngine:
+    """Writes the given texts in turn, by the seed; counts its calls."""
+
+    serves_all = False
+    replicas = 1
+
+    def __init__(self, tokenizer: Any, texts: Sequence[str], cut: frozenset[str] = frozenset()):
+        self.tokenizer, self.texts, self.cut, self.calls = tokenizer, texts, cut, 0
+
+    def generate(self, contexts: Sequence[Any], limits: Sequence[int], seeds: Sequence[int]) -> list[Completion]:
+        self.calls += 1
+        found = []
+        for seed in seeds:
+            text = self.texts[seed % len(self.texts)]
+            tokens_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+            zeros_T = np.zeros(len(tokens_T), np.float32)
+            found.append(Completion(tokens_T, zeros_T, zeros_T, "length" if text in self.cut else "end"))
+        return found
+
+    def sync(self, policy: Any) -> None: ...
+
+
+class FakeSolver:
+    """Passes as often as the sheet's first operand says; counts its trials."""
+
+    def __init__(self) -> None:
+        self.trials = 0
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        groups = []
+        for request in requests:
+            self.trials += request.num_rollouts
+            passes = sums.parse(request.problem.prompt).operands[0]
+            rollouts = tuple(rollout(i < passes) for i in range(request.num_rollouts))
+            groups.append(Group(request, np.zeros(1, np.int32), rollouts, 0))
+        return groups
+
+
+def rollout(success: bool, reward: float | None = None, tokens: int = 3) -> Rollout:
+    zeros_T = np.zeros(tokens, np.float32)
+    return Rollout((Turn(np.full(tokens, 5, np.int32), zeros_T, zeros_T),), success, reward=reward)
+
+
+def solver(attempts: int = 8) -> Solver:
+    return Solver(FakeSolver(), attempts, Band())
+
+
+def written(texts: Sequence[str]) -> list[Written]:
+    return [Written("!", candidate, len(candidate.text)) for candidate in read(DOMAIN, texts)]
+
+
+TEXTS = ["^1/0a1b1=", "^1/0a2b1=", "^1/0a4b1=", "nonsense", "^1/0a3b1c1=", "^1/0a4b1c2="]
+
+
+def author(tokenizer: Any, texts: Sequence[str] = TEXTS, cut: frozenset[str] = frozenset()) -> Author:
+    return Author(FakeEngine(tokenizer, texts, cut), tokenizer, DOMAIN, 40)
+
+
+# The lab's author of sheets.
+
+
+def test_the_author_writes_what_the_domain_judges() -> None:
+    import random
+
+    rng, domain = random.Random(0), Sums(SHEETS)
+    texts = [write_sheet(SheetAuthor(), rng) for _ in range(600)]
+    valid = [candidate for candidate in read(domain, texts) if candidate.valid]
+    assert 0.82 < len(valid) / 600 < 0.90
+    flawless = [write_sheet(SheetAuthor(flawed=0), rng) for _ in range(300)]
+    assert all(candidate.valid for candidate in read(domain, flawless))
+    spoilt = [spoil(sums.parse(text), rng) for text in flawless]
+    assert not any(candidate.valid for candidate in read(domain, spoilt))
+
+
+def test_the_author_wraps_as_its_weights_say() -> None:
+    import random
+
+    rng = random.Random(0)
+    author = SheetAuthor({1: (0, 0.2, 0, 0.8), 3: (0, 0, 1)}, flawed=0)
+    sheets = [sums.parse(write_sheet(author, rng)) for _ in range(1000)]
+    seen = Counter((sheet.allowed, sums.wraps(sheet)) for sheet in sheets)
+    assert set(seen) == {(1, 2), (1, 4), (3, 3)}
+    assert abs(seen[3, 3] - 500) < 4 * 250**0.5 and abs(seen[1, 2] - 100) < 4 * 90**0.5
+
+
+# Writing.
+
+
+def test_a_text_that_was_cut_is_invalid_whatever_it_says() -> None:
+    cut, whole = judge(DOMAIN, [TEXTS[0], TEXTS[0]], [False, True])
+    assert not cut.valid and cut.invalid == Invalid("not ended") and whole.valid
+
+
+def test_texts_are_a_function_of_stream_and_number(lab_tokenizer: Any) -> None:
+    one = author(lab_tokenizer)
+    few, many = one.write(3, Stream(0)), one.write(12, Stream(0))
+    assert [w.text for w in few] == [w.text for w in many[:3]]
+    assert len({w.text for w in many}) > 3
+    assert [w.text for w in one.write(12, Stream(1))] != [w.text for w in many]
+
+
+# The corpus.
+
+
+def make_corpus(tokenizer: Any, folder: Path, texts: Sequence[str] = TEXTS, **changes: Any) -> tuple[Corpus, Any, Any]:
+    writer, rollouts = author(tokenizer, texts), FakeSolver()
+    provenance = {"reference model": "me", "seed": 0, **changes}
+    options = CorpusOptions(generations=20, chunk=8)
+    corpus = build_corpus(writer, Solver(rollouts, 8, Band()), options, provenance, folder, Stream(0))
+    return corpus, writer.engine, rollouts
+
+
+def test_a_corpus_labels_every_different_valid_task_once(lab_tokenizer: Any, tmp_path: Path) -> None:
+    corpus, _, rollouts = make_corpus(lab_tokenizer, tmp_path)
+    assert len(corpus.rows) == 20 and [row.id for row in corpus.rows[7:10]] == ["0/7", "1/0", "1/1"]
+    prompts = [row.problem for row in corpus.labelled]
+    assert len(prompts) == len(set(prompts)) == len({row.text for row in corpus.rows if not row.invalid})
+    for row in corpus.rows:
+        assert row.passed == (sums.parse(row.text).operands[0] if row.labelled else -1)
+        assert row.duplicate == (not row.invalid and not row.labelled)
+        assert row.attempts == (8 if row.labelled else 0)
+        assert (row.invalid == "unreadable") == (row.text == "nonsense")
+    assert rollouts.trials == 8 * len(prompts) == sum(row.attempts for row in corpus.rows)
+    assert corpus.labelled[0].as_problem() == read(DOMAIN, [corpus.labelled[0].text])[0].problem
+
+
+def test_a_finished_chunk_is_not_made_again(lab_tokenizer: Any, tmp_path: Path) -> None:
+    whole, _, _ = make_corpus(lab_tokenizer, tmp_path)
+    (tmp_path / "part-00001.parquet").unlink()
+    again, engine, _ = make_corpus(lab_tokenizer, tmp_path)
+    assert again == whole and engine.calls == 1
+    assert load_corpus(tmp_path, whole.provenance, 20) == whole
+
+
+def test_a_corpus_of_another_reference_model_is_refused(lab_tokenizer: Any, tmp_path: Path) -> None:
+    make_corpus(lab_tokenizer, tmp_path)
+    with pytest.raises(UserError, match=r"part-00000.parquet: made with another reference model; give another name"):
+        load_corpus(tmp_path, {"reference model": "you", "seed": 0})
+    with pytest.raises(UserError, match="made with another seed"):
+        make_corpus(lab_tokenizer, tmp_path, seed=1)
+    with pytest.raises(UserError, match="20 of 30 texts"):
+        load_corpus(tmp_path, generations=30)
+    with pytest.raises(UserError, match="holds no corpus"):
+        load_corpus(tmp_path / "nothing")
+    (tmp_path / "part-00000.parquet").write_text("no")
+    with pytest.raises(UserError, match="not a part of a corpus"):
+        load_corpus(tmp_path)
+
+
+def test_a_pool_without_a_valid_task_is_one_line(lab_tokenizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"corpus: none of 20 texts is a valid task \(20 times: unreadable\)"):
+        make_corpus(lab_tokenizer, tmp_path, ["nonsense"])
+
+
+def test_one_class_only_is_one_line(lab_tokenizer: Any, tmp_path: Path) -> None:
+    corpus, _, _ = make_corpus(lab_tokenizer, tmp_path, ["^1/0a4b1=", "^1/0a4b2="])
+    with pytest.raises(UserError, match="all 2 labelled tasks are not useful"):
+        labelled_rows(corpus, solver())
+
+
+def test_costs_count_every_trial(lab_tokenizer: Any, tmp_path: Path) -> None:
+    corpus, _, rollouts = make_corpus(lab_tokenizer, tmp_path)
+    rows = labelled_rows(corpus, solver())
+    account = costs(corpus, rows, trained=2, discarded=1)
+    assert account.trials == rollouts.trials and account.trials_of_probe == 16 and account.trials_discarded == 8
+    assert account.labelled == len(corpus.labelled) and account.positives == rows.labels_N.sum() > 0
+    assert account.generations == 20 and account.valid >= account.labelled
+
+
+def test_surface_features(lab_tokenizer: Any, tmp_path: Path) -> None:
+    corpus, _, _ = make_corpus(lab_tokenizer, tmp_path)
+    found = surface(corpus, ("length", "topic", "lines"))
+    assert found["length"].tolist() == [len(row.text) for row in corpus.labelled]
+    assert found["lines"].tolist() == [len(sums.parse(row.text).operands) for row in corpus.labelled]
+    with pytest.raises(UserError, match=r"sweep\.surface: 'colour' is no feature"):
+        surface(corpus, ("colour",))
+
+
+def test_bands() -> None:
+    assert Band().counts(8) == (1, 3) and [Band().holds(k, 8) for k in range(5)] == [False, True, True, True, False]
+    third = Band(1 / 3, 2 / 3)
+    assert third.counts(3) == (1, 2) and [third.holds(k, 3) for k in range(4)] == [False, True, True, False]
+    with pytest.raises(UserError, match=r"solver\.band"):
+        Band(0.5, 0.25)
+
+
+# Rewards.
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("probe_only", [1 / (1 + np.exp(3)), 0.5, 1 / (1 + np.exp(-4)), -0.2]),
+        ("soft", [0.1, -0.2, 0.95, -0.2]),
+        ("hard", [-3.0, -0.2, 4.0, -0.2]),
+    ],
+)
+def test_rewards_by_hand(kind: Any, expected: list[float]) -> None:
+    logits_N, valid_N = np.asarray([-3.0, 0.0, 4.0, np.nan]), np.asarray([True, False, True, False])
+    assert np.allclose(shape(logits_N, valid_N, RewardOptions(kind=kind)), expected)
+
+
+def test_a_valid_task_can_rank_below_an_invalid_one_and_the_margin_mends_it() -> None:
+    logits_N, valid_N = np.asarray([-3.0, 0.0, 4.0, -0.1]), np.asarray([True, False, True, True])
+    plain, mended = RewardOptions(), RewardOptions(margin=0.5)
+    assert below_invalid(shape(logits_N, valid_N, plain), valid_N, plain) == pytest.approx(1 / 3)
+    rewards_N = shape(logits_N, valid_N, mended)
+    assert rewards_N.tolist() == [-3.0, -3.5, 4.0, -0.1] and below_invalid(rewards_N, valid_N, mended) == 0
+    all_valid_N = np.ones(4, bool)
+    assert below_invalid(shape(logits_N, all_valid_N, plain), all_valid_N, plain) == 1 / 4  # -0.2 it would have been
+    assert below_invalid(shape(logits_N, all_valid_N, mended), all_valid_N, mended) == 0
+    high_N = np.asarray([2.0, 3.0, 4.0, 5.0])  # invalid never gets more than it would without the margin
+    assert shape(high_N, valid_N, mended)[1] == -0.2
+
+
+def reader(model: Qwen3ForCausalLM, tokenizer: Any) -> Reader:
+    return Reader(model, tokenizer, "me", 64, 4096)
+
+
+def probes(number: int, width: int = 32) -> tuple[tuple[Probe, Site], ...]:
+    made = []
+    for i in range(number):
+        torch.manual_seed(i)
+        made.append((Probe("linear", width).eval(), Site(i % 2, "mean_full" if i % 2 else "last_token", "me")))
+    return tuple(made)
+
+
+def test_the_worst_case_is_the_lowest_logit(tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any) -> None:
+    several, two = written(TEXTS), probes(2)
+    read_by = reader(tiny_model, lab_tokenizer)
+    single = [ProbeReward(read_by, (one,), RewardOptions())(several, Stream(0)) for one in two]
+    both = ProbeReward(read_by, two, RewardOptions(ensemble=2))(several, Stream(0))
+    assert np.allclose(both, np.minimum(*single)) and not np.allclose(*single)
+    assert both[3] == -0.2
+
+
+def test_the_reward_depends_on_the_task_and_the_reference_alone(
+    tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any
+) -> None:
+    policy, reference = tiny_model, copy.deepcopy(tiny_model)
+    reward = ProbeReward(reader(reference, lab_tokenizer), probes(2), RewardOptions())
+    several = written(TEXTS)
+    before, stamp = reward(several, Stream(0)), model_fingerprint(reference)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += torch.randn_like(parameter)
+    assert np.array_equal(reward(several, Stream(1)), before)  # nor on the stream
+    assert np.allclose(reward(several[::-1], Stream(0))[::-1], before, atol=1e-5)  # nor on the batch
+    assert np.allclose(reward(several[:1], Stream(0)), before[:1], atol=1e-5)
+    assert model_fingerprint(reference) == stamp
+    with torch.no_grad():
+        reference.model.layers[0].mlp.down_proj.weight += 0.5
+    assert not np.allclose(reward(several, Stream(0)), before)
+
+
+def test_a_text_without_anything_to_read_is_invalid(tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any) -> None:
+    reward = ProbeReward(reader(tiny_model, lab_tokenizer), probes(1), RewardOptions(kind="probe_only"))
+    rewards_N = reward(written(["", "nonsense", TEXTS[0]]), Stream(0))
+    assert rewards_N[0] == -0.2 and 0 < rewards_N[1] < 1 and 0 < rewards_N[2] < 1
+
+
+def test_the_solvers_reward_is_the_band() -> None:
+    reward = SolverReward(solver(), RewardOptions(kind="solver"))
+    assert reward(written(TEXTS), Stream(0)).tolist() == [1.0, 1.0, 0.0, -0.2, 1.0, 0.0]
+    assert reward.trials == 8
+
+
+def test_the_reader_reads_prompt_and_text(tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any) -> None:
+    reading = reader(tiny_model, lab_tokenizer).reading("a", "!?", "a1b2")
+    assert lab_tokenizer.decode(reading.tokens_T.tolist()) == "!?a1b2" and reading.spans == ((2, 6),)
+
+
+# The adversary.
+
+
+def rows_of(texts: Sequence[str]) -> list[Row]:
+    return label_texts(written(texts), solver(), Stream(0))
+
+
+def many_sheets(number: int, first: Sequence[int]) -> list[str]:
+    found = dict.fromkeys(
+        f"^{s}/{a}a{f}b{b}c{c}="
+        for s in range(6)
+        for a in range(2)
+        for b in range(1, 5)
+        for c in range(1, 5)
+        for f in first
+    )
+    return list(found)[:number]
+
+
+def test_negatives_are_what_fools_the_probe() -> None:
+    rows = rows_of([*many_sheets(20, [4]), *many_sheets(20, [2]), "^1/0a4b1="])
+    logits = [1.0] * 30 + [-1.0] * 11
+    found = negatives(rows, logits, solver(), "false_positives")
+    assert found == rows[:20]  # called useful, solved by none or all too often; the useful ones are no negatives
+    semantic = negatives(rows, logits, solver(), "semantic")  # and all of the commonest family, useful or not
+    of_family = [row.topic == "3/0" for row in rows]
+    assert sum(of_family) == 32 and not all(of_family[:20])
+    assert semantic == [row for i, row in enumerate(rows) if i < 20 or of_family[i]]
+    with pytest.raises(UserError, match=r"reward\.adversary: 0 negatives among 41 tasks"):
+        negatives(rows, [-1.0] * 41, solver(), "false_positives")
+
+
+def test_the_auxiliary_probe_tells_them_apart(tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any) -> None:
+    with torch.no_grad():
+        for block in tiny_model.model.layers:
+            block.self_attn.o_proj.weight *= 0.05
+            block.mlp.down_proj.weight *= 0.05
+    useful, fooling = rows_of(many_sheets(120, [1, 2])), rows_of(many_sheets(80, [4]))
+    read_by, site = reader(tiny_model, lab_tokenizer), Site(0, "mean_full", "me")
+    training = ProbeTraining(epochs=50, lr=1e-2)
+    corpus = Corpus(tuple(useful), {})
+    probe = auxiliary(read_by, corpus, fooling, solver(), site, "linear", training, 0)
+    logits = [read_by.logits(as_written(rows), [(probe, site)], False)[0] for rows in (useful, fooling)]
+    assert (logits[0] > 0).mean() > 0.8 > 0.2 > (logits[1] > 0).mean()
+
+
+# Training on rewards.
+
+
+def test_advantages_are_made_of_rewards_where_there_are_any() -> None:
+    request = Request(Problem("p", "", ""), 4)
+    rewards = [2.0, -1.0, 0.5, -0.2]
+    group = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0, r) for r in rewards), 0)
+    options = LearnerOptions(advantage="mean", divide_by_std=True)
+    found = [sequence.advantage for sequence in make_batch([group], options).sequences]
+    expected = (np.asarray(rewards) - np.mean(rewards)) / (np.std(rewards, ddof=1) + 1e-4)
+    assert np.allclose(found, expected) and group.num_passed == 2
+    plain = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0) for r in rewards), 0)
+    binary = [sequence.advantage for sequence in make_batch([plain], LearnerOptions(advantage="mean")).sequences]
+    assert binary == [0.5, -0.5, 0.5, -0.5]
+
+
+class Drawn:
+    """Rollouts with given texts, the last of them cut."""
+
+    def __init__(self, tokenizer: Any, texts: Sequence[str]):
+        self.tokenizer, self.texts = tokenizer, texts
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        made, groups = iter(self.texts), []
+        for request in requests:
+            rollouts = []
+            for _ in range(request.num_rollouts):
+                tokens_T = np.asarray(self.tokenizer.encode(next(made), add_special_tokens=False), np.int32)
+                zeros_T = np.zeros(len(tokens_T), np.float32)
+                rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T),), True))
+            groups.append(Group(request, np.ones(1, np.int32), tuple(rollouts), 0))
+        last = replace(groups[-1].rollouts[-1], truncated=True)
+        return [*groups[:-1], replace(groups[-1], rollouts=(*groups[-1].rollouts[:-1], last))]
+
+
+def test_a_generators_rollout_succeeds_if_it_is_valid(lab_tokenizer: Any) -> None:
+    options = RewardOptions(kind="solver")
+    rewarded = RewardedRollouts(
+        Drawn(lab_tokenizer, TEXTS), lab_tokenizer, DOMAIN, SolverReward(solver(), options), options
+    )
+    [problem] = prompt_set(DOMAIN, 5, Stream(0))
+    assert problem.prompt == "!"
+    groups = rewarded.run([Request(problem, 3)] * 2, Stream(0), 0)
+    outcomes = [(r.success, r.reward) for group in groups for r in group.rollouts]
+    invalid = (False, -0.2)
+    assert outcomes == [(True, 1.0), (True, 1.0), (True, 0.0), invalid, (True, 1.0), invalid]
+    metrics = rewarded.metrics
+    assert metrics["tasks/valid"] == pytest.approx(4 / 6) and metrics["tasks/solver_trials"] == 32
+    assert metrics["tasks/top_topic"] == pytest.approx(3 / 6) and metrics["reward/valid_mean"] == pytest.approx(3 / 4)
+
+
+# Evaluation.
+
+
+def test_a_generators_scores_by_hand() -> None:
+    rows = try_all(written([*TEXTS, TEXTS[0]]), solver(), Stream(0))
+    scores = score_generator(rows, 8, Band(), "characters")
+    assert scores.generations == 7 and scores.utility == pytest.approx(4 / 7)  # 1, 2, 3 and again 1 of 8
+    assert scores.valid == pytest.approx(6 / 7) and scores.too_easy == pytest.approx(2 / 7) and scores.too_hard == 0
+    assert scores.solve_counts == (0, 2, 1, 1, 2, 0, 0, 0, 0) and scores.trials == 48
+    assert scores.top_topic == pytest.approx(4 / 7) and scores.different == pytest.approx(6 / 7)
+
+
+def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:
+    looks = [Look(10, 1, 1, 1, ()), Look(20, 1, 1, 1, ()), Look(30, 1, 1, 1, ("min_valid",))]
+    assert choose_checkpoint(looks).step == 20
+    alarmed = [Look(10, 0, 1, 0, ("min_valid",)), Look(20, 0, 1, 0, ("min_valid", "min_distinct"))]
+    assert choose_checkpoint(alarmed).step == 10
+    rule = CheckpointRule(min_valid=0.9, max_top_topic=0.3, min_distinct=0.5)
+    assert look_at(10, written(TEXTS), 1.0, "characters", rule).alerts == ("min_valid", "max_top_topic")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RewardOptions(ensemble=0), r"reward\.ensemble: 0 is not acceptable"),
+        (lambda: RewardOptions(adversary="semantic"), r"reward\.adversary_arm: '' is not acceptable"),
+        (lambda: RewardOptions(kind="solver", ensemble=2), r"reward\.kind: 'solver'"),
+        (lambda: RewardOptions(margin=-1), r"reward\.margin"),
+        (lambda: CorpusOptions(generations=0), r"corpus\.generations"),
+        (lambda: GeneratorTraining(steps=-1), r"training\.steps"),
+        (lambda: CheckpointRule(min_valid=2), r"training\.rule\.min_valid"),
+    ],
+)
+def test_options_refuse_what_cannot_be(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_rows_are_plain(lab_tokenizer: Any, tmp_path: Path) -> None:
+    corpus, _, _ = make_corpus(lab_tokenizer, tmp_path)
+    assert all(json.loads(row.features) for row in corpus.labelled)
+    assert Candidate("x", None, None, Invalid("no"), "").valid is False

@@ -1,0 +1,103 @@
+"""Message prompts: read from files, put through a chat template, answered by an environment."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.problems import Message
+from halfway.curriculum.tasks.files import File, write_problems
+from halfway.trainers.rollouts.chat import Prompts
+
+TEMPLATE = (
+    "{% for m in messages %}{% if loop.first and m.role != 'system' %}system:default<end>#{% endif %}"
+    "{{ m.role }}:{{ m.content }}<end>#{% endfor %}{% if add_generation_prompt %}bot:{% endif %}"
+)
+ASKED = Problem("p", "2+3", "5", messages=(Message("user", "2+3"),))
+
+
+@pytest.fixture
+def tokenizer(tiny_tokenizer: Any) -> Any:
+    chatty = copy.deepcopy(tiny_tokenizer)
+    chatty.add_tokens(list("qrstuvwxyz"))
+    chatty.chat_template = TEMPLATE
+    return chatty
+
+
+def text(tokenizer: Any, tokens: Any) -> str:
+    return str(tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+
+
+def test_messages_go_through_the_template_and_plain_text_does_not(tokenizer: Any) -> None:
+    prompts = Prompts(tokenizer)
+    assert text(tokenizer, prompts.of_problem(ASKED)) == "system:default<end>#user:2+3<end>#bot:"
+    plain = Problem("p", "2+3", "5")
+    assert text(tokenizer, prompts.of_problem(plain)) == "2+3"
+    assert text(tokenizer, prompts.of_observation(plain, "no")) == "no"
+    assert prompts.of_problem(ASKED).tolist()[14] == tokenizer.eos_token_id  # one token, not its characters
+
+
+def test_plain_text_can_be_wrapped_with_a_system_message(tokenizer: Any) -> None:
+    prompts = Prompts(tokenizer, wrap=True, system="add")
+    assert text(tokenizer, prompts.of_problem(Problem("p", "2+3", "5"))) == "system:add<end>#user:2+3<end>#bot:"
+    own = Problem("p", "", "", messages=(Message("system", "sum"), Message("user", "1+1")))
+    assert text(tokenizer, prompts.of_problem(own)) == "system:sum<end>#user:1+1<end>#bot:"
+
+
+def test_an_observation_is_what_the_template_writes_after_a_response(tokenizer: Any) -> None:
+    prompts = Prompts(tokenizer)
+    read = text(tokenizer, prompts.of_problem(ASKED))
+    after = text(tokenizer, prompts.of_observation(ASKED, "try again"))
+    assert after == "#user:try again<end>#bot:"
+    whole = [{"role": "user", "content": "2+3"}, {"role": "bot", "content": "6"}]
+    whole.append({"role": "user", "content": "try again"})
+    assert read + "6<end>" + after == tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+
+
+def test_a_tokenizer_without_a_template_or_a_template_that_refuses_costs_one_line(
+    tokenizer: Any, tiny_tokenizer: Any
+) -> None:
+    with pytest.raises(UserError, match=r"model\.path: its tokenizer has no chat template"):
+        Prompts(tiny_tokenizer).of_problem(ASKED)
+    tokenizer.chat_template = "{{ raise_exception('no user here') }}"
+    with pytest.raises(UserError, match=r"its chat template refuses a prompt: .*no user here"):
+        Prompts(tokenizer).of_problem(ASKED)
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_hold_messages(tmp_path: Path) -> None:
+    turns = [{"role": "system", "content": "add"}, {"role": "user", "content": "2+3"}]
+    path = write(
+        tmp_path / "rows.jsonl", {"prompt": turns, "answer": "5"}, {"prompt": turns[1:], "answer": "5"},
+        {"prompt": "2+4", "answer": "6"},
+    )  # fmt: skip
+    problems = {p.prompt: p for p in File(str(path)).load(None, Stream(0)).problems}
+    assert set(problems) == {"system: add\n\nuser: 2+3", "2+3", "2+4"}
+    assert problems["2+3"].messages == (Message("user", "2+3"),)
+    assert problems["2+4"].messages == ()
+    copied = str(tmp_path / "copy.jsonl")
+    write_problems(problems.values(), copied)
+    again = File(copied, name="rows", id_column="id", verifier_column="verifier").load(None, Stream(0)).problems
+    assert {p.prompt: p for p in again} == problems
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([{"role": "user"}], "prompt has a message without role and content"),
+        (["2+3"], "prompt is not text"),
+        ([], "prompt does not end with a message to the policy"),
+        ([{"role": "assistant", "content": "5"}], "prompt does not end with a message to the policy"),
+    ],
+)
+def test_bad_messages_are_refused(tmp_path: Path, prompt: Any, message: str) -> None:
+    path = write(tmp_path / "rows.jsonl", {"prompt": prompt, "answer": "5"}, {"prompt": "1", "answer": "1"})
+    with pytest.raises(UserError, match=message):
+        File(str(path)).load(None, Stream(0))

@@ -1,0 +1,441 @@
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import Origin, Rollout, Unit
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.rollouts.collector import Collector
+
+END = 1
+STREAM = Stream(0, ("test",))
+
+
+@dataclass
+class Script:
+    """An engine that answers by a function of (text read so far, seed), and remembers what it was asked."""
+
+    tokenizer: PreTrainedTokenizerFast
+    answer: Callable[[str, int], str]
+    delay: float = 0.0
+    contexts: list[str] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    calls: int = 0
+
+    def generate(
+        self,
+        contexts: Sequence[np.ndarray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        self.calls += 1
+        time.sleep(self.delay)
+        completions = [self._one(*call) for call in zip(contexts, max_new_tokens, seeds, strict=True)]
+        for i, completion in enumerate(completions if finished else ()):
+            finished(i, completion)
+        return completions
+
+    def _one(self, context: np.ndarray, limit: int, seed: int) -> Completion:
+        text = self.tokenizer.decode(context.tolist(), skip_special_tokens=True)
+        self.contexts.append(text)
+        self.limits.append(limit)
+        self.seeds.append(seed)
+        tokens = [*self.tokenizer.encode(self.answer(text, seed), add_special_tokens=False), END]
+        tokens_T = np.asarray(tokens[:limit], np.int32)
+        constant_T = np.full(len(tokens_T), 0.5, np.float32)
+        return Completion(tokens_T, -constant_T, constant_T, "end" if len(tokens) <= limit else "length")
+
+    def sync(self, policy: Any) -> None: ...
+
+
+@dataclass
+class OneTurn:
+    """Passes if the response is the answer."""
+
+    unit: Unit = "tokens"
+    max_turns: int = 1
+    judged: list[str] = field(default_factory=list)
+
+    def start(self, problems: Sequence[Problem]) -> list[Problem]:
+        return list(problems)
+
+    def step(self, episodes: Sequence[Problem], responses: Sequence[str]) -> list[StepResult[Problem]]:
+        self.judged += responses
+        return [StepResult(e, success=r == e.answer) for e, r in zip(episodes, responses, strict=True)]
+
+
+@dataclass(frozen=True)
+class Count:
+    """State of a `Counting` episode."""
+
+    target: int
+    number: int
+    total: int = 0
+    steps: int = 0
+
+
+@dataclass
+class Counting:
+    """ "+d" adds to a total, which is shown; anything else ends the episode, which passes at the target."""
+
+    unit: Unit = "steps"
+    max_turns: int = 8
+    started: int = 0
+    stepped: list[Count] = field(default_factory=list)
+
+    def start(self, problems: Sequence[Problem]) -> list[Count]:
+        first, self.started = self.started, self.started + len(problems)
+        return [Count(int(problem.answer), first + i) for i, problem in enumerate(problems)]
+
+    def step(self, episodes: Sequence[Count], responses: Sequence[str]) -> list[StepResult[Count]]:
+        self.stepped += episodes
+        return [self.one(episode, response) for episode, response in zip(episodes, responses, strict=True)]
+
+    def one(self, episode: Count, response: str) -> StepResult[Count]:
+        if not response.startswith("+"):
+            return StepResult(episode, success=episode.total == episode.target)
+        after = replace(episode, total=episode.total + int(response[1:]), steps=episode.steps + 1)
+        if after.steps == self.max_turns:
+            return StepResult(after, success=False, truncated=True)
+        return StepResult(after, observation=f"={after.total};")
+
+
+@dataclass
+class Drifting(Counting):
+    """Answers every second episode of the second run differently from the first time, or ends it."""
+
+    first_run: int = 2
+    ends: bool = False
+
+    def one(self, episode: Count, response: str) -> StepResult[Count]:
+        result = super().one(episode, response)
+        if episode.number < self.first_run or episode.number % 2 == 0:
+            return result
+        return replace(result, success=False) if self.ends else replace(result, observation="=0;")
+
+
+def count_to_the_target(read: str, seed: int) -> str:
+    """Adds 1 until the total, of which "=n;" is the last word, is 4."""
+    total = int(read.rsplit("=", 1)[1].rstrip(";")) if "=" in read else 0
+    return "." if total == 4 else "+1"
+
+
+def problem(name: str = "p", prompt: str = "ab", answer: str = "4") -> Problem:
+    return Problem(name, prompt, answer)
+
+
+def prefix(rollout: Rollout, length: int, unit: Unit) -> Prefix:
+    return Prefix(cut(rollout, length, unit), length, unit, 1, 2, True, 0)
+
+
+def prefixed(of: Problem, rollout: Rollout, length: int, unit: Unit, num_rollouts: int = 2) -> Request:
+    return Request(of, num_rollouts, Origin.PREFIX, prefix(rollout, length, unit))
+
+
+def contents(group: Group) -> list[Any]:
+    """All that a rollout is, in comparable form."""
+    return [
+        [(t.tokens_T.tolist(), t.logprobs_T.tolist(), t.num_replayed, t.stop, t.observation) for t in rollout.turns]
+        + [rollout.success, rollout.truncated]
+        for rollout in group.rollouts
+    ]
+
+
+# One turn.
+
+
+def test_groups_come_in_request_order_with_scored_rollouts(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, lambda read, seed: "7" if read == "3+4=" else str(seed % 2))
+    collector = Collector(engine, OneTurn(), tiny_tokenizer, 8)
+    asked = [problem("b", "3+4=", "7"), problem("a", "1+0=", "1")]
+    groups = collector.run([Request(asked[0], 3), Request(asked[1], 64, Origin.GENERATED)], STREAM, 5)
+
+    assert engine.calls == 1
+    assert [(g.request.problem.id, g.size, g.policy_version, g.unit) for g in groups] == [
+        ("b", 3, 5, "tokens"),
+        ("a", 64, 5, "tokens"),
+    ]
+    assert groups[0].num_passed == 3
+    assert 10 < groups[1].num_passed < 54  # every rollout has a seed of its own
+    assert groups[0].prompt_tokens_P.tolist() == tiny_tokenizer.encode("3+4=")
+    (turn,) = groups[0].rollouts[0].turns
+    assert turn.tokens_T.tolist() == [*tiny_tokenizer.encode("7"), END]
+    assert (turn.num_replayed, turn.stop, turn.observation) == (0, "end", "")
+    assert groups[0].num_generated == 6 and groups[0].dropped == {}
+
+
+def test_nothing_asked_nothing_done(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, lambda read, seed: "7")
+    assert Collector(engine, OneTurn(), tiny_tokenizer, 8).run([], STREAM, 0) == []
+    assert engine.calls == 0
+
+
+def test_prefix_tokens_are_context_and_masked(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, lambda read, seed: "c" if read == "abab" else "abab")
+    environment = OneTurn()
+    collector = Collector(engine, environment, tiny_tokenizer, 10)
+    base = problem(answer="abc")
+    (parent,) = collector.run([Request(base, 1)], STREAM, 0)
+    (child,) = collector.run([prefixed(base, parent.rollouts[0], 2, "tokens")], STREAM, 1)
+
+    assert engine.contexts[1:] == ["abab"] * 2  # the prompt, then the prefix
+    assert engine.limits == [10, 8, 8]  # what was replayed counts toward the limit
+    assert environment.judged == ["abab", "abc", "abc"]  # the verifier sees the whole response
+    assert child.num_passed == 2 and child.num_generated == 4
+    assert child.prompt_tokens_P.tolist() == tiny_tokenizer.encode("ab")
+    for rollout in child.rollouts:
+        (turn,) = rollout.turns
+        assert turn.tokens_T.tolist() == [*tiny_tokenizer.encode("abc"), END]
+        assert (turn.num_replayed, rollout.num_replayed, rollout.num_generated) == (2, 2, 2)
+        assert turn.logprobs_T.tolist() == [0, 0, -0.5, -0.5]
+        assert turn.entropies_T.tolist() == [0, 0, 0.5, 0.5]
+
+
+def test_a_response_cut_by_the_limit_fails_without_being_judged(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    environment = OneTurn()
+    collector = Collector(Script(tiny_tokenizer, lambda read, seed: "777"), environment, tiny_tokenizer, 3)
+    (group,) = collector.run([Request(problem(answer="777"), 2)], STREAM, 0)
+    assert [(r.success, r.truncated, r.turns[0].stop) for r in group.rollouts] == [(False, True, "length")] * 2
+    assert environment.judged == []
+
+
+def test_a_prefix_that_leaves_no_token_is_dropped_and_counted(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, lambda read, seed: "777")
+    wide, narrow = (Collector(engine, OneTurn(), tiny_tokenizer, limit) for limit in (8, 3))
+    (parent,) = wide.run([Request(problem(), 1)], STREAM, 0)
+    (full,) = narrow.run([prefixed(problem(), parent.rollouts[0], 3, "tokens")], STREAM, 0)
+    (room,) = narrow.run([prefixed(problem(), parent.rollouts[0], 2, "tokens")], STREAM, 0)
+    assert (full.size, full.dropped) == (0, {"no_room": 2})
+    assert (room.size, room.dropped) == (2, {})
+
+
+class Patient(Script):
+    """Ends its first sequence, and goes on only when that one is judged."""
+
+    judged: threading.Event
+
+    def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any, finished: Finished | None = None) -> Any:
+        assert finished is not None
+        completions = [self._one(*call) for call in zip(contexts, max_new_tokens, seeds, strict=True)]
+        for i, completion in enumerate(completions):
+            finished(i, completion)
+            assert self.judged.wait(timeout=30)
+        return completions
+
+
+def test_what_has_ended_is_judged_while_others_are_still_sampled(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    class Telling(OneTurn):
+        def step(self, episodes: Any, responses: Any) -> Any:
+            engine.judged.set()
+            return super().step(episodes, responses)
+
+    engine = Patient(tiny_tokenizer, lambda read, seed: "7")
+    engine.judged = threading.Event()
+    (group,) = Collector(engine, Telling(), tiny_tokenizer, 8).run([Request(problem(answer="7"), 3)], STREAM, 0)
+    assert group.num_passed == 3
+
+
+def test_a_verifier_that_raises_ends_the_run(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    class Broken(OneTurn):
+        def step(self, episodes: Any, responses: Any) -> Any:
+            raise UserError("verifier: broken")
+
+    engine = Script(tiny_tokenizer, lambda read, seed: "7")
+    with pytest.raises(UserError, match="verifier: broken"):
+        Collector(engine, Broken(), tiny_tokenizer, 8).run([Request(problem(), 3)], STREAM, 0)
+
+
+# Many turns.
+
+
+def test_turns_are_read_back_with_their_observations(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    (group,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM, 0)
+    (rollout,) = group.rollouts
+    assert rollout.success and not rollout.truncated and group.unit == "steps"
+    assert [turn.observation for turn in rollout.turns] == ["=1;", "=2;", "=3;", "=4;", ""]
+    assert engine.contexts == ["ab", "ab+1=1;", "ab+1=1;+1=2;", "ab+1=1;+1=2;+1=3;", "ab+1=1;+1=2;+1=3;+1=4;"]
+    assert engine.limits == [40, 37, 34, 31, 28]  # three response tokens a turn; observations are free
+    assert rollout.turns[1].observation_tokens_O.tolist() == tiny_tokenizer.encode("=2;")
+
+
+def test_an_episode_out_of_tokens_or_turns_is_truncated(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    exact, within, turns = (
+        Collector(engine, Counting(max_turns=limit), tiny_tokenizer, tokens).run([Request(problem(), 1)], STREAM, 0)[0]
+        for limit, tokens in ((8, 9), (8, 8), (2, 40))
+    )
+    expected = [(exact, 3, 9, "end"), (within, 3, 8, "length"), (turns, 2, 6, "end")]
+    for group, num_turns, tokens, stop in expected:
+        (rollout,) = group.rollouts
+        assert (rollout.success, rollout.truncated) == (False, True)
+        assert (len(rollout.turns), rollout.num_generated, rollout.turns[-1].stop) == (num_turns, tokens, stop)
+        assert rollout.turns[-1].observation == "" and len(rollout.turns[-1].observation_tokens_O) == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_replay_reconstructs_the_recorded_episode_without_the_engine(
+    tiny_tokenizer: PreTrainedTokenizerFast, length: int
+) -> None:
+    parent_engine, child_engine = (Script(tiny_tokenizer, count_to_the_target) for _ in range(2))
+    recorded, rebuilt = Counting(), Counting()
+    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM, 0)
+    request = prefixed(problem(), parent.rollouts[0], length, "steps", num_rollouts=1)
+    (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run([request], STREAM, 0)
+
+    assert rebuilt.stepped[length:] == recorded.stepped[length:]  # equal states, from where the prefix ends
+    assert child_engine.calls == parent_engine.calls - length == 5 - length
+    assert child_engine.contexts == parent_engine.contexts[length:]
+    assert child_engine.limits == parent_engine.limits[length:]
+    (rollout,) = child.rollouts
+    assert rollout.success and child.dropped == {}
+    for i, (turn, original) in enumerate(zip(rollout.turns, parent.rollouts[0].turns, strict=True)):
+        assert turn.tokens_T.tolist() == original.tokens_T.tolist()
+        assert turn.observation == original.observation
+        assert turn.num_replayed == (3 if i < length else 0) and turn.num_generated == (
+            0 if i < length else turn.num_generated
+        )
+        assert turn.logprobs_T.any() == (i >= length) and turn.entropies_T.any() == (i >= length)
+
+
+@dataclass
+class Watched:
+    """The ledger, and every episode that was stepped in it."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    stepped: list[LedgerEpisode] = field(default_factory=list)
+    unit: Unit = "steps"
+    max_turns: int = 9
+
+    def start(self, problems: Sequence[Problem]) -> list[LedgerEpisode]:
+        return self.ledger.start(problems)
+
+    def step(self, episodes: Sequence[LedgerEpisode], responses: Sequence[str]) -> list[StepResult[LedgerEpisode]]:
+        self.stepped += episodes
+        return self.ledger.step(episodes, responses)
+
+
+def play_the_ledger(read: str, seed: int) -> str:
+    """A wrong first command and a refused second one; then straight to the balance 52."""
+    balances = read.split("=", 1)[1].split("|")[:-1]
+    if len(balances) < 2:
+        return ["-4", "+0"][len(balances)]
+    missing = 52 - (33 if balances[-1].endswith("?") else int(balances[-1][-2:]))
+    return f"+{min(9, missing)}" if missing else "!"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_replay_reconstructs_the_state_of_the_ledger(tiny_tokenizer: PreTrainedTokenizerFast, length: int) -> None:
+    account = Problem("l", "@37>52:7=", "52")
+    parent_engine, child_engine = (Script(tiny_tokenizer, play_the_ledger) for _ in range(2))
+    recorded, rebuilt = Watched(), Watched()
+    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(account, 1)], STREAM, 0)
+    assert parent.num_passed == 1
+    assert [turn.observation for turn in parent.rollouts[0].turns] == ["33|", "?|", "42|", "51|", "52|", ""]
+    (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run(
+        [prefixed(account, parent.rollouts[0], length, "steps", num_rollouts=1)], STREAM, 0
+    )
+    assert rebuilt.stepped == recorded.stepped  # the same states, turn by turn, replayed ones and fresh ones
+    assert child_engine.contexts == parent_engine.contexts[length:]
+    assert child_engine.calls == parent_engine.calls - length
+    assert child.num_passed == 1 and child.dropped == {}
+
+
+def test_replaying_takes_less_time_than_generating(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target, delay=0.02)
+    collector = Collector(engine, Counting(), tiny_tokenizer, 40)
+    began = time.perf_counter()
+    (parent,) = collector.run([Request(problem(), 4)], STREAM, 0)
+    generated = time.perf_counter()
+    collector.run([prefixed(problem(), parent.rollouts[0], 4, "steps", num_rollouts=4)], STREAM, 0)
+    replayed = time.perf_counter()
+    assert replayed - generated < 0.5 * (generated - began)  # one turn in five is left to the engine
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_diverged_replays_are_dropped_and_counted(tiny_tokenizer: PreTrainedTokenizerFast, ends: bool) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    collector = Collector(engine, Drifting(ends=ends), tiny_tokenizer, 40)
+    base = problem()
+    (parent,) = collector.run([Request(base, 2)], STREAM, 0)
+    before = len(engine.contexts)
+    (child,) = collector.run([prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)], STREAM, 0)
+    assert (child.size, child.num_passed, child.dropped) == (2, 2, {"diverged": 2})
+    assert len(engine.contexts) - before == 4  # two turns of the two that were left
+
+
+def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    collector = Collector(TransformersEngine(tiny_model, [END], 0), OneTurn(), tiny_tokenizer, 12)
+    base = problem()
+    (parent,) = collector.run([Request(base, 3)], STREAM, 0)
+    longest = max(parent.rollouts, key=lambda rollout: rollout.num_generated)
+    requests = [prefixed(base, longest, length, "tokens", 4) for length in (1, 5, 2)] + [Request(base, 4)]
+    for group in collector.run(requests, STREAM, 0):
+        length = 0 if group.request.prefix is None else group.request.prefix.length
+        starts = {tuple(rollout.turns[0].tokens_T[:length].tolist()) for rollout in group.rollouts}
+        assert starts == {tuple(longest.turns[0].tokens_T[:length].tolist())}
+        assert {rollout.num_replayed for rollout in group.rollouts} == {length}
+        assert len({tuple(rollout.turns[0].tokens_T.tolist()) for rollout in group.rollouts}) > 1
+
+
+# Randomness.
+
+
+@pytest.fixture
+def sampled(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> Collector:
+    return Collector(TransformersEngine(tiny_model, [END, 26, 30], 0), OneTurn(), tiny_tokenizer, 24)
+
+
+def test_equal_streams_give_identical_groups(sampled: Collector) -> None:
+    requests = [Request(problem("p", "abc"), 4), Request(problem("q", "1+2"), 4)]
+    once, again, other = (sampled.run(requests, stream, 0) for stream in (STREAM, STREAM, STREAM.at(1)))
+    for left, right, different in zip(once, again, other, strict=True):
+        assert contents(left) == contents(right) != contents(different)
+
+
+def test_other_requests_do_not_change_a_rollout(sampled: Collector) -> None:
+    base = problem("p", "abc")
+    kept = Request(base, 4)
+    (alone,) = sampled.run([kept], STREAM, 0)
+    longest = max(alone.rollouts, key=lambda rollout: rollout.num_generated)
+    around = [Request(problem("q", "1+2=3"), 4), prefixed(base, longest, 2, "tokens"), kept, Request(base, 4)]
+    groups = sampled.run(around, STREAM, 0)
+
+    def tokens(group: Group) -> list[list[int]]:
+        return [rollout.turns[0].tokens_T.tolist() for rollout in group.rollouts]
+
+    assert tokens(groups[2]) == tokens(alone)
+    assert tokens(groups[3]) != tokens(alone)  # the same problem once more: draws of its own
+    assert len({tuple(row) for row in tokens(alone)}) == 4
+
+
+def test_every_turn_of_every_rollout_has_a_seed_of_its_own(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    collector = Collector(engine, Counting(), tiny_tokenizer, 40)
+    (parent,) = collector.run([Request(problem(), 3)], STREAM, 0)
+    collector.run([prefixed(problem(), parent.rollouts[0], 2, "steps", num_rollouts=3)], STREAM, 0)
+    assert len(engine.seeds) == len(set(engine.seeds)) == 3 * 5 + 3 * 3
+
+
+def test_progress_counts_finished_rollouts(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    heard: list[int] = []
+    engine = Script(tiny_tokenizer, lambda read, seed: "." if read.startswith("a") else count_to_the_target(read, seed))
+    collector = Collector(engine, Counting(), tiny_tokenizer, 40, heard.append)
+    collector.run([Request(problem("p", "a"), 2), Request(problem("q", "b"), 3)], STREAM, 0)
+    assert heard == [2, 2, 2, 2, 5]

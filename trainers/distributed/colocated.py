@@ -1,0 +1,34 @@
+"""Learner and engine on the same devices, one after the other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.streams import Stream
+from halfway.trainers.distributed.workers import AppraisingLearner
+
+
+@dataclass(frozen=True)
+class Colocated:
+    """A learner that sends the engine to sleep before it updates. The weight sync after that wakes the engine up."""
+
+    learner: AppraisingLearner
+    sleep: Callable[[], None]
+
+    @property
+    def policy_version(self) -> int:
+        return self.learner.policy_version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
+        self.sleep()
+        return self.learner.update(groups, stream)
+
+    def with_values(self, groups: Sequence[Group]) -> list[Group]:
+        return self.learner.with_values(groups)
+
+    def save(self, folder: Path) -> None:
+        self.learner.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.learner.load(folder)

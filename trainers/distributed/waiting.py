@@ -1,0 +1,68 @@
+"""How the processes of a run wait for one of them, while it samples, speaks to servers or converts files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from torch import distributed
+
+from halfway.curriculum.support.errors import UserError
+
+# Beyond anything that one process does alone. A process that dies closes its connections, which gloo notices at once.
+PATIENCE = timedelta(days=1)
+
+
+def control_group() -> Any:
+    """All processes, connected by gloo and with patience; the group that trains gives up after ten minutes.
+
+    All have to ask for it the first time, and at about the same time. There has to be a process group.
+    """
+    return _beside(distributed.group.WORLD)
+
+
+@cache
+def _beside(world: Any) -> Any:
+    """The control group that belongs to a group of all processes."""
+    return distributed.new_group(backend="gloo", timeout=PATIENCE)
+
+
+def together() -> None:
+    """Wait, with patience, until all processes are here. Nothing if there is one.
+
+    Raises:
+        UserError: if a process is lost.
+    """
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        with lost_processes():
+            distributed.barrier(group=control_group())
+
+
+def from_first(value: Any) -> Any:
+    """What the first process gives here, on all of them; they wait for it with patience.
+
+    Raises:
+        UserError: if a process is lost.
+    """
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return value
+    with lost_processes():
+        box = [value]
+        distributed.broadcast_object_list(box, src=0, group=control_group())
+        return box[0]
+
+
+@contextmanager
+def lost_processes() -> Iterator[None]:
+    """Turn a broken connection into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, distributed.DistError) and "gloo" not in str(error).lower():
+            raise
+        late = any(words in str(error).lower() for words in ("timed out", "timeout"))
+        what = "has not answered in time" if late else "has died, see its own message above"
+        raise UserError(
+            f"a training process {what}; the last checkpoint is intact: resume the run with as many processes"
+        ) from error

@@ -1,0 +1,144 @@
+"""Several processes at one run: the first one leads, the others do their share of what it orders.
+
+Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `Crew` in the place
+of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by the learner).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import distributed
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.distributed.waiting import control_group, lost_processes
+from halfway.trainers.learner.critic import Appraiser
+from halfway.trainers.loop.records import cause
+from halfway.trainers.loop.training import Learner, Rollouts
+
+LEADER = 0
+END = "end"
+
+
+class AppraisingLearner(Learner, Appraiser, Protocol):
+    """A learner that can also say the values of rollouts, if it has a critic."""
+
+
+class Crew:
+    """The parts of this process, made to work together with those of the others.
+
+    On the leader its methods are those of `halfway.trainers.loop.training.Rollouts` and of the learner; the other
+    processes call `follow`. When a process dies, the others end with a UserError as soon as they need it.
+    """
+
+    def __init__(
+        self, rollouts: Rollouts, learner: AppraisingLearner, sync: Callable[[], None], leader_rolls_out: bool = False
+    ):
+        """
+        Args:
+            rollouts, learner, sync: of this process; the learner works on all processes together.
+            leader_rolls_out: whether the leader's rollouts take all requests.
+        """
+        self._leader_rolls_out = leader_rolls_out
+        self._rollouts, self._learner, self._sync = rollouts, learner, sync
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        # Whoever waits for an order may wait for hours.
+        self._group = control_group()
+
+    @property
+    def policy_version(self) -> int:
+        return self._learner.policy_version
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        """One group a request, in the order of the requests."""
+        groups: list[Group] = self._order("run", requests, stream, policy_version)
+        return groups
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
+        metrics: Mapping[str, float] = self._order("update", groups, stream)
+        return metrics
+
+    def with_values(self, groups: Sequence[Group]) -> list[Group]:
+        valued: list[Group] = self._order("with_values", groups)
+        return valued
+
+    def sync(self) -> None:
+        self._order("sync")
+
+    def save(self, folder: Path) -> None:
+        self._order("save", folder)
+
+    def load(self, folder: Path) -> None:
+        self._order("load", folder)
+
+    def dismiss(self) -> None:
+        """Let the others go home."""
+        self._order(END)
+
+    def follow(self) -> None:
+        """Do what the leader orders, until it dismisses the crew."""
+        name = ""
+        while name != END:
+            with lost_processes():
+                order: list[Any] = [None]
+                distributed.broadcast_object_list(order, src=LEADER, group=self._group)
+                name, arguments = order[0]
+                try:
+                    self._do(name, arguments)
+                except OSError as error:  # as for a full disk, which only the leader makes one line of
+                    raise UserError(f"{name}: {cause(error)} on process {self.rank}; resume the run") from error
+
+    def _order(self, name: str, *arguments: Any) -> Any:
+        with lost_processes():
+            distributed.broadcast_object_list([(name, arguments)], src=LEADER, group=self._group)
+            return self._do(name, arguments)
+
+    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """This process's share of an order."""
+        match name:
+            case "run":
+                return self._roll_out(*arguments)
+            case "update":
+                return self._learner.update(*arguments)
+            case "with_values":
+                return self._learner.with_values(*arguments)
+            case "sync":
+                return self._sync()
+            case "save":
+                return self._learner.save(*arguments)
+            case "load":
+                return self._learner.load(*arguments)
+        assert name == END, name
+
+    def _roll_out(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        """All groups on the leader; on the others none."""
+        shares = spread(requests, 1 if self._leader_rolls_out else self.size)
+        shares += [[] for _ in range(self.size - len(shares))]
+        own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream, policy_version)
+        gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
+        distributed.gather_object(own, gathered, dst=LEADER, group=self._group)
+        by_position: dict[int, Group] = {}
+        for share, groups in zip(shares, gathered or [], strict=False):
+            by_position |= zip(share, groups, strict=True)
+        return [by_position[i] for i in sorted(by_position)]
+
+
+def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:
+    """Positions of the requests of every process, about equally many rollouts each.
+
+    Requests that agree in problem and origin stay together, in their order: the random streams of the second one count
+    those before it, so that the outcome is the same on any number of processes.
+    """
+    bundles: dict[tuple[str, str], list[int]] = {}
+    for i, request in enumerate(requests):
+        bundles.setdefault((request.problem.id, request.origin.value), []).append(i)
+    shares: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for bundle in sorted(bundles.values(), key=lambda bundle: -sum(requests[i].num_rollouts for i in bundle)):
+        process = loads.index(min(loads))
+        shares[process] += bundle
+        loads[process] += sum(requests[i].num_rollouts for i in bundle)
+    return [sorted(share) for share in shares]

@@ -1,0 +1,74 @@
+"""Weight sync with a check: do engine and learner still stand for the same policy?"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.distributed.waiting import from_first
+from halfway.trainers.engines.base import Completion, Engine
+
+# Long enough to fill blocks of a prefix cache, so that a cache left over from older weights shows too.
+CONTEXT_TOKENS, NEW_TOKENS = 160, 16
+
+
+class Scorer(Protocol):
+    """The learner, as far as the check needs it."""
+
+    def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class SyncCheck:
+    """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its replicas.
+
+    Attributes:
+        vocab_size: the contexts are drawn from all of it, always the same.
+        max_length: most tokens the engine holds. Where it is below 176 tokens the contexts are shorter.
+        samples: whether this process's engine samples. If the first process's does so for all of them, this one only
+            helps to compute the learner's log-probabilities.
+        tolerance: largest acceptable |log-probability in the engine - in the learner| of a token, in nats.
+    """
+
+    engine: Engine
+    learner: Scorer
+    vocab_size: int
+    max_length: int
+    tolerance: float
+    samples: bool = True
+
+    def __call__(self) -> float:
+        """The largest difference found, in nats.
+
+        Raises:
+            UserError: if it is beyond the tolerance, or no number.
+        """
+        length = max(1, min(CONTEXT_TOKENS, self.max_length - NEW_TOKENS))
+        stream = Stream(0).at("sync_check")
+        sampled = self._sample(length, stream) if self.samples else []
+        # An end token may come early, and all processes have to score the same sequences.
+        sequences = from_first([(context_P, done.tokens_T) for context_P, done in sampled])
+        expected = [self.learner.logprobs(context_P, tokens_T) for context_P, tokens_T in sequences]
+        if not sampled:
+            return 0.0
+        gaps = [
+            np.abs(done.logprobs_T.astype(np.float64) - expected_T).max()
+            for (_, done), expected_T in zip(sampled, expected, strict=True)
+        ]
+        gap = float(np.max(gaps))  # NaN if any of them is
+        if not gap <= self.tolerance:
+            raise UserError(
+                f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from "
+                f"the learner's, more than {self.tolerance:g}; the engine does not hold the learner's weights"
+            )
+        return gap
+
+    def _sample(self, length: int, stream: Stream) -> list[tuple[IntArray, Completion]]:
+        """As many sequences as there are replicas: equal contexts would all go to the first one."""
+        shape = (max(1, self.engine.replicas), length)
+        contexts = list(stream.generator().integers(0, self.vocab_size, shape).astype(np.int32))
+        limits, seeds = [NEW_TOKENS] * len(contexts), [stream.integer()] * len(contexts)
+        return list(zip(contexts, self.engine.generate(contexts, limits, seeds), strict=True))

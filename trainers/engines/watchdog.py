@@ -1,0 +1,34 @@
+"""Runs a command and ends with it; and ends it, with all of this session, once standard input is closed.
+
+    python watchdog.py FOLDER COMMAND...
+
+Whoever holds the other end of the input may die in any way, kill -9 included: what it started does not outlive it, and
+neither does its folder.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main(folder: str, command: list[str]) -> int:
+    """The status of the command, as a shell gives it."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    threading.Thread(target=end_with_input, args=(folder,), daemon=True).start()
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def end_with_input(folder: str) -> None:
+    sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)  # shared memory, full of weights
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    # The thread holds the lock of standard input, over which an interpreter that ends in the usual way would abort.
+    os._exit(main(sys.argv[1], sys.argv[2:]))

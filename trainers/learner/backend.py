@@ -1,0 +1,164 @@
+"""How gradients become new weights: the part of the learner that knows whether the model is sharded."""
+
+import errno
+import io
+import math
+import re
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
+from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
+from halfway.trainers.options import LearnerOptions
+
+POLICY_FOLDER = "policy"
+OPTIMIZER_FILE = "optimizer.pt"
+
+
+class Backend(Protocol):
+    """Owns the model and its optimizer. On several processes, all make the same calls."""
+
+    accelerator: Accelerator
+    model: nn.Module
+
+    @property
+    def policy(self) -> Any:
+        """The model itself, unwrapped."""
+        ...
+
+    def microbatch(self, last: bool) -> AbstractContextManager[None]:
+        """The scope of one forward and `backward`; `last` of its optimizer step or not."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of the loss. Gradients are averaged over the processes at the last micro-batch."""
+        ...
+
+    def gradient_norm(self) -> float | None:
+        """The global norm, clipped from now on to options.max_grad_norm; None if only `step` finds out."""
+        ...
+
+    def step(self, lr: float) -> float | None:
+        """Apply the gradients, and drop them. Returns their norm before clipping if `gradient_norm` did not."""
+        ...
+
+    def drop_gradients(self) -> None: ...
+
+    def save(self, folder: Path) -> None:
+        """Write the policy as a Hugging Face folder and the optimizer beside it. Raises OSError, as for a full disk."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Continue from what `save` wrote. Raises UserError if it is of another model."""
+        ...
+
+
+class PlainBackend:
+    """Every process holds the whole model and optimizer; with several, torch's DistributedDataParallel."""
+
+    def __init__(self, policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None = None):
+        self.accelerator = accelerator or Accelerator(cpu=not torch.accelerator.is_available())
+        self.options = options
+        self.model, self.optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
+
+    @property
+    def policy(self) -> Any:
+        return self.accelerator.unwrap_model(self.model)
+
+    def microbatch(self, last: bool) -> AbstractContextManager[None]:
+        scope: AbstractContextManager[None] = nullcontext() if last else self.accelerator.no_sync(self.model)
+        return scope
+
+    def backward(self, loss: Tensor) -> None:
+        self.accelerator.backward(loss)
+
+    def gradient_norm(self) -> float | None:
+        max_norm = self.options.max_grad_norm or math.inf
+        return float(self.accelerator.clip_grad_norm_(self.model.parameters(), max_norm))
+
+    def step(self, lr: float) -> float | None:
+        set_lr(self.optimizer, lr)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return None
+
+    def drop_gradients(self) -> None:
+        self.optimizer.zero_grad()
+
+    def save(self, folder: Path) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        save_policy(self.policy, folder, True)
+        # Through memory, since torch reports a full disk as an internal error without saying so.
+        buffer = io.BytesIO()
+        torch.save(self.optimizer.state_dict(), buffer)
+        (folder / OPTIMIZER_FILE).write_bytes(buffer.getbuffer())
+
+    def load(self, folder: Path) -> None:
+        policy = self.policy
+        try:
+            if has_adapters(policy):
+                load_adapters(policy, folder)
+            else:
+                saved = type(policy).from_pretrained(folder / POLICY_FOLDER, dtype=policy.dtype)
+                policy.load_state_dict(saved.state_dict())
+        except RuntimeError as error:
+            raise other_model(folder) from error
+        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        self.optimizer.load_state_dict(state)
+        options = self.options
+        for group in self.optimizer.optimizer.param_groups:
+            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+
+
+def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.AdamW:
+    """AdamW over what is to be trained."""
+    trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, options.lr, options.betas, options.eps, weight_decay=options.weight_decay)
+
+
+def set_lr(optimizer: Any, lr: float) -> None:
+    """Give all parameters one learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def save_policy(policy: Any, folder: Path, writes: bool) -> None:
+    """Write a plain Hugging Face folder, adapters merged into it and in a folder of their own besides.
+
+    Weights that ZeRO-3 has spread are gathered, so then every process has to call this.
+
+    Args:
+        writes: whether this process is the one that writes.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    adapters = adapter_parameters(policy)
+    weights: dict[str, Tensor] | None = None
+    if adapters or any(map(is_partitioned, policy.parameters())):
+        weights = {name: weight.to("cpu", copy=True) for name, weight in named_weights(policy) if writes}
+    small = {name: full_tensor(parameter).to("cpu", copy=True) for name, parameter in adapters.items()}
+    if not writes:
+        return
+    try:
+        policy.save_pretrained(folder / POLICY_FOLDER, state_dict=weights)
+        if adapters:
+            save_adapters(policy, small, folder)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+
+
+def other_model(folder: Path) -> UserError:
+    """The error for a checkpoint that does not fit."""
+    return UserError(
+        f"learner: the model of {folder} is not this run's; resume with the model that wrote the checkpoint"
+    )

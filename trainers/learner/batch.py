@@ -1,0 +1,242 @@
+"""From groups to padded arrays: what the loss sees, and what it does not. Needs numpy only."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import IntArray, Rollout
+from halfway.curriculum.streams import Stream
+from halfway.trainers.learner.advantages import advantages
+from halfway.trainers.options import LearnerOptions
+
+BoolArray = NDArray[np.bool_]
+Floats = NDArray[np.floating[Any]]
+
+# Why a rollout is not in the loss.
+TRUNCATED = "truncated"  # cut by a limit, under compact filtering
+UNGROUPED = "ungrouped"  # the only rollout left of its group: it has no advantage
+NOT_GENERATED = "not_generated"  # every token of it was replayed
+REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSequence:
+    """One rollout as the loss sees it. Entry t of every array belongs to token t, which tokens 0..t-1 predict.
+
+    Attributes:
+        tokens_T: the prompt, then of every turn the response and the observation.
+        mask_T: True where the policy generated the token in this rollout; False on the prompt, on replayed tokens and
+            on observations, which are context only.
+        advantage: of every generated token, unless `advantages_T` says it token by token.
+        engine_logprobs_T: natural log, as recorded at sampling; 0 where the mask is False.
+        old_logprobs_T: denominator of the importance ratio, likewise; None = the policy's own, so that the ratio is 1.
+        reference_logprobs_T: of the reference policy, likewise; None if there is none.
+        reward: of the whole rollout; it comes with the last generated token.
+        advantages_T, values_T, returns_T: with a critic, of every generated token: advantage, value of the state before
+            it as it was before the update, and what the value is to become. 0 where the mask is False.
+    """
+
+    tokens_T: IntArray
+    mask_T: BoolArray
+    advantage: float
+    engine_logprobs_T: Floats
+    old_logprobs_T: Floats | None = None
+    reference_logprobs_T: Floats | None = None
+    reward: float = 0.0
+    advantages_T: Floats | None = None
+    values_T: Floats | None = None
+    returns_T: Floats | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens_T)
+
+    @property
+    def num_trained(self) -> int:
+        """Tokens in the loss."""
+        return int(self.mask_T.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an update trains on.
+
+    Attributes:
+        sequences: one a rollout, in the order of the groups; may be empty.
+        left_out: reason -> rollouts that are not in the loss; every one of `REASONS`, with its zeros.
+    """
+
+    sequences: tuple[TrainingSequence, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Padded:
+    """Sequences padded on the right to a common length.
+
+    Attributes:
+        tokens_BT: int64.
+        mask_BT: False on padding.
+        advantages_BT: of every token; or one column, where all tokens of a sequence have one advantage.
+        engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
+            on padding.
+    """
+
+    tokens_BT: NDArray[np.int64]
+    mask_BT: BoolArray
+    advantages_BT: Floats
+    engine_logprobs_BT: Floats
+    old_logprobs_BT: Floats | None
+    reference_logprobs_BT: Floats | None
+    values_BT: Floats | None = None
+    returns_BT: Floats | None = None
+
+
+def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
+    """The sequences of the groups.
+
+    Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless whoever made the
+    rollouts says otherwise (`Rollout.reward`). With `options.compact_filtering` truncated rollouts keep their place in
+    that baseline, and are left out afterwards: they count neither in the sum nor in the denominator of the loss. A
+    degenerate group is not left out here; with equal rewards its advantages are zero.
+
+    With advantage=gae there is no baseline, so a rollout alone in its group stays; its advantages are up to the critic.
+    """
+    sequences = []
+    left_out: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+    for group in groups:
+        if group.size < 2 and options.advantage != "gae":
+            left_out[UNGROUPED] += group.size
+            continue
+        advantages_N = group_advantages(group, options)
+        for rollout, advantage in zip(group.rollouts, advantages_N, strict=True):
+            if options.compact_filtering and rollout.truncated:
+                left_out[TRUNCATED] += 1
+            elif rollout.num_generated == 0:
+                left_out[NOT_GENERATED] += 1
+            else:
+                sequence = make_sequence(group.prompt_tokens_P, rollout, float(advantage))
+                old = sequence.engine_logprobs_T if options.old_logprobs == "engine" else None
+                sequences.append(replace(sequence, old_logprobs_T=old, reward=rollout.trained_reward))
+    return Batch(tuple(sequences), dict(left_out))
+
+
+def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float64]:
+    """Advantages by the group's own baseline; 0 where a critic gives them token by token later."""
+    if options.advantage == "gae":
+        return np.zeros(group.size)
+    rewards_N = [rollout.trained_reward for rollout in group.rollouts]
+    return advantages(rewards_N, options.advantage, options.divide_by_std)
+
+
+def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float) -> TrainingSequence:
+    """Prompt and turns laid end to end."""
+    tokens: list[NDArray[Any]] = [prompt_tokens_P]
+    mask: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.bool_)]
+    logprobs: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.float32)]
+    for turn in rollout.turns:
+        generated_T = np.arange(len(turn.tokens_T)) >= turn.num_replayed
+        num_observed = len(turn.observation_tokens_O)
+        tokens += [turn.tokens_T, turn.observation_tokens_O]
+        mask += [generated_T, np.zeros(num_observed, np.bool_)]
+        logprobs += [np.where(generated_T, turn.logprobs_T, np.float32(0)), np.zeros(num_observed, np.float32)]
+    sequence = TrainingSequence(np.concatenate(tokens), np.concatenate(mask), advantage, np.concatenate(logprobs))
+    assert not sequence.mask_T[0], "the first token has no context, so it cannot have been generated"
+    return sequence
+
+
+def split_minibatches(
+    sequences: Sequence[TrainingSequence], num_minibatches: int, stream: Stream
+) -> list[list[TrainingSequence]]:
+    """Shuffle the sequences and deal them out; sizes differ by at most one.
+
+    Fewer sequences than mini-batches give fewer mini-batches: none is empty. One mini-batch is not shuffled.
+    """
+    num = min(num_minibatches, len(sequences))
+    if num <= 1:
+        return [list(sequences)] if sequences else []
+    order = stream.generator().permutation(len(sequences))
+    return [[sequences[i] for i in part] for part in np.array_split(order, num)]
+
+
+def split_microbatches(
+    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
+) -> list[list[int]]:
+    """Positions of the sequences, batched for one forward pass each: longest first, ties in the given order.
+
+    Args:
+        max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
+        max_padding: where a row would be shorter by more than this share than the longest of its micro-batch, a new
+            one begins, unless that micro-batch is still small: below an eighth of `max_tokens`.
+    """
+    order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
+    parts: list[list[int]] = []
+    for i in order:
+        if parts:
+            # The first row of a part is its longest.
+            longest, rows = sequences[parts[-1][0]].length, len(parts[-1])
+            fits = (rows + 1) * longest <= max_tokens
+            like = sequences[i].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
+            if fits and like:
+                parts[-1].append(i)
+                continue
+        parts.append([i])
+    return parts
+
+
+def scatter(
+    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int, max_padding: float = 1.0
+) -> list[list[tuple[list[int], float]]]:
+    """The micro-batches of every process as positions, each with its weight, 0 or 1.
+
+    Processes get about equally many tokens: longest sequence first, to the process that has fewest so far. All get
+    equally many micro-batches, as collective operations need; where one has run out, the shortest sequence takes the
+    place, with weight 0.
+    """
+    shares: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
+        process = loads.index(min(loads))
+        shares[process].append(i)
+        loads[process] += sequences[i].length
+    dealt = []
+    for share in map(sorted, shares):
+        parts = split_microbatches([sequences[i] for i in share], max_tokens, max_padding)
+        dealt.append([([share[i] for i in part], 1.0) for part in parts])
+    rounds = max(map(len, dealt))
+    shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
+    return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
+
+
+def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
+    """Right-padded arrays of at least one sequence. An optional array is on all of the sequences, or on none."""
+    int64 = np.dtype(np.int64)
+    advantages_BT = _stack_optional([s.advantages_T for s in sequences])
+    return Padded(
+        tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
+        mask_BT=_stack([s.mask_T for s in sequences], False),
+        advantages_BT=np.asarray([[s.advantage] for s in sequences]) if advantages_BT is None else advantages_BT,
+        engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),
+        old_logprobs_BT=_stack_optional([s.old_logprobs_T for s in sequences]),
+        reference_logprobs_BT=_stack_optional([s.reference_logprobs_T for s in sequences]),
+        values_BT=_stack_optional([s.values_T for s in sequences]),
+        returns_BT=_stack_optional([s.returns_T for s in sequences]),
+    )
+
+
+def _stack(rows: Sequence[NDArray[Any]], fill: float, dtype: "np.dtype[Any] | None" = None) -> NDArray[Any]:
+    stacked_BT = np.full((len(rows), max(len(row) for row in rows)), fill, dtype or np.result_type(*rows))
+    for b, row in enumerate(rows):
+        stacked_BT[b, : len(row)] = row
+    return stacked_BT
+
+
+def _stack_optional(rows: Sequence[Floats | None]) -> Floats | None:
+    given = [row for row in rows if row is not None]
+    assert len(given) in (0, len(rows)), "an optional array is missing in some of the sequences"
+    return _stack(given, 0) if given else None

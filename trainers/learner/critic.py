@@ -1,0 +1,202 @@
+"""The critic: values of states, by a head on the policy's trunk or by a model of its own."""
+
+import copy
+import io
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.rollouts import FloatArray, Rollout
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.learner.scoring import before
+from halfway.trainers.options import LearnerOptions
+
+CRITIC_FILE = "critic.pt"
+
+
+class ValueHead(nn.Module):
+    """A linear map from hidden states (M, D) to values (M,), in float32 at least. At the start all values are 0."""
+
+    def __init__(self, policy: Any):
+        super().__init__()
+        dtype = torch.promote_types(policy.dtype, torch.float32)
+        size = policy.config.get_text_config().hidden_size
+        self.linear = nn.Linear(size, 1, dtype=dtype, device=policy.device)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden_MD: Tensor) -> Tensor:
+        values_M: Tensor = self.linear(hidden_MD.to(self.linear.weight.dtype))[:, 0]
+        return values_M
+
+
+class ValueModel(nn.Module):
+    """A copy of the policy's trunk with a value head, from tokens (B, T) to the values of the M masked ones."""
+
+    def __init__(self, policy: Any):
+        super().__init__()
+        self.trunk = copy.deepcopy(policy.base_model)
+        self.head = ValueHead(policy)
+
+    def forward(self, tokens_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        output = self.trunk(input_ids=tokens_BT, use_cache=False)
+        values_M: Tensor = self.head(before(output.last_hidden_state, mask_BT))
+        return values_M
+
+
+class Critic:
+    """Owns what is trained beside the policy, and its optimizer.
+
+    The value of token t is that of the state before it, from tokens 0..t-1, like its log-probability.
+    """
+
+    def __init__(self, policy: Any, options: LearnerOptions, accelerator: Accelerator):
+        """
+        Args:
+            policy: with the weights that the run starts from, unwrapped; a separate critic starts as a copy of them.
+        """
+        self.options = options
+        self.shared = options.critic.kind == "shared"
+        self._policy, self._accelerator = policy, accelerator
+        module = ValueHead(policy) if self.shared else ValueModel(policy)
+        optimizer = torch.optim.AdamW(
+            module.parameters(), options.critic.lr, options.betas, options.eps, weight_decay=options.weight_decay
+        )
+        self._module, self._optimizer = accelerator.prepare(module.eval(), optimizer)
+        self._updates = self._steps = 0
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the next update trains the critic alone."""
+        return self._updates < self.options.critic.warmup_steps
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._steps
+
+    def values(self, tokens_BT: Tensor, mask_BT: Tensor, hidden_MD: Tensor | None = None) -> Tensor:
+        """Values of the masked tokens, (B, T), 0 elsewhere.
+
+        Args:
+            tokens_BT: right-padded.
+            hidden_MD: of the policy's pass over these tokens, for a shared trunk; without it the trunk is passed once
+                more, and must not be trained by what comes out.
+        """
+        if not self.shared:
+            values_M = self._module(tokens_BT, mask_BT)
+        else:
+            if hidden_MD is None:
+                trunk = self._policy.base_model
+                output = trunk(input_ids=tokens_BT, use_cache=False)
+                hidden_MD = before(output.last_hidden_state, mask_BT)
+            values_M = self._module(hidden_MD)
+        zeros_BT = torch.zeros(mask_BT.shape, dtype=values_M.dtype, device=values_M.device)
+        return zeros_BT.masked_scatter(mask_BT, values_M)
+
+    def microbatch(self, last: bool) -> AbstractContextManager[Any]:
+        """The scope of a forward and backward pass; gradients are averaged over processes at the last one only."""
+        return nullcontext() if last else self._accelerator.no_sync(self._module)
+
+    def gradient_norm(self) -> float:
+        """The norm before clipping; the gradients are clipped from now on."""
+        max_norm = self.options.max_grad_norm or math.inf
+        return float(self._accelerator.clip_grad_norm_(self._module.parameters(), max_norm))
+
+    def step(self, lr_factor: float) -> None:
+        """Apply the gradients with this share of the peak learning rate, and drop them."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.options.critic.lr * lr_factor
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._steps += 1
+
+    def end_update(self) -> None:
+        """Count an update of the learner."""
+        self._updates += 1
+
+    def drop_gradients(self) -> None:
+        self._optimizer.zero_grad()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights that are the critic's own."""
+        state: dict[str, Tensor] = self._accelerator.unwrap_model(self._module).state_dict()
+        return state
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer, `critic.pt`. Raises OSError if that is not possible."""
+        # Through memory, since torch reports a full disk as an internal error without saying so.
+        buffer = io.BytesIO()
+        state = {"weights": self.state_dict(), "optimizer": self._optimizer.state_dict()}
+        torch.save({**state, "steps": self._steps, "updates": self._updates}, buffer)
+        (folder / CRITIC_FILE).write_bytes(buffer.getbuffer())
+
+    def load(self, folder: Path) -> None:
+        """Continue from what `save` wrote.
+
+        Raises:
+            UserError: if the checkpoint has no critic, or one of another kind.
+        """
+        file = folder / CRITIC_FILE
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            self._accelerator.unwrap_model(self._module).load_state_dict(state["weights"])
+        except (FileNotFoundError, RuntimeError) as error:
+            found = "is not this run's" if file.exists() else "is missing"
+            raise UserError(
+                f"learner: the critic of {folder} {found}; resume with the learner.advantage and learner.critic.kind "
+                "that wrote the checkpoint"
+            ) from error
+        self._steps, self._updates = state["steps"], state["updates"]
+        self._optimizer.load_state_dict(state["optimizer"])
+        for group in self._optimizer.param_groups:
+            options = self.options
+            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+
+
+class GroupSource(Protocol):
+    """Where scored groups come from."""
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
+
+
+class Appraiser(Protocol):
+    """The learner, as far as `ValuedRollouts` needs it."""
+
+    def with_values(self, groups: Sequence[Group]) -> list[Group]: ...
+
+
+@dataclass(frozen=True)
+class ValuedRollouts:
+    """Rollouts with the critic's values of their tokens, for controllers that need them."""
+
+    rollouts: GroupSource
+    learner: Appraiser
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+        return self.learner.with_values(self.rollouts.run(requests, stream, policy_version))
+
+
+def valued(rollout: Rollout, values_T: FloatArray) -> Rollout:
+    """The rollout with a value on every token.
+
+    Args:
+        values_T: over the tokens of all turns and observations, laid end to end without the prompt.
+    """
+    turns, start = [], 0
+    for turn in rollout.turns:
+        end = start + len(turn.tokens_T)
+        turns.append(replace(turn, values_T=values_T[start:end]))
+        start = end + len(turn.observation_tokens_O)
+    assert start == len(values_T), "values of another rollout"
+    return replace(rollout, turns=tuple(turns))

@@ -1,0 +1,223 @@
+"""The learner on DeepSpeed, through accelerate: optimizer, gradients and weights spread over the processes (ZeRO)."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator, PartialState
+from torch import Tensor, nn
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.ports import free_port
+from halfway.trainers.distributed.waiting import together
+from halfway.trainers.learner.backend import build_optimizer, other_model, save_policy, set_lr
+from halfway.trainers.options import LearnerOptions
+
+NEEDED_BY = "learner.deepspeed"
+# Below the folder of a checkpoint: what every process wrote, the same for any number of processes, and what it is.
+SHARDS, UNIVERSAL, FORM = "shards", "universal", "deepspeed.json"
+TAG = "state"
+# DeepSpeed's converter refuses ZeRO-1 and -2 checkpoints without it.
+UNIVERSAL_INFO = {"universal_checkpoint_info": {"universal_checkpoint_version": 0.2}}
+
+
+def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
+    """DeepSpeed's own configuration.
+
+    Micro-batches are the learner's: DeepSpeed is told which one is the last of a step, so it counts none itself.
+    """
+    chosen = options.deepspeed
+    assert chosen.zero_stage is not None
+    zero: dict[str, Any] = {"stage": chosen.zero_stage}
+    if chosen.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if chosen.offload_parameters:
+        zero["offload_param"] = {"device": "cpu"}
+    if chosen.zero_stage == 3:
+        zero["stage3_param_persistence_threshold"] = chosen.persistence_threshold
+    # What micro-batches add up in. At stage 1 DeepSpeed would take another optimizer for it; stage 0 has no choice.
+    accumulation = {"grad_accum_dtype": "fp32"} if bfloat16 and chosen.zero_stage in (2, 3) else {}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": options.max_grad_norm,
+        "zero_optimization": zero,
+        "bf16": {"enabled": bfloat16},
+        "data_types": accumulation,
+        # DeepSpeed's own Adam for the CPU is compiled at first use; torch's does the same, more slowly.
+        "zero_force_ds_cpu_optimizer": torch.cuda.is_available(),
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": sys.maxsize,
+    }
+
+
+def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
+    """The accelerator that prepares models with DeepSpeed.
+
+    Raises:
+        UserError: if DeepSpeed is not installed.
+    """
+    # Looked for on PATH by DeepSpeed's compiler, and not there when an environment is used without activating it.
+    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", "")
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    if "RANK" not in os.environ:
+        single = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        os.environ.update({name: str(value) for name, value in single.items()})
+    load_extra("ninja", NEEDED_BY, "deepspeed")
+    deepspeed = load_extra("deepspeed", NEEDED_BY, "deepspeed")
+    if os.environ.get("LOCAL_RANK") == "0":
+        report_locks()
+    if not torch.distributed.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+    from accelerate.utils import DeepSpeedPlugin
+
+    plugin = DeepSpeedPlugin(hf_ds_config=deepspeed_config(options, bfloat16), zero3_init_flag=False)
+    if not torch.cuda.is_available():
+        # Asked for a CPU with DeepSpeed, accelerate would leave DeepSpeed out; told nothing, it would see one process.
+        PartialState(cpu=True)
+    return Accelerator(deepspeed_plugin=plugin, mixed_precision="bf16" if bfloat16 else "no")
+
+
+def report_locks() -> None:
+    """Name on stderr what another process seems to compile for DeepSpeed.
+
+    torch waits for such a lock as long as it is there, and a process that is killed leaves it there for good.
+    """
+    from torch.utils.cpp_extension import get_default_build_root
+
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    for lock in sorted(root.glob("**/deepspeed_*/lock")):
+        print(f"DeepSpeed: waiting for a process that compiles; if there is none, remove {lock}", file=sys.stderr)
+
+
+class DeepSpeedBackend:
+    """A DeepSpeed engine, driven one micro-batch at a time. See `halfway.trainers.learner.backend.Backend`.
+
+    With bfloat16 weights the optimizer keeps float32 copies of them.
+    """
+
+    def __init__(self, policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None = None):
+        dtype = next(policy.parameters()).dtype
+        self.options = options
+        self.accelerator = accelerator or build_accelerator(options, dtype == torch.bfloat16)
+        self.model, self._optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
+        self._engine: Any = self.model
+        self._stage = options.deepspeed.zero_stage
+
+    @property
+    def policy(self) -> Any:
+        return self._engine.module
+
+    def microbatch(self, last: bool) -> AbstractContextManager[None]:
+        return self._boundary(last)
+
+    @contextmanager
+    def _boundary(self, last: bool) -> Iterator[None]:
+        self._engine.set_gradient_accumulation_boundary(is_boundary=last)
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        self._engine.backward(loss)
+
+    def gradient_norm(self) -> float | None:
+        """Known before the step at stage 0 in float32 only, where every process holds all gradients."""
+        if self._stage != 0 or self.policy.dtype != torch.float32:
+            return None
+        gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(gradients))
+
+    def step(self, lr: float) -> float | None:
+        set_lr(self._optimizer, lr)
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        return None if norm is None else float(norm)
+
+    def drop_gradients(self) -> None:
+        self._engine.zero_grad()
+
+    def save(self, folder: Path) -> None:
+        """Every process writes its shards; the main process also writes the policy, gathered tensor by tensor."""
+        with full_disks():
+            self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
+        save_policy(self.policy, folder, self.accelerator.is_main_process)
+        if self.accelerator.is_main_process:
+            (folder / FORM).write_text(json.dumps(self._form()))
+        self.accelerator.wait_for_everyone()
+
+    def load(self, folder: Path) -> None:
+        """Also from a checkpoint of another number of processes, which is first converted, beside its shards."""
+        if not (folder / FORM).exists():
+            raise UserError(
+                f"learner.deepspeed.zero_stage: {folder} was written without DeepSpeed, not with {self._stage}; "
+                "resume with null"
+            )
+        form = json.loads((folder / FORM).read_text())
+        if form["zero_stage"] != self._stage:
+            raise UserError(
+                f"learner.deepspeed.zero_stage: {folder} was written with {form['zero_stage']}, not {self._stage}; "
+                "resume with the stage that wrote the checkpoint"
+            )
+        universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
+        if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
+            convert(folder)
+        together()  # with patience: converting a large model takes long
+        config = self._engine._config
+        config.load_universal_checkpoint = universal
+        try:
+            self._engine.load_checkpoint(str(folder / (UNIVERSAL if universal else SHARDS)), tag=TAG)
+        except RuntimeError as error:
+            raise other_model(folder) from error
+        finally:
+            config.load_universal_checkpoint = False
+        self._keep_settings()
+
+    def _keep_settings(self) -> None:
+        """Undo what loading did to the settings that are this learner's own."""
+        options, optimizer = self.options, self._engine.optimizer
+        for group in optimizer.param_groups:
+            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine itself clips, as it was told
+            optimizer.clip_grad = options.max_grad_norm
+
+    def _form(self) -> dict[str, Any]:
+        return {"zero_stage": self._stage, "processes": self.accelerator.num_processes}
+
+
+@contextmanager
+def full_disks() -> Iterator[None]:
+    """Say so where torch reports a file that it cannot write as an internal error. Raises OSError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(part in str(error) for part in ("inline_container", "PytorchStreamWriter")):
+            raise
+        raise OSError(f"torch could not write a file, as on a full disk: {one_line(error)}") from error
+
+
+def convert(folder: Path) -> None:
+    """Make DeepSpeed's checkpoint for any number of processes from that of one.
+
+    Raises:
+        UserError: if DeepSpeed's converter fails.
+    """
+    command = [
+        *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"),
+        *("--input_folder", str(folder / SHARDS / TAG), "--output_folder", str(folder / f"{UNIVERSAL}.partial" / TAG)),
+        *("--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"),
+    ]
+    # The converter is a program of its own: as a rank it would wait for the others.
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(f"learner.deepspeed: {folder} cannot be converted for another number of processes: {last}")
+    os.replace(folder / f"{UNIVERSAL}.partial", folder / UNIVERSAL)

@@ -1,0 +1,455 @@
+"""The learner: from groups to new weights, with one process or many."""
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.learner.adapters import adapters_off, has_adapters
+from halfway.trainers.learner.backend import Backend, PlainBackend
+from halfway.trainers.learner.batch import (
+    Batch,
+    Floats,
+    Padded,
+    TrainingSequence,
+    make_batch,
+    make_sequence,
+    pad,
+    scatter,
+    split_minibatches,
+)
+from halfway.trainers.learner.critic import Critic, valued
+from halfway.trainers.learner.gae import with_targets
+from halfway.trainers.learner.loss import TokenSums, loss_denominator, policy_loss, value_loss
+from halfway.trainers.learner.mismatch import mismatch_weights
+from halfway.trainers.learner.scoring import TokenScores, score_tokens
+from halfway.trainers.options import LearnerOptions
+
+COUNTERS_FILE = "learner.json"
+
+
+class Learner:
+    """Owns the policy and improves it from groups of rollouts, by the loss in `halfway.trainers.learner.loss`.
+
+    The policy stays in eval mode, so that dropout is off and its log-probabilities are those of the distribution that
+    was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
+    for bit on one device with the same number of threads).
+
+    With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has an advantage of its own, from a
+    critic that learns by `halfway.trainers.learner.loss.value_loss`.
+
+    On several processes each calls `update` with the same groups; the sequences are scattered over them by length.
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        options: LearnerOptions,
+        pad_token_id: int,
+        temperature: float = 1.0,
+        accelerator: Accelerator | None = None,
+    ):
+        """
+        Args:
+            policy: a causal language model of `transformers`, with the weights the run starts from, also when it is
+                resumed: the reference of the KL penalty is a frozen copy of what is given here, and `load` leaves it.
+                It is trained in place.
+            pad_token_id: any valid token; it is never attended to.
+            temperature: the one rollouts are sampled at.
+            accelerator: where and how to compute; by default accelerate's own choice for this process.
+        """
+        self.options = options
+        self.pad_token_id = pad_token_id
+        self.temperature = temperature
+        # Before DeepSpeed takes the weights apart.
+        self._adapted = has_adapters(policy)
+        self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
+        kept = policy if self._adapted else self._reference
+        self._start_digest = "" if kept is None else _digest(kept)
+        self._layers = enable_checkpointing(policy) if options.activation_checkpointing else []
+        self._backend = build_backend(policy, options, accelerator)
+        self._model, self._accelerator = self._backend.model, self._backend.accelerator
+        self._model.eval()
+        if self._reference is not None:
+            self._reference.to(self._accelerator.device)
+        self._critic = Critic(self.policy, options, self._accelerator) if options.advantage == "gae" else None
+        self._optimizer_steps = 0
+        self._version = 0
+
+    @property
+    def policy(self) -> Any:
+        """The policy itself, unwrapped; the same module for the life of the learner."""
+        return self._backend.policy
+
+    @property
+    def policy_version(self) -> int:
+        """How many calls of `update` have changed the weights. A call with nothing to train on does not count, nor one
+        that warms up the critic."""
+        return self._version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+        """Train on the groups: num_epochs passes of num_minibatches optimizer steps each.
+
+        Nothing to train on is legal: the weights, the schedule and `policy_version` stay, and `empty` is 1.
+
+        Args:
+            stream: shuffles the sequences into mini-batches.
+
+        Returns:
+            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch) and
+            `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and `grad_norm`
+            (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
+            `policy_loss` and `mismatch_weights`, and `engine_gap`: |old log-probability - the engine's|, in nats. With
+            a critic also `value_loss` and `critic_grad_norm` like the policy's, the sums of `value_loss`, the metrics
+            of `halfway.trainers.learner.gae.with_targets`, and `warming_up` (0 or 1: only the critic was trained).
+
+        Raises:
+            UserError: if a loss or a gradient norm is not finite. The optimizer step is not taken.
+        """
+        batch = make_batch(groups, self.options)
+        if not batch.sequences:
+            return _counts(batch, 0)
+        sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
+        steps: list[dict[str, float]] = []
+        lr = 0.0
+        for epoch in range(self.options.num_epochs):
+            for minibatch in split_minibatches(sequences, self.options.num_minibatches, stream.at(epoch)):
+                lr = self.options.lr * lr_factor(self._optimizer_steps, self.options)
+                steps.append(self._step(minibatch, lr))
+                self._optimizer_steps += not self._warming_up
+        self._version += not self._warming_up
+        if self._critic is not None:
+            self._critic.end_update()
+        return {**_counts(batch, len(steps)), **_means(steps), **targets, "lr": lr}
+
+    def with_values(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with the critic's present values on their turns (`Turn.values_T`)."""
+        generated = [rollout for group in groups for rollout in group.rollouts if rollout.num_generated > 0]
+        prompts = [g.prompt_tokens_P for g in groups for rollout in g.rollouts if rollout.num_generated > 0]
+        sequences = [make_sequence(prompt_P, r, 0.0) for prompt_P, r in zip(prompts, generated, strict=True)]
+        values = iter(self._score(self._values, sequences)) if sequences else iter(())
+
+        def appraise(rollout: Rollout, num_prompt: int) -> Rollout:
+            if rollout.num_generated > 0:
+                return valued(rollout, next(values)[num_prompt:].astype(np.float32))
+            length = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
+            return valued(rollout, np.zeros(length, np.float32))
+
+        return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
+
+    def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
+        """Natural-log probability of each token after the context, under the present weights."""
+        length = len(context_P) + len(tokens_T)
+        mask_T = np.arange(length) >= len(context_P)
+        sequence = TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
+        [scored_T] = self._score(self._logprobs_of(self._model), [sequence])
+        return scored_T[mask_T].astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
+
+        Raises:
+            OSError: if a file cannot be written, for example on a full disk.
+        """
+        self._backend.save(folder)
+        if self._accelerator.is_main_process:
+            if self._critic is not None:
+                self._critic.save(folder)
+            counters = {
+                "policy_version": self._version,
+                "optimizer_steps": self._optimizer_steps,
+                "reference": self._start_digest,
+            }
+            (folder / COUNTERS_FILE).write_text(json.dumps(counters))
+
+    def load(self, folder: Path) -> None:
+        """Continue from what `save` wrote; later updates are those of the learner that was saved, bit for bit.
+
+        The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
+        rate, schedule and the settings of AdamW, which are those of this learner's options: a run that diverged can go
+        on with a lower learning rate.
+
+        Raises:
+            UserError: if the checkpoint is of another model, or its run started from other weights while a KL penalty
+                is on, or it has no critic, or one of another kind, while this learner has one.
+        """
+        counters = json.loads((folder / COUNTERS_FILE).read_text())
+        if counters["reference"] != self._start_digest:
+            what, option = "KL reference", "learner.kl_coefficient"
+            if self._adapted:
+                what, option = "model that adapters were added to", "model.lora"
+            raise UserError(
+                f"learner: the {what} of {folder} is not this run's; "
+                f"resume with the starting model and the {option} that wrote the checkpoint"
+            )
+        self._backend.load(folder)
+        if self._critic is not None:
+            self._critic.load(folder)
+        self._version, self._optimizer_steps = counters["policy_version"], counters["optimizer_steps"]
+
+    def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
+        """Add what is computed once, before the first step: old log-probabilities if needed, and the reference's."""
+        options = self.options
+        if options.old_logprobs == "learner" and options.num_minibatches * options.num_epochs > 1:
+            scored = self._score(self._logprobs_of(self._model), sequences)
+            sequences = [replace(s, old_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+        if options.kl_coefficient > 0:
+            with adapters_off(self.policy) if self._adapted else nullcontext():
+                scored = self._score(self._logprobs_of(self._reference or self._model), sequences)
+            sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+        return sequences
+
+    def _with_targets(
+        self, sequences: Sequence[TrainingSequence]
+    ) -> tuple[Sequence[TrainingSequence], dict[str, float]]:
+        """Add what the critic has to say before the first step, if there is one; and metrics of it."""
+        if self._critic is None:
+            return sequences, {}
+        values = self._score(self._values, sequences)
+        filled, metrics = with_targets(sequences, values, self.options.critic)
+        return filled, {**metrics, "warming_up": float(self._warming_up)}
+
+    @torch.no_grad()
+    def _score(self, score: Callable[[Padded], Tensor], sequences: Sequence[TrainingSequence]) -> list[Floats]:
+        """What `score` gives the tokens in the loss, an array a sequence. Every process gets all of them."""
+        own: dict[int, Floats] = {}
+        for positions, weight in self._share(sequences):
+            padded = pad([sequences[i] for i in positions], self.pad_token_id)
+            for i, row_T in zip(positions, score(padded).cpu().numpy(), strict=True):
+                own |= {i: row_T[: sequences[i].length]} if weight else {}
+        scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
+        return [scored[i] for i in range(len(sequences))]
+
+    def _step(self, minibatch: Sequence[TrainingSequence], lr: float) -> dict[str, float]:
+        """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
+        num_trained = [sequence.num_trained for sequence in minibatch]
+        denominator = loss_denominator(num_trained, self.options)
+        share = self._share(minibatch)
+        parts: list[dict[str, Tensor]] = []
+        for number, (positions, weight) in enumerate(share, start=1):
+            with self._microbatch(last=number == len(share)):
+                loss, part = self._loss([minibatch[i] for i in positions], denominator)
+                # Processes average their gradients; what is wanted is the sum.
+                self._backend.backward(loss * (weight * self._accelerator.num_processes))
+            parts.append({name: weight * value for name, value in part.items()})
+        sums = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
+        totals = dict(zip(parts[0], self._accelerator.reduce(sums, "sum").tolist(), strict=True))
+        self._require_finite("loss", totals["loss"])
+        norms = self._apply(totals, lr)
+        return {**totals, **norms, "tokens": sum(num_trained)}
+
+    def _apply(self, totals: Mapping[str, float], lr: float) -> dict[str, float]:
+        """Take the optimizer step of policy and critic. Returns their gradient norms before clipping."""
+        norm = self._backend.gradient_norm()
+        if norm is not None:
+            self._require_finite("gradient norm", norm)
+        norms = {}
+        if self._critic is not None:
+            norms["critic_grad_norm"] = self._critic.gradient_norm()
+            self._require_finite("value loss", totals["value_loss"])
+            self._require_finite("critic's gradient norm", norms["critic_grad_norm"])
+            self._critic.step(lr_factor(self._critic.steps, self.options))
+        if self._warming_up:
+            self._backend.drop_gradients()
+            return {**norms, "grad_norm": norm or 0.0}
+        found = self._backend.step(lr)
+        if norm is None:
+            assert found is not None
+            norm = found
+            self._require_finite("gradient norm", norm, taken=True)
+        return {**norms, "grad_norm": norm}
+
+    @property
+    def _warming_up(self) -> bool:
+        return self._critic is not None and self._critic.warming_up
+
+    @contextmanager
+    def _microbatch(self, last: bool) -> Iterator[None]:
+        """The scope of a forward and backward pass; gradients are averaged over processes at the last one only."""
+        critic = nullcontext() if self._critic is None else self._critic.microbatch(last)
+        with self._backend.microbatch(last), critic, checkpointing(self._layers):
+            yield
+
+    def _loss(self, sequences: Sequence[TrainingSequence], denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """What to minimise in one micro-batch; and the losses and sums over tokens."""
+        padded = pad(sequences, self.pad_token_id)
+        with torch.set_grad_enabled(not self._warming_up):
+            scores = self._scores(self._model, padded, hidden=self._critic is not None and self._critic.shared)
+            loss, sums = self._policy_loss(scores, padded, denominator)
+        sums = {"loss": loss.detach(), **sums}
+        if self._critic is None:
+            return loss, sums
+        value, value_sums = self._value_loss(self._critic, scores.hidden_MD, padded, denominator)
+        total = self.options.critic.value_coefficient * value
+        return total if self._warming_up else loss + total, {**sums, "value_loss": value.detach(), **value_sums}
+
+    def _policy_loss(self, scores: TokenScores, padded: Padded, denominator: float) -> tuple[Tensor, TokenSums]:
+        mask_BT = self._tensor(padded.mask_BT)
+        logprobs_BT = scores.logprobs_BT
+        old, reference = padded.old_logprobs_BT, padded.reference_logprobs_BT
+        old_BT = logprobs_BT.detach() if old is None else self._tensor(old)
+        engine_BT = self._tensor(padded.engine_logprobs_BT)
+        advantages_BT = self._tensor(padded.advantages_BT).to(logprobs_BT.dtype)
+        mismatch: TokenSums = {}
+        if self.options.mismatch != "none":
+            weights_BT, mismatch = mismatch_weights(old_BT, engine_BT, mask_BT, self.options)
+            advantages_BT = advantages_BT * weights_BT
+        loss, sums = policy_loss(
+            logprobs_BT,
+            old_BT,
+            advantages_BT,
+            mask_BT,
+            self.options,
+            denominator,
+            None if reference is None else self._tensor(reference),
+            scores.entropies_BT,
+        )
+        gaps_BT = torch.where(mask_BT, old_BT - engine_BT, 0)
+        return loss, {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
+
+    def _value_loss(
+        self, critic: Critic, hidden_MD: Tensor | None, padded: Padded, denominator: float
+    ) -> tuple[Tensor, TokenSums]:
+        mask_BT = self._tensor(padded.mask_BT)
+        values_BT = critic.values(self._tensor(padded.tokens_BT), mask_BT, hidden_MD)
+        old_BT = self._tensor(padded.values_BT).to(values_BT.dtype)
+        returns_BT = self._tensor(padded.returns_BT).to(values_BT.dtype)
+        return value_loss(values_BT, old_BT, returns_BT, mask_BT, self.options, denominator)
+
+    def _scores(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:
+        """Log-probabilities and entropies of the tokens in the loss, see `score_tokens`."""
+        return score_tokens(
+            model,
+            self._tensor(padded.tokens_BT),
+            self._tensor(padded.mask_BT),
+            self.temperature,
+            entropy_gradient=self.options.entropy_coefficient > 0,
+            hidden=hidden,
+        )
+
+    def _logprobs_of(self, model: nn.Module) -> Callable[[Padded], Tensor]:
+        return lambda padded: self._scores(model, padded).logprobs_BT
+
+    def _values(self, padded: Padded) -> Tensor:
+        assert self._critic is not None, "values need learner.advantage=gae, which the configuration checks"
+        return self._critic.values(self._tensor(padded.tokens_BT), self._tensor(padded.mask_BT))
+
+    def _share(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], float]]:
+        """This process's micro-batches as positions, each with its weight."""
+        accelerator = self._accelerator
+        options = self.options
+        dealt = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
+        return dealt[accelerator.process_index]
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.as_tensor(values, device=self._accelerator.device)
+
+    def _require_finite(self, what: str, value: float, taken: bool = False) -> None:
+        if math.isfinite(value):
+            return
+        self._backend.drop_gradients()
+        if self._critic is not None:
+            self._critic.drop_gradients()
+        outcome = "the weights are spoilt" if taken else "the step was not taken"
+        raise UserError(
+            f"learner: the {what} is {value} at update {self._version + 1}; lower learner.lr or learner.max_grad_norm "
+            f"in the run's config.yaml and resume; {outcome} and the last checkpoint is intact"
+        )
+
+
+def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:
+    """DeepSpeed if the options ask for it."""
+    if options.deepspeed.zero_stage is None:
+        return PlainBackend(policy, options, accelerator)
+    from halfway.trainers.learner.deepspeed import DeepSpeedBackend
+
+    return DeepSpeedBackend(policy, options, accelerator)
+
+
+def enable_checkpointing(policy: Any) -> list[nn.Module]:
+    """Make the layers of the policy ready to compute their activations twice. Returns these layers."""
+    layers: Any = import_module("transformers.modeling_layers")
+    policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return [module for module in policy.modules() if isinstance(module, layers.GradientCheckpointingLayer)]
+
+
+@contextmanager
+def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """Within it the layers compute their activations twice, which `transformers` allows in train mode only.
+
+    Their parts stay in eval mode, so dropout stays off.
+    """
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+def lr_factor(step: int, options: LearnerOptions) -> float:
+    """The learning rate of optimizer step `step` (from 0), as a share of its peak.
+
+    It rises linearly from 1 / warmup_steps to 1 over the first `warmup_steps` steps, then stays, or falls linearly or
+    by a half cosine, such that step `total_updates` would be the first with 0.
+    """
+    if step < options.warmup_steps:
+        return (step + 1) / options.warmup_steps
+    if options.schedule == "constant":
+        return 1.0
+    span = max(1, options.total_updates - options.warmup_steps)
+    done = min(1.0, (step - options.warmup_steps) / span)
+    return 1 - done if options.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _counts(batch: Batch, optimizer_steps: int) -> dict[str, float]:
+    return {
+        "empty": float(not batch.sequences),
+        "optimizer_steps": float(optimizer_steps),
+        "sequences": float(len(batch.sequences)),
+        "tokens": float(sum(sequence.num_trained for sequence in batch.sequences)),
+        **{f"left_out/{reason}": float(count) for reason, count in batch.left_out.items()},
+    }
+
+
+def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Means over optimizer steps for what belongs to a step, over tokens for what belongs to a token."""
+    by_step = ("loss", "grad_norm", "value_loss", "critic_grad_norm")
+    tokens = sum(step["tokens"] for step in steps)
+    return {
+        name: sum(step[name] for step in steps) / (len(steps) if name in by_step else tokens)
+        for name in steps[0]
+        if name != "tokens"
+    }
+
+
+def _frozen_copy(policy: nn.Module) -> nn.Module:
+    return copy.deepcopy(policy).requires_grad_(False).eval()
+
+
+def _digest(module: nn.Module) -> str:
+    """A hash of the frozen weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, values in module.named_parameters():
+        if values.requires_grad:
+            continue
+        digest.update(name.encode())
+        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

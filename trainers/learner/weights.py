@@ -1,0 +1,51 @@
+"""The learner's weights on their way into an engine: one tensor at a time, never the whole model at once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_matrices, merged
+
+
+def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the policy under its Hugging Face name, tied ones once, what adapters add to it included.
+
+    A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
+    collective: every process has to run through the whole iterator.
+    """
+    adapters = adapter_parameters(policy)
+    for name, parameter in policy.named_parameters():
+        if name in adapters:
+            continue
+        weight = full_tensor(parameter)
+        matrices = layer_matrices(policy, name)
+        if matrices is not None:
+            down, up, factor = matrices
+            weight = merged(weight, full_tensor(down), full_tensor(up), factor)
+        yield name.replace(f"{BASE}.", "."), weight
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Give `target`, a whole model of the same architecture, the weights of `source`. Collective like the above."""
+    own = dict(target.named_parameters())
+    with torch.no_grad():
+        for name, weight in named_weights(source):
+            own[name].copy_(weight)
+
+
+def full_tensor(parameter: nn.Parameter) -> Tensor:
+    """The whole of a parameter: itself, detached; or, if ZeRO-3 holds a part of it here, a gathered copy."""
+    if not is_partitioned(parameter):
+        return parameter.detach()
+    from importlib import import_module
+
+    zero: Any = import_module("deepspeed").zero
+    with zero.GatheredParameters([parameter]):
+        return parameter.detach().clone()
+
+
+def is_partitioned(parameter: nn.Parameter) -> bool:
+    """Whether ZeRO-3 has taken the parameter over."""
+    return "ds_id" in vars(parameter)

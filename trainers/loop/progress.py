@@ -1,0 +1,151 @@
+"""What a run has spent, and the records it leaves of each step."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.decision_log import group_record, skip_record
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Skip
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.loop.fill import Filling
+from halfway.trainers.options import Budget
+
+if TYPE_CHECKING:
+    from halfway.trainers.loop.evaluation import Evaluation
+
+IDLE_STEPS = 10
+"""A run stops after this many steps in a row without a rollout, if its budget counts what is generated."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What has been spent so far.
+
+    Attributes:
+        step: finished steps.
+        rollouts, tokens: generated for training; evaluation is not counted, replayed tokens are not either.
+        seconds: wall-clock of the loop, without evaluation and checkpoints.
+        evaluations: held-out evaluations done, the one before the first step included.
+        starved: steps that trained on fewer groups than the fill policy asks for.
+        idle: latest steps in a row that neither rolled out nor trained anything.
+    """
+
+    step: int = 0
+    rollouts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    evaluations: int = 0
+    starved: int = 0
+    idle: int = 0
+
+    def share(self, budget: Budget) -> float:
+        """Share of the budget that is spent."""
+        spent = {"rollouts": self.rollouts, "tokens": self.tokens, "steps": self.step, "seconds": self.seconds}
+        return spent[budget.unit] / budget.total
+
+    def after(self, filling: Filling, clock: "Stopwatch") -> "Progress":
+        """The progress after one more step."""
+        return replace(
+            self,
+            step=self.step + 1,
+            rollouts=self.rollouts + sum(group.size for group in filling.groups),
+            tokens=self.tokens + sum(group.num_generated for group in filling.groups),
+            seconds=self.seconds + clock.counted,
+            starved=self.starved + filling.starved,
+            idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
+        )
+
+    def unspent(self, budget: Budget) -> bool:
+        """Whether the run goes on.
+
+        Raises:
+            UserError: if it would go on for ever, because nothing is rolled out any more.
+        """
+        if self.idle >= IDLE_STEPS and budget.unit in ("rollouts", "tokens"):
+            raise UserError(
+                f"controllers: nothing was rolled out in {self.idle} steps in a row, so budget.{budget.unit} would "
+                "never be spent; see in decisions.jsonl what was skipped, and why"
+            )
+        return self.share(budget) < 1
+
+
+@dataclass
+class Stopwatch:
+    """Seconds spent in each part of a step."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+    @property
+    def counted(self) -> float:
+        """Seconds that count against a budget of seconds."""
+        return sum(v for part, v in self.seconds.items() if part not in ("evaluate", "checkpoint"))
+
+
+def decision_records(filling: Filling, skips: Sequence[tuple[int, Skip]], step: int) -> list[Mapping[str, Any]]:
+    """The decision log of a step: skipped problems by round, then every group with its outcome."""
+    skipped = [skip_record(skip, step, round_index) for round_index, skip in skips]
+    return skipped + [group_record(group, step, round_, outcome) for round_, group, outcome in filling.outcomes]
+
+
+def step_record(
+    progress: Progress,
+    policy_version: int,
+    filling: Filling,
+    num_skipped: int,
+    learned: Mapping[str, float],
+    metrics: Mapping[str, float],
+    clock: Stopwatch,
+) -> dict[str, Any]:
+    """One line of steps.jsonl. `progress` is the one after the step; its last step is the one described."""
+    outcomes = Counter(outcome for _, _, outcome in filling.outcomes)
+    return {
+        "step": progress.step - 1,
+        "policy_version": policy_version,
+        "rollouts": progress.rollouts,
+        "tokens": progress.tokens,
+        "seconds": progress.seconds,
+        "rounds": filling.rounds,
+        "starved": filling.starved,
+        "groups": {"rolled_out": len(filling.groups), **outcomes},
+        "skipped": num_skipped,
+        "timing": dict(clock.seconds),
+        **{
+            f"{origin.value}_counts": pass_counts(g for g in filling.groups if g.request.origin is origin)
+            for origin in Origin
+        },
+        "learner": dict(learned),
+        "controllers": dict(metrics),
+    }
+
+
+def evaluation_record(progress: Progress, evaluation: "Evaluation") -> dict[str, Any]:
+    """One line of evaluations.jsonl."""
+    return {
+        "step": progress.step,
+        "rollouts": progress.rollouts,
+        "tokens": progress.tokens,
+        "seconds": progress.seconds,
+        "pass_at_1": evaluation.pass_at_1,
+        "stderr": evaluation.stderr,
+        "problems": evaluation.num_problems,
+        "samples": evaluation.samples,
+        "pass_counts": list(evaluation.pass_counts_K),
+    }
+
+
+def pass_counts(groups: Iterable[Group]) -> list[int]:
+    """Histogram over k = 0..N of groups of equal size."""
+    groups = list(groups)
+    counts = Counter(group.num_passed for group in groups)
+    return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]

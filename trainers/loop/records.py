@@ -1,0 +1,93 @@
+"""The run's own log files: append-only JSON lines that a resumed run continues exactly where its checkpoint was."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+
+
+class Recorder(Protocol):
+    """Receives what the loop has to tell. A tracker, a progress bar and a list in a test all are recorders."""
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """One training step, with the fields of steps.jsonl."""
+        ...
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        """One held-out evaluation, with the fields of evaluations.jsonl."""
+        ...
+
+    def close(self, state: str) -> None:
+        """The run ended: "finished" or "failed"."""
+        ...
+
+
+class JsonLines:
+    """An append-only file of JSON records whose size is part of the checkpoint."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.path.stat().st_size
+
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Write records at the end, one write call for all of them. Raises UserError if that fails."""
+        with writing(self.path), self.path.open("a") as file:
+            file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
+
+    def truncate(self, size: int) -> None:
+        """Forget what a killed run wrote after its last checkpoint."""
+        os.truncate(self.path, size)
+
+
+class RunLog:
+    """The three record files of a run directory, kept together so that they are cut together."""
+
+    def __init__(self, folder: Path):
+        self.decisions = JsonLines(folder / "decisions.jsonl")
+        self.steps = JsonLines(folder / "steps.jsonl")
+        self.evaluations = JsonLines(folder / "evaluations.jsonl")
+
+    def sizes(self) -> dict[str, int]:
+        return {name: file.size for name, file in vars(self).items()}
+
+    def truncate(self, sizes: Mapping[str, int] | None = None) -> None:
+        """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet."""
+        for name, file in vars(self).items():
+            file.truncate(sizes[name] if sizes else 0)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically: readers see the old content or the new one, never a part.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with writing(path):
+        temporary.write_text(json.dumps(value))
+        os.replace(temporary, path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system has against writing a file, such as a full disk, into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({cause(error)}); make room for it and resume") from error
+
+
+def cause(error: OSError) -> str:
+    """Why the operating system refused, in its own words."""
+    return os.strerror(error.errno) if error.errno else one_line(error)

@@ -1,0 +1,83 @@
+"""From prompts and observations to tokens: as they are, or through the chat template of the tokenizer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from halfway.curriculum.problems import Message, Problem
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+
+# Stands for a response of the policy, to find out what a template writes after one.
+MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer; those of `transformers` have it."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What the policy reads of a problem, and of what an environment answers.
+
+    A problem with messages goes through the tokenizer's chat template, and so does the environment's answer, as a
+    message of the user; the template's opening of a response is the last thing that the policy reads.
+
+    Attributes:
+        tokenizer: of `transformers`, or alike.
+        wrap: whether a prompt that is plain text becomes a message of the user.
+        system: put in front of messages that have no system message; empty = the template decides.
+    """
+
+    tokenizer: Tokenizer
+    wrap: bool = False
+    system: str = ""
+
+    def of_problem(self, problem: Problem) -> IntArray:
+        """Raises UserError if messages are asked for and the tokenizer has no template, or one that refuses them."""
+        if not self._chats(problem):
+            return self._encode(problem.prompt)
+        return self._encode(self._render(self._messages(problem)))
+
+    def of_text(self, prompt: str) -> IntArray:
+        """Like `of_problem`, for a prompt alone."""
+        return self.of_problem(Problem("", prompt, ""))
+
+    def of_observation(self, problem: Problem, text: str) -> IntArray:
+        """What follows a response that ended with the end token."""
+        if not self._chats(problem):
+            return self._encode(text)
+        rendered = self._render([*self._messages(problem), Message("assistant", MARK), Message("user", text)])
+        tokenizer: Any = self.tokenizer
+        return self._encode(rendered.rpartition(MARK)[2].removeprefix(tokenizer.eos_token))
+
+    def _chats(self, problem: Problem) -> bool:
+        return self.wrap or bool(problem.messages)
+
+    def _messages(self, problem: Problem) -> list[Message]:
+        messages = list(problem.messages) or [Message("user", problem.prompt)]
+        needed = self.system and messages[0].role != "system"
+        return [Message("system", self.system), *messages] if needed else messages
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        tokenizer: Any = self.tokenizer
+        if tokenizer.chat_template is None:
+            raise UserError(
+                "model.path: its tokenizer has no chat template, and prompts are messages; "
+                "give a model with one, or plain prompts with model.chat=messages"
+            )
+        plain = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            text: str = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs of the model's, with errors of their own
+            raise UserError(f"model.path: its chat template refuses a prompt: {one_line(error)}") from error
+        return text
+
+    def _encode(self, text: str) -> IntArray:
+        return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
