@@ -175,12 +175,13 @@ def _assemble(
 ) -> "Training":
     from torch import distributed
 
+    from halfway.trainers.contracts import AppraisingLearner, Rollouts
     from halfway.trainers.distributed.colocated import Colocated
-    from halfway.trainers.distributed.workers import AppraisingLearner, Crew
+    from halfway.trainers.distributed.workers import Crew
     from halfway.trainers.learner.critic import ValuedRollouts
     from halfway.trainers.loop.checkpoint import Checkpoints
     from halfway.trainers.loop.evaluation import evaluate
-    from halfway.trainers.loop.training import Rollouts, Training
+    from halfway.trainers.loop.training import Training
 
     rollouts: Rollouts
     learner: AppraisingLearner

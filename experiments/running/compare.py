@@ -25,7 +25,7 @@ from halfway.experiments.running.runs import (
     refuse_other_settings,
 )
 from halfway.experiments.running.tracking import PARENT_TAG, Tracker
-from halfway.trainers.loop.records import Recorder
+from halfway.trainers.contracts import Recorder
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 20

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from halfway.trainers.loop.records import Recorder
+from halfway.trainers.contracts import Recorder
 from halfway.trainers.options import Budget
 
 MINUTE = 60

@@ -17,7 +17,8 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig, differences, load_run, save
 from halfway.experiments.running.progress_bars import spent
-from halfway.trainers.loop.records import Recorder, write_json
+from halfway.trainers.contracts import Recorder
+from halfway.trainers.loop.records import write_json
 from halfway.trainers.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"

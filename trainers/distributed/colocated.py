@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.streams import Stream
-from halfway.trainers.distributed.workers import AppraisingLearner
+from halfway.trainers.contracts import AppraisingLearner
 
 
 @dataclass(frozen=True)

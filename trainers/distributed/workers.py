@@ -6,7 +6,7 @@ of rollouts and learner. Requests are spread over the processes, and so are the 
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import distributed
 
@@ -14,23 +14,18 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.contracts import AppraisingLearner, Rollouts
 from halfway.trainers.distributed.waiting import control_group, lost_processes
-from halfway.trainers.learner.critic import Appraiser
 from halfway.trainers.loop.records import cause
-from halfway.trainers.loop.training import Learner, Rollouts
 
 LEADER = 0
 END = "end"
 
 
-class AppraisingLearner(Learner, Appraiser, Protocol):
-    """A learner that can also say the values of rollouts, if it has a critic."""
-
-
 class Crew:
     """The parts of this process, made to work together with those of the others.
 
-    On the leader its methods are those of `halfway.trainers.loop.training.Rollouts` and of the learner; the other
+    On the leader its methods are those of `halfway.trainers.contracts.Rollouts` and of the learner; the other
     processes call `follow`. When a process dies, the others end with a UserError as soon as they need it.
     """
 

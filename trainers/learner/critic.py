@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -18,6 +18,7 @@ from halfway.curriculum.plan import Request
 from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.contracts import Appraiser, Rollouts
 from halfway.trainers.learner.scoring import before
 from halfway.trainers.options import LearnerOptions
 
@@ -164,23 +165,11 @@ class Critic:
             group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
 
 
-class GroupSource(Protocol):
-    """Where scored groups come from."""
-
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
-
-
-class Appraiser(Protocol):
-    """The learner, as far as `ValuedRollouts` needs it."""
-
-    def with_values(self, groups: Sequence[Group]) -> list[Group]: ...
-
-
 @dataclass(frozen=True)
 class ValuedRollouts:
     """Rollouts with the critic's values of their tokens, for controllers that need them."""
 
-    rollouts: GroupSource
+    rollouts: Rollouts
     learner: Appraiser
 
     def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,7 @@ from numpy.typing import NDArray
 from halfway.curriculum.plan import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-
-if TYPE_CHECKING:
-    from halfway.trainers.loop.training import Rollouts
+from halfway.trainers.contracts import Rollouts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +45,7 @@ class Evaluation:
         return sum(count * pass_at_k(self.samples, passed, k) for passed, count in counts) / self.num_problems
 
 
-def evaluate(collector: "Rollouts", problems: Sequence[Problem], samples: int, stream: Stream) -> Evaluation:
+def evaluate(collector: Rollouts, problems: Sequence[Problem], samples: int, stream: Stream) -> Evaluation:
     """Try every problem `samples` times with the engine's present weights.
 
     Give the same stream at every evaluation of a run, and in every arm of a comparison: the sampling noise is then

@@ -5,18 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from halfway.curriculum.decision_log import group_record, skip_record
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.options import Budget
-
-if TYPE_CHECKING:
-    from halfway.trainers.loop.evaluation import Evaluation
 
 IDLE_STEPS = 10
 """A run stops after this many steps in a row without a rollout, if its budget counts what is generated."""
@@ -129,7 +127,7 @@ def step_record(
     }
 
 
-def evaluation_record(progress: Progress, evaluation: "Evaluation") -> dict[str, Any]:
+def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, Any]:
     """One line of evaluations.jsonl."""
     return {
         "step": progress.step,

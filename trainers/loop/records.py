@@ -5,26 +5,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-
-
-class Recorder(Protocol):
-    """Receives what the loop has to tell. A tracker, a progress bar and a list in a test all are recorders."""
-
-    def step(self, record: Mapping[str, Any]) -> None:
-        """One training step, with the fields of steps.jsonl."""
-        ...
-
-    def evaluation(self, record: Mapping[str, Any]) -> None:
-        """One held-out evaluation, with the fields of evaluations.jsonl."""
-        ...
-
-    def close(self, state: str) -> None:
-        """The run ended: "finished" or "failed"."""
-        ...
 
 
 class JsonLines:

@@ -1,45 +1,28 @@
 """The training loop. It knows types, and names no method."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from halfway.curriculum.controller import PassRateController, propose_until_full
 from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Request, Skip
+from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import fingerprint
+from halfway.trainers.contracts import Learner, Recorder, Rollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.progress import Progress, Stopwatch, decision_records, evaluation_record, step_record
-from halfway.trainers.loop.records import Recorder, RunLog, write_json
+from halfway.trainers.loop.records import RunLog, write_json
 from halfway.trainers.options import Budget, FillOptions
-
-if TYPE_CHECKING:
-    from halfway.trainers.loop.evaluation import Evaluation
-
-
-class Rollouts(Protocol):
-    """Turns requests into scored groups, in the order of the requests."""
-
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
-
-
-class Learner(Protocol):
-    """Owns the policy. `policy_version` counts its updates."""
-
-    @property
-    def policy_version(self) -> int: ...
-    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]: ...
-    def save(self, folder: Path) -> None: ...
-    def load(self, folder: Path) -> None: ...
 
 
 @dataclass
@@ -66,7 +49,7 @@ class Training:
     budget: Budget
     seed: int
     checkpoints: Checkpoints
-    evaluate: "Callable[[], Evaluation] | None" = None
+    evaluate: Callable[[], Evaluation] | None = None
     evaluation_points: int = 0
     finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()

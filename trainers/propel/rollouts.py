@@ -17,7 +17,7 @@ from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.sources import content_id
-from halfway.trainers.loop.training import Learner, Rollouts
+from halfway.trainers.contracts import Learner, Rollouts
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import Reward, below_invalid
 from halfway.trainers.propel.writing import Written, judge

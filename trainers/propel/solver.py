@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from halfway.curriculum.plan import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
+from halfway.trainers.contracts import Rollouts
 from halfway.trainers.propel.options import Band
-
-if TYPE_CHECKING:
-    from halfway.trainers.loop.training import Rollouts
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Solver:
         band: the pass rates that are wanted.
     """
 
-    rollouts: "Rollouts"
+    rollouts: Rollouts
     attempts: int
     band: Band
 

@@ -1,0 +1,53 @@
+"""What the parts of a training run expect of one another. A rollout engine's contract is in `engines/base.py`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Request
+from halfway.curriculum.streams import Stream
+
+
+class Rollouts(Protocol):
+    """Turns requests into scored groups, in the order of the requests."""
+
+    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
+
+
+class Learner(Protocol):
+    """Owns the policy. `policy_version` counts its updates."""
+
+    @property
+    def policy_version(self) -> int: ...
+    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]: ...
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+class Appraiser(Protocol):
+    """Knows the values of rollouts."""
+
+    def with_values(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with a value on every token."""
+        ...
+
+
+class AppraisingLearner(Learner, Appraiser, Protocol):
+    """A learner that can also say the values of rollouts, if it has a critic."""
+
+
+class Recorder(Protocol):
+    """Receives what the loop has to tell. A tracker, a progress bar and a list in a test all are recorders."""
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """One training step, with the fields of steps.jsonl."""
+        ...
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        """One held-out evaluation, with the fields of evaluations.jsonl."""
+        ...
+
+    def close(self, state: str) -> None:
+        """The run ended: "finished" or "failed"."""
+        ...
