@@ -82,11 +82,11 @@ def resumable(folder: Path) -> Iterator[None]:
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
     from halfway.experiments.config.run import load_run
-    from halfway.experiments.running.runs import follow, follows, prepare
+    from halfway.experiments.running.runs import is_worker, prepare, run_worker
 
     config = load_run(file, overrides or [])
-    if follows():
-        follow(config)
+    if is_worker():
+        run_worker(config)
         return
     prepare(config, config.folder)
     _train_run(config, config.folder)
@@ -117,11 +117,11 @@ def compare(
 def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
     """Continue an unfinished run or comparison."""
     from halfway.experiments.config.run import load_comparison, load_run
-    from halfway.experiments.running.runs import follow, follows
+    from halfway.experiments.running.runs import is_worker, run_worker
 
     path = _config_in(folder)
-    if follows():
-        follow(load_run(path))
+    if is_worker():
+        run_worker(load_run(path))
     elif path.name == "comparison.yaml":
         _train_comparison(load_comparison(path), folder, jobs)
     else:

@@ -19,7 +19,7 @@ from halfway.experiments.running.memory import samples_from_module
 from halfway.trainers.options import RolloutOptions
 
 if TYPE_CHECKING:
-    from halfway.trainers.distributed.workers import Crew
+    from halfway.trainers.distributed.workers import WorkerGroup
     from halfway.trainers.engines.sync_check import SyncCheck
     from halfway.trainers.learner.learner import Learner
     from halfway.trainers.loop.training import Training
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def build_run(config: RunConfig, folder: Path) -> "Training":
     """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
 
-    With several processes, that of the first one; the others call `build_crew`.
+    With several processes, that of the first one; the others call `build_worker_group`.
 
     Args:
         folder: the run directory.
@@ -43,13 +43,13 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     return _assemble(config, folder, problems, _build_parts(config, model_path))
 
 
-def build_crew(config: RunConfig) -> "Crew":
+def build_worker_group(config: RunConfig) -> "WorkerGroup":
     """What one of several processes contributes to a run."""
-    from halfway.trainers.distributed.workers import Crew
+    from halfway.trainers.distributed.workers import WorkerGroup
 
     model_path = find_model(config.model.path)
     prepare_torch(config.seed, config.threads)
-    return Crew(*_build_parts(config, model_path))
+    return WorkerGroup(*_build_parts(config, model_path))
 
 
 def build_problems(config: RunConfig) -> Split:
@@ -139,7 +139,7 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
 
 def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
     """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
-    from halfway.trainers.distributed.waiting import together
+    from halfway.trainers.distributed.collectives import wait_for_all
     from halfway.trainers.engines import ENGINES
     from halfway.trainers.engines.base import EngineSetup
     from halfway.trainers.learner.adapters import add_adapters
@@ -155,7 +155,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     if config.model.lora.rank:
         add_adapters(policy, config.model.lora)
     learner = Learner(policy, config.learner, padding, options.temperature)
-    together()  # so that the group is there before the first process starts servers
+    wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
     collector = Collector(
@@ -177,7 +177,7 @@ def _assemble(
 
     from halfway.trainers.contracts import AppraisingLearner, Rollouts
     from halfway.trainers.distributed.colocated import Colocated
-    from halfway.trainers.distributed.workers import Crew
+    from halfway.trainers.distributed.workers import WorkerGroup
     from halfway.trainers.learner.critic import ValuedRollouts
     from halfway.trainers.loop.checkpoint import Checkpoints
     from halfway.trainers.loop.evaluation import evaluate
@@ -187,10 +187,10 @@ def _assemble(
     learner: AppraisingLearner
     rollouts, learner, sync, _ = parts
     collector: Any = rollouts
-    dismiss = None
+    shut_down = None
     if distributed.is_initialized() and distributed.get_world_size() > 1:
-        rollouts = learner = crew = Crew(*parts)
-        sync, dismiss = crew.sync, crew.dismiss
+        rollouts = learner = group = WorkerGroup(*parts)
+        sync, shut_down = group.sync, group.shut_down
     if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
         learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
@@ -211,16 +211,16 @@ def _assemble(
         checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
         evaluate=partial(evaluate, rollouts, held_out, samples, stream) if held_out else None,
         evaluation_points=config.evaluation.points,
-        finish=dismiss,
+        finish=shut_down,
     )
 
 
 def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
     """Hand the weights over. On several processes all call this, also where only the first one speaks to the engine."""
-    from halfway.trainers.distributed.waiting import together
+    from halfway.trainers.distributed.collectives import wait_for_all
 
     give_back()
-    together()  # since the first process wakes engines on the devices of all
+    wait_for_all()  # since the first process wakes engines on the devices of all
     engine.sync(learner.policy)
     if check is not None:
         check()

@@ -18,7 +18,7 @@ from halfway.experiments.running.progress_bars import Bar, progress_display
 from halfway.experiments.running.runs import (
     COMPARISON,
     LOG,
-    Follower,
+    RecordForwarder,
     last_spent,
     prepare,
     read_state,
@@ -62,11 +62,11 @@ class Failure:
 
 @dataclass
 class Running:
-    """A run in progress: its process, and who follows its records."""
+    """A run in progress: its process, and what forwards its records."""
 
     job: Job
     process: "subprocess.Popen[bytes]"
-    follower: Follower
+    forwarder: RecordForwarder
 
 
 def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
@@ -132,7 +132,7 @@ def _train_all(
                 running.append(_start(job, [*board.recorders(job), *_tracked(job, tracker, parent)], parallel))
             time.sleep(POLL_SECONDS)
             for one in list(running):
-                one.follower.poll()
+                one.forwarder.poll()
                 if one.process.poll() is not None:
                     running.remove(one)
                     failures += _finish(one, console)
@@ -181,18 +181,18 @@ def _tracked(job: Job, tracker: Tracker | None, parent: str) -> list[Recorder]:
 
 def _copy_finished(job: Job, recorders: Sequence[Recorder]) -> None:
     """Complete the copy of a run whose comparison was stopped before it had read everything."""
-    Follower(job.folder, recorders).poll()
+    RecordForwarder(job.folder, recorders).poll()
     for recorder in recorders:
         recorder.close("finished")
 
 
 def _start(job: Job, recorders: list[Recorder], parallel: int) -> Running:
-    follower = Follower(job.folder, recorders)
-    follower.begin()
+    forwarder = RecordForwarder(job.folder, recorders)
+    forwarder.begin()
     with (job.folder / LOG).open("ab") as log:
         environment = _environment(job, parallel)
         process = subprocess.Popen(run_command(job), stdout=log, stderr=subprocess.STDOUT, env=environment)
-    return Running(job, process, follower)
+    return Running(job, process, forwarder)
 
 
 def run_command(job: Job) -> list[str]:
@@ -208,9 +208,9 @@ def _environment(job: Job, parallel: int) -> Mapping[str, str]:
 
 
 def _finish(one: Running, console: Console) -> list[Failure]:
-    one.follower.poll()
+    one.forwarder.poll()
     state = "finished" if one.process.returncode == 0 and one.job.finished else "failed"
-    for recorder in one.follower.recorders:
+    for recorder in one.forwarder.recorders:
         recorder.close(state)
     if state == "finished":
         if not console.is_terminal:
@@ -240,5 +240,5 @@ def _stop(running: Sequence[Running]) -> None:
         except subprocess.TimeoutExpired:
             one.process.kill()
             one.process.wait()
-        for recorder in one.follower.recorders:
+        for recorder in one.forwarder.recorders:
             recorder.close("stopped")

@@ -1,4 +1,4 @@
-"""Run directories: what is in them, who may write to them, and following one while another process fills it.
+"""Run directories: what is in them, who may write to them, and reading one while another process fills it.
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, checkpoints/, status.json
 ({"state": "starting", "running", "finished" or "failed"}) and, with tracking, mlflow.json. A comparison's directory
@@ -24,7 +24,7 @@ from halfway.trainers.options import Budget
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
 # Where a run computes, which changes no result: another allocation has other hosts, and goes on at the last checkpoint.
-PLACES = ("rollouts.servers.addresses", "rollouts.servers.folder", "cluster.port")
+PLACEMENT_FIELDS = ("rollouts.servers.addresses", "rollouts.servers.folder", "cluster.port")
 
 
 def read_state(folder: Path) -> str:
@@ -34,7 +34,7 @@ def read_state(folder: Path) -> str:
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
-    """Give a run its directory, or find that it has one already, which then gets the new `PLACES`.
+    """Give a run its directory, or find that it has one already, which then gets the new `PLACEMENT_FIELDS`.
 
     Raises:
         UserError: if the directory holds a run with other settings, or one that another process trains in other places.
@@ -50,7 +50,7 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path) -> None:
     """Raise UserError with the first difference that is more than a place, if there is one."""
-    changes = [change for change in changes if not is_place(change[0])]
+    changes = [change for change in changes if not is_placement(change[0])]
     if changes:
         name, there, here = changes[0]
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
@@ -60,10 +60,10 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
         )
 
 
-def is_place(name: str) -> bool:
-    """Whether a dotted field, of a run or of what a comparison's arms share or change, is one of `PLACES`."""
+def is_placement(name: str) -> bool:
+    """Whether a dotted field, of a run or of what a comparison's arms share or change, is one of `PLACEMENT_FIELDS`."""
     shared = name.startswith(("base.", "arms."))
-    return name in PLACES or (shared and name.endswith(tuple(f".{place}" for place in PLACES)))
+    return name in PLACEMENT_FIELDS or (shared and name.endswith(tuple(f".{place}" for place in PLACEMENT_FIELDS)))
 
 
 @contextmanager
@@ -77,16 +77,16 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
 
 
-def follows() -> bool:
+def is_worker() -> bool:
     """Whether a launcher such as torchrun started this process to work for another one."""
     return int(os.environ.get("RANK", "0")) > 0
 
 
-def follow(config: RunConfig) -> None:
+def run_worker(config: RunConfig) -> None:
     """Work for the process that trains this run, until it is done."""
-    from halfway.experiments.running.build import build_crew
+    from halfway.experiments.running.build import build_worker_group
 
-    build_crew(config).follow()
+    build_worker_group(config).serve()
 
 
 def train(folder: Path, recorders: Sequence[Recorder]) -> None:
@@ -108,7 +108,7 @@ def last_spent(folder: Path, budget: Budget) -> float:
 
 
 @dataclass
-class Follower:
+class RecordForwarder:
     """Hands the records that another process writes on to recorders, as they come.
 
     A resumed run first cuts off what it wrote after its checkpoint, so its files are read only once it says that it

@@ -1,7 +1,8 @@
 """Several processes at one run: the first one leads, the others do their share of what it orders.
 
-Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `Crew` in the place
-of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by the learner).
+Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `WorkerGroup` in
+the place of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by
+the learner).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,18 +16,18 @@ from halfway.curriculum.plan import Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import AppraisingLearner, Rollouts
-from halfway.trainers.distributed.waiting import control_group, lost_processes
+from halfway.trainers.distributed.collectives import control_group, lost_processes
 from halfway.trainers.loop.records import cause
 
 LEADER = 0
 END = "end"
 
 
-class Crew:
+class WorkerGroup:
     """The parts of this process, made to work together with those of the others.
 
     On the leader its methods are those of `halfway.trainers.contracts.Rollouts` and of the learner; the other
-    processes call `follow`. When a process dies, the others end with a UserError as soon as they need it.
+    processes call `serve`. When a process dies, the others end with a UserError as soon as they need it.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class Crew:
     def load(self, folder: Path) -> None:
         self._order("load", folder)
 
-    def dismiss(self) -> None:
-        """Let the others go home."""
+    def shut_down(self) -> None:
+        """End the `serve` of all other processes."""
         self._order(END)
 
-    def follow(self) -> None:
-        """Do what the leader orders, until it dismisses the crew."""
+    def serve(self) -> None:
+        """Do what the leader orders, until it shuts the group down."""
         name = ""
         while name != END:
             with lost_processes():

@@ -8,7 +8,7 @@ import numpy as np
 from halfway.curriculum.rollouts import FloatArray, IntArray
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.distributed.waiting import from_first
+from halfway.trainers.distributed.collectives import broadcast_from_first
 from halfway.trainers.engines.base import Completion, Engine
 
 # Long enough to fill blocks of a prefix cache, so that a cache left over from older weights shows too.
@@ -50,7 +50,7 @@ class SyncCheck:
         stream = Stream(0).at("sync_check")
         sampled = self._sample(length, stream) if self.samples else []
         # An end token may come early, and all processes have to score the same sequences.
-        sequences = from_first([(context_P, done.tokens_T) for context_P, done in sampled])
+        sequences = broadcast_from_first([(context_P, done.tokens_T) for context_P, done in sampled])
         expected = [self.learner.logprobs(context_P, tokens_T) for context_P, tokens_T in sequences]
         if not sampled:
             return 0.0

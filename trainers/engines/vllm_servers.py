@@ -21,8 +21,8 @@ from torch import distributed, nn
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
-from halfway.trainers.distributed.waiting import together
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
@@ -48,7 +48,7 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
     if options.vllm.entropies:
         raise UserError("rollouts.vllm.entropies: servers do not tell them; use rollouts.engine=vllm, or false")
     if distributed.is_initialized() and distributed.get_rank() > 0:
-        return with_own_weights(Bystander(), setup)
+        return with_own_weights(SyncOnlyEngine(), setup)
     if not options.servers.addresses:
         load_extra("vllm", NEEDED_BY, "vllm")
     dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
@@ -77,7 +77,7 @@ def with_own_weights(engine: Engine, setup: EngineSetup) -> Engine:
     All processes have to call it, since each may hold a part of the weights.
     """
     if setup.options.servers.addresses:
-        together()  # the others wait with patience for the one that waits for the servers
+        wait_for_all()  # the others wait with patience for the one that waits for the servers
         engine.sync(setup.policy)
     return engine
 
@@ -293,7 +293,7 @@ class VllmServersEngine:
         for server in self.servers:
             if server.usable and server not in ready:
                 self._lost(server)
-        together()  # gathering weights has no patience with those who come late
+        wait_for_all()  # gathering weights has no patience with those who come late
         weights = named_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
@@ -427,7 +427,7 @@ class VllmServersEngine:
         }
 
 
-class Bystander:
+class SyncOnlyEngine:
     """The engine of a training process that does not speak to the servers."""
 
     serves_all = True
@@ -445,7 +445,7 @@ class Bystander:
 
     def sync(self, policy: nn.Module) -> None:
         """Help to gather weights that are spread over the processes."""
-        together()
+        wait_for_all()
         for _ in named_weights(policy):
             pass
 

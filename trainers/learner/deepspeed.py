@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
-from halfway.trainers.distributed.waiting import together
 from halfway.trainers.learner.backend import build_optimizer, other_model, save_policy, set_lr
 from halfway.trainers.options import LearnerOptions
 
@@ -169,7 +169,7 @@ class DeepSpeedBackend:
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
-        together()  # with patience: converting a large model takes long
+        wait_for_all()  # with patience: converting a large model takes long
         config = self._engine._config
         config.load_universal_checkpoint = universal
         try:

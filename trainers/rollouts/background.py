@@ -9,7 +9,7 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
-class Overlapped(Generic[Given, Result]):
+class BackgroundCalls(Generic[Given, Result]):
     """Applies a function to what is added, one call at a time, each to all that has come in since the last one.
 
     A context manager: leaving it waits for the call under way, and drops what no call has begun.
@@ -21,7 +21,7 @@ class Overlapped(Generic[Given, Result]):
             function: as many results as it is given, in order. It must not matter how what is added is divided.
         """
         self._function = function
-        self._pool = ThreadPoolExecutor(1, "overlapped")
+        self._pool = ThreadPoolExecutor(1, "background-calls")
         self._waiting: SimpleQueue[Given] = SimpleQueue()
         self._calls: list[Future[list[tuple[Given, Result]]]] = []
 

@@ -18,7 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, Engine, Finished
-from halfway.trainers.rollouts.background import Overlapped
+from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 
 
@@ -168,7 +168,7 @@ class Collector:
                 [attempt.episode for attempt, _ in answered], [self._decode(turn.tokens_T) for _, turn in answered]
             )
 
-        with Overlapped(step) as answers:
+        with BackgroundCalls(step) as answers:
 
             def finished(i: int, completion: Completion) -> None:
                 turn = _response(attempts[i].start_T, completion)

@@ -15,7 +15,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.run import ComparisonConfig, run_config, to_plain, with_seeds
 from halfway.experiments.running import compare
 from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
-from halfway.experiments.running.runs import Follower, claimed, last_spent, prepare, read_state
+from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
 from halfway.trainers.options import Budget
 
 BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
@@ -148,25 +148,25 @@ class Heard:
         self.evaluations.append(record["step"])
 
     def close(self, state: str) -> None:
-        raise AssertionError("a follower does not close its recorders")
+        raise AssertionError("a forwarder does not close its recorders")
 
 
-def test_a_follower_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path: Path) -> None:
+def test_a_forwarder_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text('{"step": 7}\n')  # of an earlier process, about to be cut off
     (tmp_path / "status.json").write_text('{"state": "running"}')
     heard = Heard()
-    follower = Follower(tmp_path, [heard])  # type: ignore[list-item]
-    follower.begin()
-    follower.poll()
+    forwarder = RecordForwarder(tmp_path, [heard])  # type: ignore[list-item]
+    forwarder.begin()
+    forwarder.poll()
     assert heard.steps == []
     (tmp_path / "steps.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"st')
     (tmp_path / "evaluations.jsonl").write_text('{"step": 0}\n')
     (tmp_path / "status.json").write_text('{"state": "running"}')
-    follower.poll()
-    follower.poll()
+    forwarder.poll()
+    forwarder.poll()
     with (tmp_path / "steps.jsonl").open("a") as file:
         file.write('ep": 2}\n')
-    follower.poll()
+    forwarder.poll()
     assert (heard.steps, heard.evaluations) == ([0, 1, 2], [0])
 
 

@@ -1,6 +1,6 @@
 """A whole run whose servers are killed and frozen ends as planned: every group scored exactly once.
 
-(The third case, a lost learner process, is in test_crew.)
+(The third case, a lost learner process, is in test_workers.)
 """
 
 import json

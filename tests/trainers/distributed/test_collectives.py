@@ -12,8 +12,8 @@ from places import IMPORTABLE
 from torch import distributed
 
 from halfway.curriculum import UserError
-from halfway.trainers.distributed.waiting import lost_processes, together
-from halfway.trainers.distributed.workers import Crew
+from halfway.trainers.distributed.collectives import lost_processes, wait_for_all
+from halfway.trainers.distributed.workers import WorkerGroup
 
 TRAINING_TIMEOUT = timedelta(seconds=3)
 
@@ -73,21 +73,21 @@ class Slow:
             time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
             if self.dies:
                 os._exit(1)
-        together()
+        wait_for_all()
 
 
 def main(task: str) -> None:
     distributed.init_process_group("gloo", timeout=TRAINING_TIMEOUT)
     nothing: Any = None
-    crew = Crew(nothing, nothing, Slow(task == "dies"))
-    if crew.rank == 0:
+    group = WorkerGroup(nothing, nothing, Slow(task == "dies"))
+    if group.rank == 0:
         time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
-        crew.sync()
-        crew.dismiss()
+        group.sync()
+        group.shut_down()
         return
     start = time.monotonic()
     try:
-        crew.follow()
+        group.serve()
     except UserError as error:
         print(error)
         assert time.monotonic() - start < 10 * TRAINING_TIMEOUT.total_seconds()

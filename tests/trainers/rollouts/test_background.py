@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.trainers.rollouts.background import Overlapped
+from halfway.trainers.rollouts.background import BackgroundCalls
 
 
 @given(st.lists(st.integers(), max_size=50))
 def test_every_item_has_its_result_in_order(items: list[int]) -> None:
-    with Overlapped(lambda given: [2 * item for item in given]) as doubled:
+    with BackgroundCalls(lambda given: [2 * item for item in given]) as doubled:
         for item in items:
             doubled.add(item)
         assert list(doubled.results()) == [(item, 2 * item) for item in items]
@@ -29,7 +29,7 @@ def test_what_comes_in_during_a_call_is_taken_together() -> None:
         assert go_on.wait(timeout=30)
         return given
 
-    with Overlapped(work) as same:
+    with BackgroundCalls(work) as same:
         same.add(0)
         assert begun.wait(timeout=30)
         for item in (1, 2, 3):
@@ -43,7 +43,7 @@ def test_an_exception_of_the_work_is_raised_with_the_results() -> None:
     def divide(given: Sequence[int]) -> list[float]:
         return [1 / item for item in given]
 
-    with Overlapped(divide) as inverted, pytest.raises(ZeroDivisionError):
+    with BackgroundCalls(divide) as inverted, pytest.raises(ZeroDivisionError):
         inverted.add(0)
         list(inverted.results())
 
@@ -56,7 +56,7 @@ def test_leaving_early_drops_what_has_not_begun() -> None:
         done.extend(given)
         return given
 
-    with pytest.raises(KeyError), Overlapped(work) as slow:
+    with pytest.raises(KeyError), BackgroundCalls(work) as slow:
         slow.add(0)
         time.sleep(0.05)
         slow.add(1)

@@ -28,7 +28,7 @@ def _beside(world: Any) -> Any:
     return distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 
-def together() -> None:
+def wait_for_all() -> None:
     """Wait, with patience, until all processes are here. Nothing if there is one.
 
     Raises:
@@ -39,7 +39,7 @@ def together() -> None:
             distributed.barrier(group=control_group())
 
 
-def from_first(value: Any) -> Any:
+def broadcast_from_first(value: Any) -> Any:
     """What the first process gives here, on all of them; they wait for it with patience.
 
     Raises:
