@@ -14,9 +14,9 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import SOURCES
 from halfway.experiments.config import layers
+from halfway.experiments.config.cluster import ClusterOptions
 from halfway.experiments.config.parts import Members, check_chain, full, full_entries, members, part
 from halfway.experiments.config.structured import typed
-from halfway.experiments.running.memory import ClusterOptions
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.options import (
     Budget,

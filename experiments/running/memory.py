@@ -1,19 +1,18 @@
-"""The machines a run is meant for, and whether it fits into their memory. Needs no torch.
+"""Whether a run fits into the memory of the machines it is meant for. Needs no torch.
 
 All figures are in bytes unless a name says GiB.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import layers
+from halfway.experiments.config.cluster import ShapeOptions
+from halfway.experiments.config.run import RunConfig
 from halfway.trainers.options import DeepSpeedOptions, RolloutOptions, require
-
-if TYPE_CHECKING:
-    from halfway.experiments.config.run import RunConfig
 
 GIB = 2**30
 # What a server keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
@@ -25,96 +24,6 @@ RANK_EXTRA_GIB = 2.0
 LAYER_FACTOR, INPUT_FACTOR = 34, 2
 # DeepSpeed's default allowance for what its estimators leave out of the host's memory.
 BUFFER_FACTOR = 1.5
-
-
-@dataclass(frozen=True)
-class ShapeOptions:
-    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine.
-
-    Attributes:
-        hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
-        head_dim: 0 = hidden_size / num_attention_heads.
-        vocab_size, tie_word_embeddings: as in config.json.
-    """
-
-    hidden_size: int = 0
-    num_hidden_layers: int = 0
-    intermediate_size: int = 0
-    num_attention_heads: int = 0
-    num_key_value_heads: int = 0
-    head_dim: int = 0
-    vocab_size: int = 0
-    tie_word_embeddings: bool = False
-
-    def __post_init__(self) -> None:
-        given = any(vars(self).values())
-        for name, value in vars(self).items():
-            least = 0 if name in ("head_dim", "tie_word_embeddings") else 1
-            remedy = "give the number in the model's config.json; one size needs the others"
-            require(not given or value >= least, f"cluster.model.{name}", value, remedy)
-
-    @property
-    def known(self) -> bool:
-        return self.hidden_size > 0
-
-    @property
-    def layer_weights(self) -> int:
-        """Parameters of one layer, norms left out."""
-        head = self.head_dim or self.hidden_size // self.num_attention_heads
-        attention = 2 * self.hidden_size * head * (self.num_attention_heads + self.num_key_value_heads)
-        return attention + 3 * self.hidden_size * self.intermediate_size
-
-    @property
-    def embedding(self) -> int:
-        return self.vocab_size * self.hidden_size
-
-    @property
-    def weights(self) -> int:
-        """All parameters."""
-        return self.num_hidden_layers * self.layer_weights + self.embedding * (1 if self.tie_word_embeddings else 2)
-
-    @property
-    def cache_per_token(self) -> int:
-        """Elements of keys and values."""
-        head = self.head_dim or self.hidden_size // self.num_attention_heads
-        return 2 * self.num_hidden_layers * self.num_key_value_heads * head
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """What a run is launched on (`halfway launch`), and checked against (`halfway validate`).
-
-    Attributes:
-        train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
-            engines stand on the training hosts, and so share the devices of the ranks.
-        devices_per_node: devices of a host, and ranks of a training host.
-        device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
-        port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
-        model: sizes of the model.
-    """
-
-    train_nodes: int = 1
-    rollout_nodes: int = 0
-    devices_per_node: int = 1
-    device_gib: float = 0.0
-    host_gib: float = 0.0
-    port: int = 29500
-    model: ShapeOptions = field(default_factory=ShapeOptions)
-
-    def __post_init__(self) -> None:
-        for name in ("train_nodes", "devices_per_node"):
-            require(vars(self)[name] >= 1, f"cluster.{name}", vars(self)[name], "give at least 1")
-        for name in ("rollout_nodes", "device_gib", "host_gib"):
-            require(vars(self)[name] >= 0, f"cluster.{name}", vars(self)[name], "give 0 or more")
-        require(1024 <= self.port <= 65000, "cluster.port", self.port, "give a port from 1024 to 65000")
-
-    @property
-    def ranks(self) -> int:
-        return self.train_nodes * self.devices_per_node
-
-    @property
-    def gpus(self) -> bool:
-        return self.device_gib > 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +46,7 @@ class Need:
         return f"{self.what}: {self.gib:.1f}{limit} GiB of {self.where} ({parts})"
 
 
-def model_shape(config: "RunConfig") -> ShapeOptions | None:
+def model_shape(config: RunConfig) -> ShapeOptions | None:
     """From the configuration, else from the model's folder; None if neither tells."""
     if config.cluster.model.known:
         return config.cluster.model
@@ -161,7 +70,7 @@ def model_config(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def require_layout(config: "RunConfig") -> None:
+def require_layout(config: RunConfig) -> None:
     """Raises UserError if servers cannot split the model over their devices as they are told."""
     width = config.rollouts.servers.tensor_parallel
     if config.rollouts.engine != "vllm_servers" or width == 1:
@@ -214,7 +123,7 @@ def samples_from_module(options: RolloutOptions) -> bool:
     return options.engine not in ("vllm", "vllm_servers") or (options.engine == "vllm" and options.vllm.entropies)
 
 
-def rank_parts(config: "RunConfig", shape: ShapeOptions) -> tuple[float, dict[str, float]]:
+def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str, float]]:
     """GiB of the host that a node's ranks need, and of a device that one rank needs, by part."""
     learner, cluster, size = config.learner, config.cluster, _bytes(config.model.dtype)
     trained, frozen = shape.weights, 0
@@ -251,7 +160,7 @@ def rank_parts(config: "RunConfig", shape: ShapeOptions) -> tuple[float, dict[st
     return host / GIB, parts
 
 
-def engine_parts(config: "RunConfig", shape: ShapeOptions) -> dict[str, float]:
+def engine_parts(config: RunConfig, shape: ShapeOptions) -> dict[str, float]:
     """GiB of one device of an engine, by part."""
     options, spread = config.rollouts.vllm, config.rollouts.servers.tensor_parallel
     size = _bytes(config.model.dtype if options.dtype == "auto" else options.dtype)
@@ -266,7 +175,7 @@ def engine_parts(config: "RunConfig", shape: ShapeOptions) -> dict[str, float]:
     }
 
 
-def estimate(config: "RunConfig") -> Iterator[Need]:
+def estimate(config: RunConfig) -> Iterator[Need]:
     """What a run needs of every kind of memory it uses; nothing if the model's sizes are unknown."""
     shape, cluster = model_shape(config), config.cluster
     if shape is None or not shape.known:
@@ -289,7 +198,7 @@ def estimate(config: "RunConfig") -> Iterator[Need]:
     yield _need("a training host", "its memory", on_host, cluster.host_gib)
 
 
-def require_room(config: "RunConfig") -> list[Need]:
+def require_room(config: RunConfig) -> list[Need]:
     """The estimate. Raises UserError if the run cannot fit."""
     needs = list(estimate(config))
     for need in needs:

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
+from halfway.experiments.config.cluster import ShapeOptions
 from halfway.experiments.config.run import ComparisonConfig, RunConfig, load_comparison, load_run
 from halfway.experiments.running.compare import prepare_comparison
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import (
-    ShapeOptions,
     estimate,
     model_shape,
     require_layout,

@@ -1,0 +1,95 @@
+"""The machines a run is meant for, and the sizes of its model."""
+
+from dataclasses import dataclass, field
+
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine.
+
+    Attributes:
+        hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
+        head_dim: 0 = hidden_size / num_attention_heads.
+        vocab_size, tie_word_embeddings: as in config.json.
+    """
+
+    hidden_size: int = 0
+    num_hidden_layers: int = 0
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    vocab_size: int = 0
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        given = any(vars(self).values())
+        for name, value in vars(self).items():
+            least = 0 if name in ("head_dim", "tie_word_embeddings") else 1
+            remedy = "give the number in the model's config.json; one size needs the others"
+            require(not given or value >= least, f"cluster.model.{name}", value, remedy)
+
+    @property
+    def known(self) -> bool:
+        return self.hidden_size > 0
+
+    @property
+    def layer_weights(self) -> int:
+        """Parameters of one layer, norms left out."""
+        head = self.head_dim or self.hidden_size // self.num_attention_heads
+        attention = 2 * self.hidden_size * head * (self.num_attention_heads + self.num_key_value_heads)
+        return attention + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def embedding(self) -> int:
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def weights(self) -> int:
+        """All parameters."""
+        return self.num_hidden_layers * self.layer_weights + self.embedding * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def cache_per_token(self) -> int:
+        """Elements of keys and values."""
+        head = self.head_dim or self.hidden_size // self.num_attention_heads
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * head
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a run is launched on (`halfway launch`), and checked against (`halfway validate`).
+
+    Attributes:
+        train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
+            engines stand on the training hosts, and so share the devices of the ranks.
+        devices_per_node: devices of a host, and ranks of a training host.
+        device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
+        port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
+        model: sizes of the model.
+    """
+
+    train_nodes: int = 1
+    rollout_nodes: int = 0
+    devices_per_node: int = 1
+    device_gib: float = 0.0
+    host_gib: float = 0.0
+    port: int = 29500
+    model: ShapeOptions = field(default_factory=ShapeOptions)
+
+    def __post_init__(self) -> None:
+        for name in ("train_nodes", "devices_per_node"):
+            require(vars(self)[name] >= 1, f"cluster.{name}", vars(self)[name], "give at least 1")
+        for name in ("rollout_nodes", "device_gib", "host_gib"):
+            require(vars(self)[name] >= 0, f"cluster.{name}", vars(self)[name], "give 0 or more")
+        require(1024 <= self.port <= 65000, "cluster.port", self.port, "give a port from 1024 to 65000")
+
+    @property
+    def ranks(self) -> int:
+        return self.train_nodes * self.devices_per_node
+
+    @property
+    def gpus(self) -> bool:
+        return self.device_gib > 0
