@@ -112,9 +112,10 @@ class Learner:
             stream: shuffles the sequences into mini-batches.
 
         Returns:
-            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch) and
-            `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and `grad_norm`
-            (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
+            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch),
+            `trained_tokens` (of whole sequences, prompts and replays included, in every epoch: what the passes cost)
+            and `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and
+            `grad_norm` (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
             `policy_loss` and `mismatch_weights`, and `engine_gap`: |old log-probability - the engine's|, in nats. With
             a critic also `value_loss` and `critic_grad_norm` like the policy's, the sums of `value_loss`, the metrics
             of `halfway.trainers.learner.gae.with_targets`, and `warming_up` (0 or 1: only the critic was trained).
@@ -124,7 +125,7 @@ class Learner:
         """
         batch = make_batch(groups, self.options)
         if not batch.sequences:
-            return _counts(batch, 0)
+            return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
         steps: list[dict[str, float]] = []
         lr = 0.0
@@ -136,7 +137,7 @@ class Learner:
         self._version += not self._warming_up
         if self._critic is not None:
             self._critic.end_update()
-        return {**_counts(batch, len(steps)), **_means(steps), **targets, "lr": lr}
+        return {**_counts(batch, len(steps), self.options.num_epochs), **_means(steps), **targets, "lr": lr}
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with the critic's present values on their turns (`Turn.values_T`)."""
@@ -419,12 +420,13 @@ def lr_factor(step: int, options: LearnerOptions) -> float:
     return 1 - done if options.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _counts(batch: Batch, optimizer_steps: int) -> dict[str, float]:
+def _counts(batch: Batch, optimizer_steps: int, epochs: int) -> dict[str, float]:
     return {
         "empty": float(not batch.sequences),
         "optimizer_steps": float(optimizer_steps),
         "sequences": float(len(batch.sequences)),
         "tokens": float(sum(sequence.num_trained for sequence in batch.sequences)),
+        "trained_tokens": float(epochs * sum(sequence.length for sequence in batch.sequences)),
         **{f"left_out/{reason}": float(count) for reason, count in batch.left_out.items()},
     }
 

@@ -1,8 +1,9 @@
 """Held-out evaluation: sampled pass@1 with an interval, and the unbiased pass@k estimator."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -26,6 +27,9 @@ class Evaluation:
         pass_counts_K: number of problems with k = 0..samples passes; samples + 1 entries.
         num_problems: problems tried.
         samples: attempts a problem.
+        passed_G: passes of each problem, in the order of the held-out problems.
+        strata: stratum -> (problems, passes of all of them), by the problems' feature `stratum`, in the order of the
+            names; "" holds the problems without one.
     """
 
     pass_at_1: float
@@ -33,6 +37,8 @@ class Evaluation:
     pass_counts_K: tuple[int, ...]
     num_problems: int
     samples: int
+    passed_G: tuple[int, ...] = ()
+    strata: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Normal interval around `pass_at_1`, cut to 0..1. It has no width if all problems have one pass rate."""
@@ -58,7 +64,18 @@ def evaluate(collector: Rollouts, problems: Sequence[Problem], samples: int, str
         raise ValueError(f"evaluate: {len(problems)} problems x {samples} samples; give at least 1 of each")
     groups = collector.run([Request(problem, samples) for problem in problems], stream, policy_version=0)
     passed_G = np.asarray([group.num_passed for group in groups])
-    return summarize(passed_G, samples)
+    return replace(summarize(passed_G, samples), strata=by_stratum(problems, passed_G))
+
+
+def by_stratum(problems: Sequence[Problem], passed_G: NDArray[np.int64]) -> dict[str, tuple[int, int]]:
+    """Stratum -> (problems, passes of all of them)."""
+    problems_of: Counter[str] = Counter()
+    passes_of: Counter[str] = Counter()
+    for problem, passed in zip(problems, passed_G.tolist(), strict=True):
+        stratum = str(problem.features.get("stratum", ""))
+        problems_of[stratum] += 1
+        passes_of[stratum] += passed
+    return {stratum: (problems_of[stratum], passes_of[stratum]) for stratum in sorted(problems_of)}
 
 
 def summarize(passed_G: NDArray[np.int64], samples: int) -> Evaluation:
@@ -72,6 +89,7 @@ def summarize(passed_G: NDArray[np.int64], samples: int) -> Evaluation:
         pass_counts_K=tuple(np.bincount(passed_G, minlength=samples + 1).tolist()),
         num_problems=num_problems,
         samples=samples,
+        passed_G=tuple(passed_G.tolist()),
     )
 
 

@@ -27,6 +27,8 @@ class Progress:
     Attributes:
         step: finished steps.
         rollouts, tokens: generated for training; evaluation is not counted, replayed tokens are not either.
+        trained_tokens: that the learner's passes went over: of whole sequences, prompts and replays included, in every
+            epoch.
         seconds: wall-clock of the loop, without evaluation and checkpoints.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
@@ -36,6 +38,7 @@ class Progress:
     step: int = 0
     rollouts: int = 0
     tokens: int = 0
+    trained_tokens: int = 0
     seconds: float = 0.0
     evaluations: int = 0
     starved: int = 0
@@ -46,13 +49,14 @@ class Progress:
         spent = {"rollouts": self.rollouts, "tokens": self.tokens, "steps": self.step, "seconds": self.seconds}
         return spent[budget.unit] / budget.total
 
-    def after(self, filling: Filling, clock: "Stopwatch") -> "Progress":
-        """The progress after one more step."""
+    def after(self, filling: Filling, learned: Mapping[str, float], clock: "Stopwatch") -> "Progress":
+        """The progress after one more step. `learned` is what the learner reported of it."""
         return replace(
             self,
             step=self.step + 1,
             rollouts=self.rollouts + sum(group.size for group in filling.groups),
             tokens=self.tokens + sum(group.num_generated for group in filling.groups),
+            trained_tokens=self.trained_tokens + int(learned.get("trained_tokens", 0)),
             seconds=self.seconds + clock.counted,
             starved=self.starved + filling.starved,
             idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
@@ -112,6 +116,7 @@ def step_record(
         "policy_version": policy_version,
         "rollouts": progress.rollouts,
         "tokens": progress.tokens,
+        "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
         "rounds": filling.rounds,
         "starved": filling.starved,
@@ -133,12 +138,15 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
         "step": progress.step,
         "rollouts": progress.rollouts,
         "tokens": progress.tokens,
+        "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
         "pass_at_1": evaluation.pass_at_1,
         "stderr": evaluation.stderr,
         "problems": evaluation.num_problems,
         "samples": evaluation.samples,
         "pass_counts": list(evaluation.pass_counts_K),
+        "passed": list(evaluation.passed_G),
+        "strata": {name: {"problems": num, "passed": passed} for name, (num, passed) in evaluation.strata.items()},
     }
 
 

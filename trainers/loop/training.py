@@ -104,7 +104,7 @@ class Training:
         with clock.time("sync"):
             self.sync()
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
-        self.progress = self.progress.after(filling, clock)
+        self.progress = self.progress.after(filling, learned, clock)
         self.log.decisions.append(*decision_records(filling, skips, step))
         metrics = self.controller.metrics(self.state)
         record = step_record(self.progress, self.learner.policy_version, filling, len(skips), learned, metrics, clock)

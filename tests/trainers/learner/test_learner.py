@@ -131,7 +131,7 @@ def test_the_gradient_of_an_update_is_that_of_the_policy_gradient_by_hand(tiny_m
     tiny_model.double()
     groups = random_groups(0)
     actual, metrics = gradients(tiny_model, groups, OPTIONS)
-    total, num_tokens = torch.zeros((), dtype=torch.float64), 0
+    total, num_tokens, num_read = torch.zeros((), dtype=torch.float64), 0, 0
     for group in groups:
         for rollout in group.rollouts:
             tokens, generated = group.prompt_tokens_P.tolist(), []
@@ -141,10 +141,11 @@ def test_the_gradient_of_an_update_is_that_of_the_policy_gradient_by_hand(tiny_m
             advantage = 1.0 if rollout.success else -1 / 3
             total = total - advantage * plain_logprobs(tiny_model, tokens)[generated].sum()
             num_tokens += len(generated)
+            num_read += len(tokens)
     (total / num_tokens).backward()
     expected = {name: p.grad for name, p in tiny_model.named_parameters() if p.grad is not None}
     assert_close(actual, expected, 1e-9)
-    assert metrics["tokens"] == num_tokens
+    assert metrics["tokens"] == num_tokens and metrics["trained_tokens"] == num_read
     assert metrics["ratio"] == 1.0 and metrics["approx_kl"] == 0.0 and metrics["optimizer_steps"] == 1.0
     norm = torch.cat([gradient.flatten() for gradient in expected.values()]).norm().item()
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-6)
@@ -254,7 +255,8 @@ def test_several_minibatches_and_epochs_use_the_logprobs_of_before(tiny_model: Q
     trained = learner(tiny_model, options)
     metrics = trained.update(random_groups(0), Stream(0))
     assert metrics["optimizer_steps"] == 4 and trained.policy_version == 1
-    assert metrics["sequences"] == 12
+    once = learner(copy.deepcopy(tiny_model), replace(options, num_epochs=1)).update(random_groups(0), Stream(0))
+    assert metrics["sequences"] == 12 and metrics["trained_tokens"] == 2 * once["trained_tokens"]
     assert metrics["approx_kl"] > 1e-4  # the policy has moved away from the one that the ratio refers to
     assert metrics["clip_low"] + metrics["clip_high"] > 0
     again = learner(tiny_model, options)

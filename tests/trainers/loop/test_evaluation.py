@@ -45,6 +45,14 @@ def test_pass_at_1_and_its_error_clustered_by_problem() -> None:
     assert collector.streams == [STREAM]
 
 
+def test_passes_are_kept_by_problem_and_by_stratum() -> None:
+    strata: list[dict[str, float | str]] = [{"stratum": "late"}, {"stratum": "early"}, {}, {"stratum": "early"}]
+    problems = [Problem(str(k), "", str(k), features=own) for k, own in zip([8, 5, 0, 4], strata, strict=True)]
+    result = evaluate(Known(), problems, 8, STREAM)
+    assert result.passed_G == (8, 5, 0, 4)
+    assert list(result.strata.items()) == [("", (1, 0)), ("early", (2, 9)), ("late", (1, 8))]
+
+
 def test_more_samples_of_the_same_problems_do_not_shrink_the_error() -> None:
     few, many = (summarize(np.asarray([0, samples] * 8), samples) for samples in (4, 400))
     assert few.stderr == many.stderr == pytest.approx(sqrt(0.25 * 16 / 15 / 16))

@@ -8,6 +8,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class ScriptedLearner:
     def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
         self.batches.append(tuple(groups))
         self.version += bool(groups)
-        return {"draw": stream.uniform()}
+        return {"draw": stream.uniform(), "trained_tokens": 10.0 * len(groups)}
 
     def save(self, folder: Path) -> None:
         (folder / "version.json").write_text(str(self.version))
@@ -95,7 +96,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def evaluation() -> Evaluation:
-    return Evaluation(0.5, 0.1, (1, 1), 2, 1)
+    return Evaluation(0.5, 0.1, (1, 1), 2, 1, (0, 1), {"": (1, 0), "late": (1, 1)})
 
 
 ONCE = FillOptions(groups=GROUPS)
@@ -114,6 +115,7 @@ def test_once_spends_the_same_on_every_step_and_trains_what_is_left(tmp_path: Pa
     assert all((d["outcome"] == "degenerate") == (d["k"] in (0, SIZE)) for d in decisions)
     trained = [d["problem"] for d in decisions if d["outcome"] == "trained"]
     assert trained == [group.request.problem.id for batch in run.learner.batches for group in batch]
+    assert [step["trained_tokens"] for step in steps] == [10 * n for n in accumulate(map(len, run.learner.batches))]
     assert status(tmp_path)["state"] == "finished"
 
 
@@ -218,7 +220,10 @@ def test_evaluations_are_spread_evenly_over_the_budget(
 ) -> None:
     budget = Budget(rollouts=steps * GROUPS * SIZE)
     training(tmp_path, ONCE, budget, evaluate=evaluation, evaluation_points=points).train()
-    assert [record["step"] for record in records(tmp_path, "evaluations")] == expected
+    found = records(tmp_path, "evaluations")
+    assert [record["step"] for record in found] == expected
+    strata = {"": {"problems": 1, "passed": 0}, "late": {"problems": 1, "passed": 1}}
+    assert all(record["passed"] == [0, 1] and record["strata"] == strata for record in found)
 
 
 def test_without_held_out_problems_nothing_is_evaluated(tmp_path: Path) -> None:
