@@ -30,7 +30,7 @@ class Oracle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PanelVerdict:
     """What oracles said of one problem.
 
     Attributes:
@@ -50,7 +50,7 @@ class Panel:
 
     oracles: tuple[Oracle, ...]
 
-    def settle(self, problems: Sequence[Problem]) -> list[Verdict]:
+    def settle(self, problems: Sequence[Problem]) -> list[PanelVerdict]:
         """A verdict a problem, in order. Equal problems are asked about once."""
         different = list({problem.id: problem for problem in problems}.values())
         responses = [oracle.answer(different) for oracle in self.oracles] if different else []
@@ -65,9 +65,9 @@ class Panel:
         return found
 
 
-def _verdict(problem: Problem, responses: Sequence[str]) -> Verdict:
+def _verdict(problem: Problem, responses: Sequence[str]) -> PanelVerdict:
     answers = tuple(final_answer(response) for response in responses)
-    return Verdict(_outcome(problem, answers), answers, len(responses))
+    return PanelVerdict(_outcome(problem, answers), answers, len(responses))
 
 
 def _outcome(problem: Problem, answers: Sequence[str]) -> Problem | Invalid:

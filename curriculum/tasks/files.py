@@ -28,7 +28,7 @@ class Bad(NamedTuple):
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """A row and where it stands: "file:line" for JSONL, "file:row n" (from 1) for JSON and Parquet."""
 
     where: str
@@ -111,7 +111,7 @@ class File(Source):
         where, why = bad[0]
         return f"{where}: {why}{more}; {remedy}"
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[FileRow]:
         read = {".jsonl": self._read_jsonl, ".json": self._read_json, ".parquet": self._read_parquet}
         ending = Path(self.path).suffix
         if ending not in read:
@@ -121,13 +121,13 @@ class File(Source):
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read ({one_line(error)}); check source.path") from error
 
-    def _read_jsonl(self) -> Iterator[Row]:
+    def _read_jsonl(self) -> Iterator[FileRow]:
         with open(self.path, "rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield Row(f"{self.path}:{number}", _parsed_line(line))
+                    yield FileRow(f"{self.path}:{number}", _parsed_line(line))
 
-    def _read_json(self) -> Iterator[Row]:
+    def _read_json(self) -> Iterator[FileRow]:
         try:
             values = json.loads(Path(self.path).read_bytes())
         except ValueError as error:
@@ -135,9 +135,9 @@ class File(Source):
         if not isinstance(values, list):
             raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one a problem")
         for number, value in enumerate(values, start=1):
-            yield Row(f"{self.path}:row {number}", value if isinstance(value, dict) else Bad("not an object"))
+            yield FileRow(f"{self.path}:row {number}", value if isinstance(value, dict) else Bad("not an object"))
 
-    def _read_parquet(self) -> Iterator[Row]:
+    def _read_parquet(self) -> Iterator[FileRow]:
         parquet = load_extra("pyarrow.parquet", "Parquet files")
         arrow_error = load_extra("pyarrow", "Parquet files").ArrowException
         try:
@@ -147,7 +147,7 @@ class File(Source):
                 for batch in table.iter_batches(columns=columns):
                     for values in batch.to_pylist():
                         number += 1
-                        yield Row(f"{self.path}:row {number}", values)
+                        yield FileRow(f"{self.path}:row {number}", values)
         except arrow_error as error:
             raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
 
@@ -176,7 +176,7 @@ class _RowReader:
     verifiers: frozenset[str]
     where_of: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def problem(self, row: Row) -> Problem | Bad:
+    def problem(self, row: FileRow) -> Problem | Bad:
         file, values = self.file, row.values
         if isinstance(values, Bad):
             return values

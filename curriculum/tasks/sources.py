@@ -72,7 +72,7 @@ class Loaded(NamedTuple):
     report: SourceReport
 
 
-class Split(NamedTuple):
+class ProblemSplit(NamedTuple):
     """A training set, problems that never train, and the report on both."""
 
     train: ProblemSet
@@ -100,7 +100,7 @@ class Source:
         return None
 
 
-def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Split:
+def split(source: Source, train: int | None, heldout: int, stream: Stream) -> ProblemSplit:
     """A training set and held-out problems that share no id and no prompt with it.
 
     The held-out problems are the first of what `load` gives, or come from the source's own held-out source. They do not
@@ -134,10 +134,10 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Sp
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)
-    return Split(ProblemSet(chosen), list(kept_out), report)
+    return ProblemSplit(ProblemSet(chosen), list(kept_out), report)
 
 
-def with_generated(parts: Split, source: Source, stream: Stream) -> Split:
+def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
     """The split with the problems of another source beside its training set, for controllers that propose such.
 
     What shares an id or a prompt with the training set or the held-out problems is left out, and counted.
@@ -160,7 +160,7 @@ def with_generated(parts: Split, source: Source, stream: Stream) -> Split:
         Counter(report.dropped) + left_out + Counter({f"generated, {k}": n for k, n in loaded.report.dropped.items()})
     )
     report = SourceReport(report.kept + len(chosen), dict(dropped), (*report.examples, *loaded.report.examples))
-    return Split(ProblemSet(list(parts.train), chosen), parts.heldout, report)
+    return ProblemSplit(ProblemSet(list(parts.train), chosen), parts.heldout, report)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:

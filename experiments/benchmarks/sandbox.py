@@ -6,7 +6,7 @@ python -m halfway.experiments.benchmarks.sandbox [processes in each lane]
 import sys
 import time
 
-from halfway.curriculum.domains.base import read
+from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.domains.induction import FunctionInduction
 
 FUNCTIONS = 1000

@@ -98,7 +98,7 @@ def load(path: str) -> tuple[Any, Any]:
 
 def halfway(task: Task, steps: int, clock: Clock) -> None:
     from halfway.trainers.engines.transformers import TransformersEngine
-    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.options import LearnerOptions
 
     tokenizer, model = load(task.model)
@@ -109,7 +109,7 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
         max_microbatch_tokens=MICRO_TOKENS,
         max_padding=PADDING,
     )
-    learner = Learner(model, options, 0)
+    learner = PolicyGradientLearner(model, options, 0)
     engine = TransformersEngine(learner.policy, [-1], 0, 1.0)  # no end token: lengths are the limits
     inner, backend = vars(learner), learner._backend
     inner["_loss"] = clock.timed("log-probs and loss", learner._loss)

@@ -15,7 +15,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Loaded, Study, load
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.records import write_json
 from halfway.trainers.loop.training import Training
@@ -23,7 +23,7 @@ from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.probes.activations import ActivationStore, extract
 from halfway.trainers.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.probes.scores import Floats
-from halfway.trainers.probes.splits import Split, downsample
+from halfway.trainers.probes.splits import RowSplit, downsample
 from halfway.trainers.probes.surface import lookups
 from halfway.trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
@@ -128,7 +128,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     return record
 
 
-def _test_logits(study: Study, store: ActivationStore, cell: Cell, split: Split) -> Floats:
+def _test_logits(study: Study, store: ActivationStore, cell: Cell, split: RowSplit) -> Floats:
     """What a cell's probe says of the rows that judge it. Across folds it is the first fold's probe, and its rows."""
     probe, site = load_probe(study.sweep_folder / cell.file, study.reference)
     return probe.logits(np.asarray(store.features(site.layer, site.pooling))[split.test], calibrated=False)
@@ -238,7 +238,7 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) ->
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
     policy = study.policy(loaded, config.generator.model.lora)
-    learner = Learner(policy, options.learner, loaded.padding, rollouts.temperature)
+    learner = PolicyGradientLearner(policy, options.learner, loaded.padding, rollouts.temperature)
     engine, limit = loaded.engine(rollouts, learner.policy), rollouts.max_response_tokens
     texts = Collector(engine, Writing(), loaded.tokenizer, limit, chat=loaded.chat, system=loaded.system)
     panel = study.panel if config.reward.oracles else None

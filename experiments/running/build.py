@@ -12,7 +12,7 @@ from halfway.curriculum.controller import chain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.sources import Split, split, with_generated
+from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
 from halfway.experiments.config.layers import find
 from halfway.experiments.config.run import ModelOptions, RunConfig
 from halfway.experiments.running.memory import samples_from_module
@@ -21,9 +21,12 @@ from halfway.trainers.options import RolloutOptions
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
     from halfway.trainers.engines.sync_check import SyncCheck
-    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.collector import Collector
+
+    # Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes.
+    Parts = tuple[Collector, PolicyGradientLearner, Callable[[], None], bool]
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
@@ -52,7 +55,7 @@ def build_worker_group(config: RunConfig) -> "WorkerGroup":
     return WorkerGroup(*_build_parts(config, model_path))
 
 
-def build_problems(config: RunConfig) -> Split:
+def build_problems(config: RunConfig) -> ProblemSplit:
     """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
 
     Raises:
@@ -137,13 +140,12 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
     return tokens
 
 
-def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learner, Callable[[], None], bool]":
-    """Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes."""
+def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
     from halfway.trainers.engines import ENGINES
     from halfway.trainers.engines.base import EngineSetup
     from halfway.trainers.learner.adapters import add_adapters
-    from halfway.trainers.learner.learner import Learner
+    from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.rollouts.collector import Collector
 
     tokenizer, policy = load_model(config.model, model_path)
@@ -154,7 +156,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
     copied = copy.deepcopy(policy) if spread and samples_from_module(options) else None
     if config.model.lora.rank:
         add_adapters(policy, config.model.lora)
-    learner = Learner(policy, config.learner, padding, options.temperature)
+    learner = PolicyGradientLearner(policy, config.learner, padding, options.temperature)
     wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
@@ -171,7 +173,10 @@ def _build_parts(config: RunConfig, model_path: str) -> "tuple[Collector, Learne
 
 
 def _assemble(
-    config: RunConfig, folder: Path, problems: Split, parts: "tuple[Collector, Learner, Callable[[], None], bool]"
+    config: RunConfig,
+    folder: Path,
+    problems: ProblemSplit,
+    parts: "Parts",
 ) -> "Training":
     from torch import distributed
 

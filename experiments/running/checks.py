@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import Split
+from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import layers
 from halfway.experiments.config.run import ComparisonConfig, ModelOptions, RunConfig
 from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, PropelConfig, SolverOptions
@@ -13,7 +13,7 @@ from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import model_config, require_layout, require_room
 from halfway.trainers.options import RolloutOptions, require
 
-Drawn = dict[str, Split]
+Drawn = dict[str, ProblemSplit]
 """Problems that were drawn already, by all that they depend on: arms mostly share them."""
 
 

@@ -64,7 +64,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """Mean absolute error of a belief over the nodes of a kind, at one checkpoint of one run."""
 
     run: str
@@ -92,21 +92,21 @@ def main() -> int:
     Console().print(table.rich())
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "estimation_error.md").write_text(table.markdown())
-    plain = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
+    plain = [{name: getattr(row, name) for name in ErrorRow.__slots__} for row in rows]
     (arguments.out / "estimation_error.json").write_text(json.dumps(plain, indent=1) + "\n")
     error_figure(rows).savefig(arguments.out / "estimation_error.png", dpi=110)
     print(f"written to {arguments.out}")
     return 0
 
 
-def measure(folder: Path, nodes: int, rollouts: int) -> list[Row]:
+def measure(folder: Path, nodes: int, rollouts: int) -> list[ErrorRow]:
     """All checkpoints of one run."""
     config = load_run(folder / "config.yaml")
     pros = pros_of(config, folder)
     from halfway.experiments.running.build import build_run
     from halfway.trainers.loop.checkpoint import Checkpoints
 
-    rows: list[Row] = []
+    rows: list[ErrorRow] = []
     kept = Checkpoints(folder / "checkpoints", config.checkpoint)
     if not kept.steps():
         raise UserError(f"{folder}: no checkpoints; train it first, with checkpoint.keep=100")
@@ -118,7 +118,7 @@ def measure(folder: Path, nodes: int, rollouts: int) -> list[Row]:
             chosen = sample_nodes(state.forest, nodes, stream)
             measured = roll_out(training, state, np.concatenate(list(chosen.values())), rollouts, stream)
             believed = believe(evidence(state, folder / "decisions.jsonl", step), pros, step, stream)
-            rows += [Row(folder.as_posix(), step, *rest) for rest in errors(chosen, measured, believed, rollouts)]
+            rows += [ErrorRow(folder.as_posix(), step, *rest) for rest in errors(chosen, measured, believed, rollouts)]
     return rows
 
 
@@ -240,7 +240,7 @@ def errors(
         yield kind, NOISE, len(known), float(np.sqrt(2 * assumed * (1 - assumed) / (np.pi * rollouts)).mean())
 
 
-def error_table(rows: Sequence[Row], nodes: int, rollouts: int) -> TextTable:
+def error_table(rows: Sequence[ErrorRow], nodes: int, rollouts: int) -> TextTable:
     """Mean over the checkpoints of a run, then over runs with an interval; a row a belief, a column a kind."""
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     beliefs = list(dict.fromkeys(row.belief for row in rows))
@@ -264,7 +264,7 @@ def error_table(rows: Sequence[Row], nodes: int, rollouts: int) -> TextTable:
     )
 
 
-def error_figure(rows: Sequence[Row]) -> "Figure":
+def error_figure(rows: Sequence[ErrorRow]) -> "Figure":
     """A panel for each kind: the error of each belief over training."""
     import matplotlib.pyplot as plt
 
@@ -289,7 +289,7 @@ def error_figure(rows: Sequence[Row]) -> "Figure":
     return figure
 
 
-def _curve(rows: Sequence[Row], kind: str, belief: str) -> tuple[list[int], list[float]]:
+def _curve(rows: Sequence[ErrorRow], kind: str, belief: str) -> tuple[list[int], list[float]]:
     """Steps, and the mean error over runs at each."""
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:

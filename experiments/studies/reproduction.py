@@ -44,7 +44,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PublishedFigure:
     """One published result.
 
     Attributes:
@@ -73,7 +73,7 @@ class Row:
             raise UserError(f"{where}: status is 'recipe' without a recipe; name its file or set the status to 'open'")
 
 
-def read_rows(path: Path = DATA) -> list[Row]:
+def read_rows(path: Path = DATA) -> list[PublishedFigure]:
     """The rows of the table.
 
     Raises:
@@ -92,14 +92,16 @@ def read_rows(path: Path = DATA) -> list[Row]:
     return rows
 
 
-def _row(plain: dict[str, object]) -> Row:
-    unknown = sorted(set(plain) - set(Row.__slots__))
+def _row(plain: dict[str, object]) -> PublishedFigure:
+    unknown = sorted(set(plain) - set(PublishedFigure.__slots__))
     if unknown:
-        raise UserError(f"reproduction: {plain.get('item')}: unknown field {unknown[0]!r}; use {list(Row.__slots__)}")
-    return msgspec.convert(plain, Row)
+        raise UserError(
+            f"reproduction: {plain.get('item')}: unknown field {unknown[0]!r}; use {list(PublishedFigure.__slots__)}"
+        )
+    return msgspec.convert(plain, PublishedFigure)
 
 
-def render(rows: Sequence[Row]) -> str:
+def render(rows: Sequence[PublishedFigure]) -> str:
     """The page in Markdown, one table a paper."""
     counts = {status: sum(row.status == status for row in rows) for status in ("measured", "recipe", "open")}
     parts = [INTRODUCTION, f"{len(rows)} results: " + ", ".join(f"{n} {name}" for name, n in counts.items()) + ".\n"]
@@ -108,7 +110,7 @@ def render(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Iterable[Row]) -> str:
+def _table(rows: Iterable[PublishedFigure]) -> str:
     header = (
         "| result | arms | metric | published (own scale) | measured (laboratory scale) | recipe | status | "
         "what the source leaves out |"

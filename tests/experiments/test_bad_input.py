@@ -16,7 +16,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
 from halfway.trainers.engines.transformers import TransformersEngine
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 
 RUN = """
 problems: {source: {file: {path: problems.jsonl, verifier: coin}}}
@@ -234,15 +234,15 @@ def test_weights_that_have_diverged_stop_the_run(
 def test_a_full_disk_while_writing_a_checkpoint(
     run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Learner.save
+    save = PolicyGradientLearner.save
 
-    def full(self: Learner, folder: Path) -> None:
+    def full(self: PolicyGradientLearner, folder: Path) -> None:
         save(self, folder)
         if folder.name.endswith("3"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "save", full)
+        patch.setattr(PolicyGradientLearner, "save", full)
         line = complaint("run", run_file)
     assert line == (
         "checkpoint: runs/run/checkpoints/step-00000003 cannot be written (No space left on device); "

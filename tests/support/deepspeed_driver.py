@@ -15,7 +15,7 @@ from test_learner_processes import build_groups, build_model
 from halfway.curriculum import Stream
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.adapters import add_adapters
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.weights import named_weights
 from halfway.trainers.options import DeepSpeedOptions, LearnerOptions, LoraOptions
 
@@ -32,7 +32,7 @@ WAYS = {
 }
 
 
-def build_learner(way: str) -> Learner:
+def build_learner(way: str) -> PolicyGradientLearner:
     scoring.MAX_LOGITS = 2**24 if way.startswith("plain") else 200  # five rows: log-probabilities are computed in parts
     options = LearnerOptions(
         lr=1e-3,
@@ -49,10 +49,10 @@ def build_learner(way: str) -> Learner:
     if way.endswith("lora"):
         torch.manual_seed(0)
         add_adapters(model, LoraOptions(rank=4))
-    return Learner(model, options, pad_token_id=0)
+    return PolicyGradientLearner(model, options, pad_token_id=0)
 
 
-def result(learner: Learner, metrics: list[dict[str, float]]) -> dict[str, Any]:
+def result(learner: PolicyGradientLearner, metrics: list[dict[str, float]]) -> dict[str, Any]:
     weights = {name: weight.clone() for name, weight in named_weights(learner.policy)}
     return {"metrics": metrics, "weights": weights, "version": learner.policy_version}
 

@@ -20,7 +20,7 @@ from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.deepspeed import build_accelerator
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.options import DeepSpeedOptions, LearnerOptions, LoraOptions, RolloutOptions, VllmOptions
 
 # By name: DeepSpeed, adapters, embeddings tied to the output layer or not.
@@ -48,7 +48,7 @@ def build_groups(step: int) -> list[Group]:
     return groups
 
 
-def build_learner(folder: Path, way: str, dtype: torch.dtype) -> Learner:
+def build_learner(folder: Path, way: str, dtype: torch.dtype) -> PolicyGradientLearner:
     stage, adapted, tied = WAYS[way]
     policy = build_policy(folder, tied).to(dtype)
     if adapted:
@@ -56,14 +56,14 @@ def build_learner(folder: Path, way: str, dtype: torch.dtype) -> Learner:
         add_adapters(policy, LoraOptions(rank=4))
     deepspeed = DeepSpeedOptions(stage, persistence_threshold=0 if stage == 3 else 100_000)
     options = LearnerOptions(lr=3e-2, max_grad_norm=0.0, deepspeed=deepspeed)
-    return Learner(policy, options, PAD, TEMPERATURE)
+    return PolicyGradientLearner(policy, options, PAD, TEMPERATURE)
 
 
-def gap(engine: VllmEngine, learner: Learner) -> float:
+def gap(engine: VllmEngine, learner: PolicyGradientLearner) -> float:
     return SyncCheck(engine, learner, learner.policy.config.vocab_size, engine.max_length, 1e9)()
 
 
-def train(engine: VllmEngine, learner: Learner) -> list[float]:
+def train(engine: VllmEngine, learner: PolicyGradientLearner) -> list[float]:
     engine.sync(learner.policy)
     gaps = [gap(engine, learner)]
     for step in range(2):

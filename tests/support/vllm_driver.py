@@ -19,7 +19,7 @@ from halfway.trainers.engines import vllm_worker
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.options import LearnerOptions, RolloutOptions, VllmOptions
 
 END, PAD, TEMPERATURE = 1, 0, 0.7
@@ -133,7 +133,7 @@ def main(folder: Path, dtype: Any) -> None:
         engine.generate([contexts[-1]], [1000], [0])
     except UserError as error:
         results["too long"] = str(error)
-    learner = Learner(policy, LearnerOptions(), PAD, TEMPERATURE)
+    learner = PolicyGradientLearner(policy, LearnerOptions(), PAD, TEMPERATURE)
     check = SyncCheck(engine, learner, policy.config.vocab_size, engine.max_length, TOLERANCE[dtype])
     results["syncs"] = syncs(engine, policy, check)
     torch.save(results, folder / "results.pt")

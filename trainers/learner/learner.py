@@ -44,7 +44,7 @@ from halfway.trainers.options import LearnerOptions
 COUNTERS_FILE = "learner.json"
 
 
-class Learner:
+class PolicyGradientLearner:
     """Owns the policy and improves it from groups of rollouts, by the loss in `halfway.trainers.learner.loss`.
 
     The policy stays in eval mode, so that dropout is off and its log-probabilities are those of the distribution that

@@ -10,7 +10,7 @@ from halfway.trainers.probes.activations import Features
 from halfway.trainers.probes.heads import Probe
 from halfway.trainers.probes.options import HeadKind, ProbeTraining
 from halfway.trainers.probes.scores import Floats
-from halfway.trainers.probes.splits import Rows, Split
+from halfway.trainers.probes.splits import Rows, RowSplit
 from halfway.trainers.probes.training import fit
 
 
@@ -37,7 +37,7 @@ def fit_rates(
     features_ND: Features,
     passed_N: Rows,
     attempts: int,
-    split: Split,
+    split: RowSplit,
     head: HeadKind,
     training: ProbeTraining,
     seed: int,
@@ -49,12 +49,12 @@ def fit_rates(
     """
     trials_NK = np.arange(attempts) < passed_N[:, None]
     labels_M, tasks_M = trials_NK.ravel(), np.repeat(np.arange(len(passed_N)), attempts)
-    own = Split(*(_trials(rows, attempts) for rows in split))
+    own = RowSplit(*(_trials(rows, attempts) for rows in split))
     options = replace(training, batch=training.batch * attempts, stop_on="loss")
     return fit(features_ND[tasks_M], labels_M, own, head, options, weighted=False, seed=seed, equal=False)
 
 
-def score_rates(logits_N: Floats, rates_N: Floats, attempts: int, split: Split, draws: int = 200) -> RateScores:
+def score_rates(logits_N: Floats, rates_N: Floats, attempts: int, split: RowSplit, draws: int = 200) -> RateScores:
     """Score guesses on the split's test rows."""
     guesses, rates = expit(logits_N[split.test]), rates_N[split.test]
     again = np.random.default_rng(0).binomial(attempts, guesses, (draws, len(guesses))) / attempts

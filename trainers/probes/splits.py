@@ -12,7 +12,7 @@ Rows = NDArray[np.int64]
 Labels = NDArray[np.bool_]
 
 
-class Split(NamedTuple):
+class RowSplit(NamedTuple):
     """Row numbers. No row, and with folds no group, is in two of them."""
 
     train: Rows
@@ -36,7 +36,7 @@ def downsample(labels_N: Labels, seed: int) -> Rows:
     return np.sort(np.concatenate([rng.choice(rows, size, replace=False) for rows in classes]))
 
 
-def random_split(labels_N: Labels, seed: int, validation: float = 0.1, test: float = 0.1) -> Split:
+def random_split(labels_N: Labels, seed: int, validation: float = 0.1, test: float = 0.1) -> RowSplit:
     """A random split with the same share of positives in each part.
 
     Raises:
@@ -53,10 +53,10 @@ def random_split(labels_N: Labels, seed: int, validation: float = 0.1, test: flo
         held, tested = (max(1, round(share * len(rows))) for share in (validation, test))
         for part, chosen in zip(parts, np.split(rows, [len(rows) - held - tested, len(rows) - tested]), strict=True):
             part.append(chosen)
-    return Split(*(np.sort(np.concatenate(part)) for part in parts))
+    return RowSplit(*(np.sort(np.concatenate(part)) for part in parts))
 
 
-def group_folds(labels_N: Labels, groups_N: NDArray[np.str_], folds: int, seed: int) -> list[Split]:
+def group_folds(labels_N: Labels, groups_N: NDArray[np.str_], folds: int, seed: int) -> list[RowSplit]:
     """One split a fold: whole groups judge it, the groups of the next fold stop its training, the others train.
 
     PROPEL stops on the judging fold itself, which flatters the figures; here the two are kept apart.
@@ -78,5 +78,5 @@ def group_folds(labels_N: Labels, groups_N: NDArray[np.str_], folds: int, seed: 
     for i in range(folds):
         held = (i + 1) % folds
         others = [part for j, part in enumerate(parts) if j not in (i, held)]
-        splits.append(Split(np.sort(np.concatenate(others)), parts[held], parts[i]))
+        splits.append(RowSplit(np.sort(np.concatenate(others)), parts[held], parts[i]))
     return splits

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.trainers.probes.scores import Floats, Scores, balanced_accuracy_gain, balanced_accuracy_interval, score
-from halfway.trainers.probes.splits import Labels, Split, downsample
+from halfway.trainers.probes.splits import Labels, RowSplit, downsample
 
 BINS = 12
 
@@ -31,7 +31,7 @@ class Lookup:
 
 
 def lookups(
-    surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: Split, probe_M: Floats
+    surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: RowSplit, probe_M: Floats
 ) -> list[Lookup]:
     """One table a feature, made from the training rows; best on validation rows first.
 
@@ -46,7 +46,7 @@ def lookups(
 
 
 def _lookup(
-    name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, split: Split, probe_M: Floats
+    name: str, values_N: "NDArray[np.str_] | Floats", labels_N: Labels, split: RowSplit, probe_M: Floats
 ) -> Lookup:
     keys_N = _binned(values_N, split)
     prior = labels_N[split.train].mean()
@@ -66,7 +66,7 @@ def _lookup(
     return Lookup(name, judged(split.validation), judged(split.test), interval, gain, gain_interval)
 
 
-def _binned(values_N: "NDArray[np.str_] | Floats", split: Split) -> NDArray[np.str_]:
+def _binned(values_N: "NDArray[np.str_] | Floats", split: RowSplit) -> NDArray[np.str_]:
     if values_N.dtype.kind in "US" or len(np.unique(values_N)) <= BINS:
         return values_N.astype(np.str_)
     edges = np.unique(np.quantile(values_N[split.train].astype(float), np.linspace(0, 1, BINS + 1)[1:-1]))

@@ -15,7 +15,7 @@ from halfway.trainers.probes.activations import ActivationStore, Features
 from halfway.trainers.probes.heads import Probe, Site, save_probe
 from halfway.trainers.probes.options import Balance, HeadKind, SplitOptions, SweepOptions
 from halfway.trainers.probes.scores import Floats, Scores, balanced_accuracy_interval, score
-from halfway.trainers.probes.splits import Labels, Rows, Split, downsample, group_folds, random_split
+from halfway.trainers.probes.splits import Labels, Rows, RowSplit, downsample, group_folds, random_split
 from halfway.trainers.probes.training import fit
 
 CELLS = "cells.jsonl"
@@ -85,14 +85,14 @@ class Choice:
     tied: int
 
 
-def make_splits(rows: LabelledRows, options: SplitOptions, seed: int) -> list[Split]:
+def make_splits(rows: LabelledRows, options: SplitOptions, seed: int) -> list[RowSplit]:
     """One random split, or a split a fold."""
     if options.kind == "random":
         return [random_split(rows.labels_N, seed, options.validation, options.test)]
     return group_folds(rows.labels_N, rows.groups_N, options.folds, seed)
 
 
-def balanced(split: Split, labels_N: Labels, balance: Balance, seed: int) -> Split:
+def balanced(split: RowSplit, labels_N: Labels, balance: Balance, seed: int) -> RowSplit:
     """The split with its training rows thinned, if the classes are to be balanced that way."""
     if balance == "weighted":
         return split
@@ -153,7 +153,7 @@ def _fit_cell(
     store: ActivationStore,
     rows: LabelledRows,
     options: SweepOptions,
-    splits: Sequence[Split],
+    splits: Sequence[RowSplit],
     key: tuple[int, str, HeadKind, Balance],
     seed: int,
     folder: Path,

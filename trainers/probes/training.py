@@ -11,13 +11,13 @@ from torch.nn import functional
 from halfway.trainers.probes.heads import Probe
 from halfway.trainers.probes.options import HeadKind, ProbeTraining
 from halfway.trainers.probes.scores import best_temperature
-from halfway.trainers.probes.splits import Labels, Split
+from halfway.trainers.probes.splits import Labels, RowSplit
 
 
 def fit(
     features_ND: NDArray[np.float32],
     labels_N: Labels,
-    split: Split,
+    split: RowSplit,
     head: HeadKind,
     training: ProbeTraining,
     weighted: bool,

@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.curriculum.domains.base import Candidate
+from halfway.curriculum.domains.candidates import Candidate
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.probes.heads import Probe, Site
 from halfway.trainers.probes.options import HeadKind, ProbeTraining
-from halfway.trainers.probes.splits import Split, check_labels, downsample, random_split
+from halfway.trainers.probes.splits import RowSplit, check_labels, downsample, random_split
 from halfway.trainers.probes.training import fit
-from halfway.trainers.propel.corpus import Corpus, Row
+from halfway.trainers.propel.corpus import Corpus, CorpusRow
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Written
@@ -25,8 +25,8 @@ LEAST = 10
 
 
 def negatives(
-    mined: Sequence[Row], logits: Sequence[float], solver: Solver, variant: Literal["false_positives", "semantic"]
-) -> list[Row]:
+    mined: Sequence[CorpusRow], logits: Sequence[float], solver: Solver, variant: Literal["false_positives", "semantic"]
+) -> list[CorpusRow]:
     """What the auxiliary probe is to recognise, of labelled rows with the logit of the original probe.
 
     Raises:
@@ -49,7 +49,7 @@ def negatives(
 def auxiliary(
     reader: Reader,
     corpus: Corpus,
-    against: Sequence[Row],
+    against: Sequence[CorpusRow],
     solver: Solver,
     site: Site,
     head: HeadKind,
@@ -63,11 +63,11 @@ def auxiliary(
     check_labels(labels_N, LEAST)
     features_ND = reader.features([(row.prompt, row.text) for row in rows], site)
     split = random_split(labels_N, seed)
-    split = Split(split.train[downsample(labels_N[split.train], seed)], split.validation, split.test)
+    split = RowSplit(split.train[downsample(labels_N[split.train], seed)], split.validation, split.test)
     return fit(features_ND, labels_N, split, head, training, weighted=False, seed=seed)
 
 
-def as_written(rows: Sequence[Row]) -> list[Written]:
+def as_written(rows: Sequence[CorpusRow]) -> list[Written]:
     """Labelled rows as the texts that a reward scores."""
     return [
         Written(row.prompt, Candidate(row.text, None, row.as_problem(), None, row.topic), row.tokens) for row in rows

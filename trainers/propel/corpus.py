@@ -23,7 +23,7 @@ PROVENANCE = b"halfway"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CorpusRow:
     """One generated text.
 
     Attributes:
@@ -77,11 +77,11 @@ class Corpus:
         provenance: what the rows are a function of: models, options, seed.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[CorpusRow, ...]
     provenance: Mapping[str, Any]
 
     @property
-    def labelled(self) -> tuple[Row, ...]:
+    def labelled(self) -> tuple[CorpusRow, ...]:
         """The rows with a label: valid, each problem once."""
         return tuple(row for row in self.rows if row.labelled)
 
@@ -101,7 +101,7 @@ def build_corpus(
         UserError: if the folder's chunks come from elsewhere, or no text is a valid task.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    rows: list[CorpusRow] = []
     for number, first in enumerate(range(0, options.generations, options.chunk)):
         progress(first, options.generations)
         file = folder / f"part-{number:05d}.parquet"
@@ -124,7 +124,7 @@ def build_corpus(
     return Corpus(tuple(rows), provenance)
 
 
-def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[Row]:
+def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[CorpusRow]:
     """Rows in which every valid text has trials of its own, also one whose problem an earlier one had."""
     chosen = [i for i, one in enumerate(written) if one.valid]
     passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
@@ -133,7 +133,7 @@ def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[
 
 def label_texts(
     written: Sequence[Written], solver: Solver, stream: Stream, seen: set[str] | frozenset[str] = frozenset()
-) -> list[Row]:
+) -> list[CorpusRow]:
     """Rows without an id. Every problem that is not in `seen` is tried once, however often it occurs."""
     first_of: dict[str, int] = {}
     for i, one in enumerate(written):
@@ -144,10 +144,10 @@ def label_texts(
     return [_row(one, passed.get(i), solver.attempts) for i, one in enumerate(written)]
 
 
-def _row(one: Written, passed: int | None, attempts: int) -> Row:
+def _row(one: Written, passed: int | None, attempts: int) -> CorpusRow:
     candidate, problem = one.candidate, one.candidate.problem
     invalid = candidate.invalid
-    return Row(
+    return CorpusRow(
         id="",
         prompt=one.prompt,
         text=candidate.text,
@@ -169,11 +169,11 @@ def _row(one: Written, passed: int | None, attempts: int) -> Row:
     )
 
 
-def _with_id(row: Row, identity: str) -> Row:
-    return Row(**{**asdict(row), "id": identity})
+def _with_id(row: CorpusRow, identity: str) -> CorpusRow:
+    return CorpusRow(**{**asdict(row), "id": identity})
 
 
-def write_rows(rows: Sequence[Row], file: Path, provenance: Mapping[str, Any]) -> None:
+def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, Any]) -> None:
     """A Parquet file of rows, complete or absent."""
     arrow, parquet = (
         load_extra("pyarrow", "the corpus", "propel"),
@@ -181,7 +181,7 @@ def write_rows(rows: Sequence[Row], file: Path, provenance: Mapping[str, Any]) -
     )
     kinds = {str: arrow.string(), int: arrow.int64(), bool: arrow.bool_()}
     schema = arrow.schema(
-        [(field.name, kinds[field.type]) for field in fields(Row)],  # type: ignore[index]
+        [(field.name, kinds[field.type]) for field in fields(CorpusRow)],  # type: ignore[index]
         metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},
     )
     table = arrow.Table.from_pylist([asdict(row) for row in rows], schema=schema)
@@ -190,13 +190,13 @@ def write_rows(rows: Sequence[Row], file: Path, provenance: Mapping[str, Any]) -
     os.replace(unfinished, file)
 
 
-def read_rows(file: Path) -> tuple[list[Row], Mapping[str, Any]]:
+def read_rows(file: Path) -> tuple[list[CorpusRow], Mapping[str, Any]]:
     """The rows of a file, and where they came from. Raises UserError if it is not one of ours."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
     try:
         table = parquet.read_table(file)
         provenance: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
-        rows = [Row(**values) for values in table.to_pylist()]
+        rows = [CorpusRow(**values) for values in table.to_pylist()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{file}: not a part of a corpus ({one_line(error)}); remove it, and it is made again"
@@ -204,7 +204,7 @@ def read_rows(file: Path) -> tuple[list[Row], Mapping[str, Any]]:
     return rows, provenance
 
 
-def _read_part(file: Path, provenance: Mapping[str, Any], count: int) -> list[Row]:
+def _read_part(file: Path, provenance: Mapping[str, Any], count: int) -> list[CorpusRow]:
     rows, found = read_rows(file)
     wanted = json.loads(json.dumps(provenance))
     if found != wanted or len(rows) != count:
@@ -226,7 +226,7 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, gener
     files = sorted(folder.glob("part-*.parquet"))
     if not files:
         raise UserError(f"{folder}: holds no corpus; make one with `halfway propel corpus`")
-    rows: list[Row] = []
+    rows: list[CorpusRow] = []
     found: Mapping[str, Any] = {}
     for file in files:
         part, found = read_rows(file)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfway.curriculum.domains.diversity import Units, distinct_3, self_bleu_3, top_share
-from halfway.trainers.propel.corpus import Row
+from halfway.trainers.propel.corpus import CorpusRow
 from halfway.trainers.propel.options import Band, CheckpointRule
 from halfway.trainers.propel.writing import Written
 
@@ -45,7 +45,7 @@ class GeneratorScores:
     oracle_attempts: int
 
 
-def score_generator(rows: Sequence[Row], attempts: int, band: Band, units: Units) -> GeneratorScores:
+def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units: Units) -> GeneratorScores:
     """The figures of rows in which every valid task has trials of its own, also one that was written twice."""
     number = len(rows)
     tried = [row for row in rows if row.labelled]

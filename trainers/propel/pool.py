@@ -10,7 +10,8 @@ from typing import Any
 
 from scipy.special import expit
 
-from halfway.curriculum.domains.base import Candidate, Domain, read
+from halfway.curriculum.domains.base import Domain
+from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError

@@ -57,7 +57,7 @@ class RewardedRollouts:
     Attributes:
         rollouts: with the environment `Writing`.
         options: of the reward, for the diagnostics.
-        panel: as in `halfway.curriculum.domains.base.read`.
+        panel: as in `halfway.curriculum.domains.candidates.read`.
         metrics: of the latest batch: shares of valid texts and of the commonest topic, mean reward of the valid,
             share of the valid that rank below an invalid one, reward's variance, solver trials and oracle attempts
             spent.

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfway.curriculum.domains.base import Candidate, Domain, Invalid, read
+from halfway.curriculum.domains.base import Domain, Invalid
+from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -49,7 +50,7 @@ def judge(
     """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far.
 
     Args:
-        panel: as in `halfway.curriculum.domains.base.read`.
+        panel: as in `halfway.curriculum.domains.candidates.read`.
     """
     read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended], panel))
     return [
@@ -65,7 +66,7 @@ class Author:
     Attributes:
         max_tokens: a longer text is cut, and invalid.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        panel: as in `halfway.curriculum.domains.base.read`.
+        panel: as in `halfway.curriculum.domains.candidates.read`.
     """
 
     engine: Engine

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum.domains.base import DOMAINS, Invalid, read, reasons
+from halfway.curriculum.domains.base import DOMAINS, Invalid
+from halfway.curriculum.domains.candidates import read, reasons
 from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab import sums
 from halfway.curriculum.lab.sums import Sheet, SumsOptions, SumsTeacher

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sandboxes import needs_sandbox
 
 from halfway.curriculum.domains import induction
-from halfway.curriculum.domains.base import Invalid, read
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.domains.induction import FunctionInduction, Memory
 from halfway.curriculum.domains.induction_rules import arguments, function_name
 from halfway.curriculum.domains.induction_text import Fenced, Shown

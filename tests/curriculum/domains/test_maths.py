@@ -14,9 +14,10 @@ from lab_maths import make_model, peculiar, reliable, solver, writer
 from omegaconf import OmegaConf
 
 from halfway.curriculum import Stream, UserError
-from halfway.curriculum.domains.base import Invalid, read, reasons
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.candidates import read, reasons
 from halfway.curriculum.domains.maths import POOLS, Maths, MathsTask, example_pools
-from halfway.curriculum.domains.oracles import Panel, Verdict, final_answer
+from halfway.curriculum.domains.oracles import Panel, PanelVerdict, final_answer
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import equivalent, verify
 from halfway.experiments.propel.config import PropelConfig, load_study, study_config, to_plain
@@ -192,7 +193,7 @@ class Scripted:
         return [self.responses.get(problem.prompt, self.default) for problem in problems]
 
 
-def settle(first: tuple[str, str], second: tuple[str, str]) -> Verdict:
+def settle(first: tuple[str, str], second: tuple[str, str]) -> PanelVerdict:
     [verdict] = Panel((Scripted({}, first), Scripted({}, second))).settle([Problem("a", "?", "")])
     return verdict
 

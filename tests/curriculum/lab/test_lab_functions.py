@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxes import needs_sandbox
 
-from halfway.curriculum.domains.base import Invalid, read
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.domains.induction import FunctionInduction
 from halfway.curriculum.domains.induction_text import Short
 from halfway.curriculum.lab import functions

@@ -11,7 +11,7 @@ from places import REPOSITORY
 from sandboxes import needs_sandbox
 
 import halfway.experiments.starting_models.warm_start
-from halfway.curriculum.domains.base import read
+from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.lab import functions, sums
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.run import load_run

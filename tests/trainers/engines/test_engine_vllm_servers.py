@@ -20,7 +20,7 @@ from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.options import LearnerOptions, RolloutOptions, ServerOptions, VllmOptions
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
@@ -49,7 +49,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def check(running: Running) -> float:
     engine, policy = running
-    learner = Learner(policy, LearnerOptions(), PAD, TEMPERATURE)
+    learner = PolicyGradientLearner(policy, LearnerOptions(), PAD, TEMPERATURE)
     return SyncCheck(engine, learner, policy.config.vocab_size, 256, 1e-4)()
 
 

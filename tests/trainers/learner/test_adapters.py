@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import Stream, UserError
 from halfway.trainers.learner.adapters import adapter_parameters, adapters_off, add_adapters
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.weights import copy_weights, named_weights
 from halfway.trainers.options import LearnerOptions, LoraOptions
 
@@ -29,8 +29,8 @@ def adapted(seed: int = 0) -> Any:
     return model
 
 
-def trained(steps: int, policy: Any = None) -> Learner:
-    learner = Learner(policy or adapted(), OPTIONS, pad_token_id=0)
+def trained(steps: int, policy: Any = None) -> PolicyGradientLearner:
+    learner = PolicyGradientLearner(policy or adapted(), OPTIONS, pad_token_id=0)
     for step in range(1, 1 + steps):
         learner.update(build_groups(step), Stream(0).at(step))
     return learner
@@ -66,7 +66,7 @@ def test_the_reference_is_the_policy_without_adapters() -> None:
         assert torch.equal(logits(learner.policy), logits(plain))
     assert not torch.equal(logits(learner.policy), logits(plain))
     # With an equal model and a reference of its own as the alternative, the penalty is the same.
-    whole = Learner(build_model().float(), OPTIONS, pad_token_id=0)
+    whole = PolicyGradientLearner(build_model().float(), OPTIONS, pad_token_id=0)
     assert trained(0).update(build_groups(1), Stream(0))["reference_kl"] == pytest.approx(
         whole.update(build_groups(1), Stream(0))["reference_kl"], abs=0.05
     )
@@ -77,7 +77,7 @@ def test_a_resumed_run_is_bit_equal(tmp_path: Path) -> None:
     learner = trained(2)
     learner.save(tmp_path)
     expected = learner.update(build_groups(5), Stream(0))
-    other = Learner(adapted(seed=1), OPTIONS, pad_token_id=0)
+    other = PolicyGradientLearner(adapted(seed=1), OPTIONS, pad_token_id=0)
     other.load(tmp_path)
     assert other.update(build_groups(5), Stream(0)) == expected
     assert torch.equal(logits(other.policy), logits(learner.policy))
@@ -99,11 +99,11 @@ def test_a_checkpoint_of_another_start_or_other_adapters_is_refused(tmp_path: Pa
         moved.model.embed_tokens.weight.add_(1)
     add_adapters(moved, LORA)
     with pytest.raises(UserError, match="the model that adapters were added to of"):
-        Learner(moved, OPTIONS, pad_token_id=0).load(tmp_path)
+        PolicyGradientLearner(moved, OPTIONS, pad_token_id=0).load(tmp_path)
     larger = build_model().float()
     add_adapters(larger, LoraOptions(rank=8))
     with pytest.raises(UserError, match="is not this run's"):
-        Learner(larger, OPTIONS, pad_token_id=0).load(tmp_path)
+        PolicyGradientLearner(larger, OPTIONS, pad_token_id=0).load(tmp_path)
 
 
 def test_bfloat16_weights_have_float32_adapters() -> None:

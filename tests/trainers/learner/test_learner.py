@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.trainers.learner.batch import split_minibatches
-from halfway.trainers.learner.learner import Learner, lr_factor
+from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
 from halfway.trainers.learner.scoring import token_logprobs
 from halfway.trainers.options import LearnerOptions
 
@@ -49,11 +49,13 @@ def random_groups(seed: int, num_groups: int = 3, size: int = 4) -> list[Group]:
     ]
 
 
-def learner(model: Qwen3ForCausalLM, options: LearnerOptions = OPTIONS, temperature: float = 1.0) -> Learner:
-    return Learner(copy.deepcopy(model), options, PAD, temperature)
+def learner(
+    model: Qwen3ForCausalLM, options: LearnerOptions = OPTIONS, temperature: float = 1.0
+) -> PolicyGradientLearner:
+    return PolicyGradientLearner(copy.deepcopy(model), options, PAD, temperature)
 
 
-def weights(trained: Learner) -> dict[str, torch.Tensor]:
+def weights(trained: PolicyGradientLearner) -> dict[str, torch.Tensor]:
     return {name: values.clone() for name, values in trained.policy.state_dict().items()}
 
 
@@ -62,7 +64,7 @@ def assert_same_weights(left: dict[str, torch.Tensor], right: dict[str, torch.Te
     assert [name for name in left if not torch.equal(left[name], right[name])] == []
 
 
-def train(trained: Learner, steps: range) -> list[dict[str, float]]:
+def train(trained: PolicyGradientLearner, steps: range) -> list[dict[str, float]]:
     return [trained.update(random_groups(step), Stream(0).at(step)) for step in steps]
 
 
@@ -402,7 +404,7 @@ def test_a_checkpoint_of_another_model_is_refused(tiny_model: Qwen3ForCausalLM, 
     learner(tiny_model).save(tmp_path)
     config = copy.deepcopy(tiny_model.config)
     config.intermediate_size = 48
-    other = Learner(Qwen3ForCausalLM(config), OPTIONS, PAD)
+    other = PolicyGradientLearner(Qwen3ForCausalLM(config), OPTIONS, PAD)
     with pytest.raises(UserError, match=r"^learner: the model of .* is not this run's; resume with the model"):
         other.load(tmp_path)
 
@@ -412,7 +414,7 @@ def test_a_checkpoint_with_another_reference_is_refused(tiny_model: Qwen3ForCaus
     trained = learner(tiny_model, options)
     train(trained, range(1))
     trained.save(tmp_path)
-    from_trained_weights = Learner(trained.policy, options, PAD)
+    from_trained_weights = PolicyGradientLearner(trained.policy, options, PAD)
     for other in (from_trained_weights, learner(tiny_model)):
         with pytest.raises(UserError, match=r"KL reference of .* is not this run's"):
             other.load(tmp_path)
@@ -447,7 +449,7 @@ def test_a_failed_write_of_the_weights_is_reported_as_the_operating_system_does(
 
 def test_the_policy_is_trained_in_place_without_dropout(tiny_model: Qwen3ForCausalLM) -> None:
     policy = tiny_model.train()
-    trained = Learner(policy, OPTIONS, PAD)
+    trained = PolicyGradientLearner(policy, OPTIONS, PAD)
     assert trained.policy is policy and not policy.training
     train(trained, range(1))
     assert trained.policy is policy and not policy.training

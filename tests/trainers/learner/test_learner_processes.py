@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.options import LearnerOptions
 
 OPTIONS = LearnerOptions(
@@ -77,7 +77,7 @@ def train(folder: str) -> None:
     """Three updates and a check of the sync; writes the metrics of the last update, the weights and the gap."""
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
-    learner = Learner(build_model(), OPTIONS, pad_token_id=0, accelerator=accelerator)
+    learner = PolicyGradientLearner(build_model(), OPTIONS, pad_token_id=0, accelerator=accelerator)
     for step in range(3):
         metrics = learner.update(build_groups(step), Stream(0).at(step))
     first = accelerator.is_main_process

@@ -37,7 +37,7 @@ from halfway.experiments.running import runs
 from halfway.experiments.running.runs import prepare
 from halfway.trainers.learner.batch import TrainingSequence, make_batch
 from halfway.trainers.learner.critic import ValuedRollouts
-from halfway.trainers.learner.learner import Learner
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.loss import loss_denominator, value_loss
 from halfway.trainers.learner.scoring import score_tokens
 from halfway.trainers.options import CriticOptions, LearnerOptions
@@ -148,7 +148,7 @@ def critic_gradients(
     return policy, seen, metrics
 
 
-def set_head(trained: Learner, bias: float) -> tuple[Tensor, Tensor]:
+def set_head(trained: PolicyGradientLearner, bias: float) -> tuple[Tensor, Tensor]:
     """Give the value head weights that matter."""
     assert trained._critic is not None
     state = trained._critic.state_dict()
@@ -329,7 +329,7 @@ def test_warming_up_trains_the_critic_alone(tiny_model: Qwen3ForCausalLM, option
     assert trained.policy_version == 1
 
 
-def critic_weights(trained: Learner) -> dict[str, Tensor]:
+def critic_weights(trained: PolicyGradientLearner) -> dict[str, Tensor]:
     assert trained._critic is not None
     return {name: values.clone() for name, values in trained._critic.state_dict().items()}
 

@@ -31,7 +31,7 @@ from halfway.trainers.probes.scores import (
     calibration_error,
     score,
 )
-from halfway.trainers.probes.splits import Split, downsample, group_folds, random_split
+from halfway.trainers.probes.splits import RowSplit, downsample, group_folds, random_split
 from halfway.trainers.probes.surface import lookups
 from halfway.trainers.probes.sweep import (
     Cell,
@@ -481,7 +481,7 @@ def test_lookups_find_the_feature_that_tells() -> None:
 def test_a_lookup_calls_an_unknown_value_average() -> None:
     labels_N = np.asarray([True, False] * 10)
     values_N = np.asarray(["a", "b"] * 6 + ["c", "c"] * 4)
-    split = Split(np.arange(12), np.arange(12, 16), np.arange(16, 20))
+    split = RowSplit(np.arange(12), np.arange(12, 16), np.arange(16, 20))
     [found] = lookups({"letter": values_N}, labels_N, split, np.ones(4))
     assert found.test.auc == 0.5
 

@@ -9,7 +9,7 @@ from test_propel_study import finish, tiny
 from typer.testing import CliRunner
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.domains.base import read
+from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.tasks.files import Pool
 from halfway.experiments.cli import app

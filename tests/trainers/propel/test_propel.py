@@ -14,7 +14,8 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
-from halfway.curriculum.domains.base import Candidate, Invalid, read
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab import sums
 from halfway.curriculum.lab.sums import SumsOptions
@@ -30,7 +31,7 @@ from halfway.trainers.probes.options import ProbeTraining
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
-    Row,
+    CorpusRow,
     build_corpus,
     costs,
     label_texts,
@@ -331,7 +332,7 @@ def test_the_reader_reads_prompt_and_text(tiny_model: Qwen3ForCausalLM, lab_toke
 # The adversary.
 
 
-def rows_of(texts: Sequence[str]) -> list[Row]:
+def rows_of(texts: Sequence[str]) -> list[CorpusRow]:
     return label_texts(written(texts), solver(), Stream(0))
 
 
