@@ -58,7 +58,7 @@ def recipes() -> list[Path]:
 def runs() -> Iterator[tuple[str, RunConfig]]:
     """Each recipe's run, or the runs of its arms with the first seed, at the size of a test."""
     for path in recipes():
-        if is_study(path):  # tests/test_propel_study.py does one from end to end
+        if is_study(path):  # tests/experiments/propel/test_propel_study.py does one from end to end
             continue
         config, name = load(path, TINY), str(path.relative_to(REPOSITORY))
         if isinstance(config, ComparisonConfig):
