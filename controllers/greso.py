@@ -12,8 +12,8 @@ from halfway.controllers.beliefs.forest import Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.laws.control import expected_run, exploration_step, keep_probability
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Request, Verdict
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan, Verdict
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

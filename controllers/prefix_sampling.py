@@ -9,8 +9,8 @@ from halfway.controllers.laws.control import Effect, Knob, RatioLaw, floor_produ
 from halfway.controllers.prefixes.buckets import Loop, Side, bucket_of, side_of
 from halfway.controllers.prefixes.pool import Saved, save_one
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -13,8 +13,8 @@ from halfway.controllers.beliefs.calibration import Calibration, Line, Residual,
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -15,8 +15,8 @@ from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
 from halfway.controllers.laws.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
 from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of, text_of
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.plan import Plan, Request
+from halfway.curriculum.groups import Request
+from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -1,8 +1,8 @@
 """The vocabulary and the contract: problems, rollouts, plans, controllers. Importing it loads no torch."""
 
 from halfway.curriculum.controller import Chain, PassRateController, chain, propose_until_full
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Decision, Plan, Request, Skip, Verdict
+from halfway.curriculum.groups import Decision, Group, Request
+from halfway.curriculum.plan import Plan, Skip, Verdict
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Origin, Rollout, Turn, Unit

@@ -5,13 +5,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from halfway.curriculum.groups import Group
+from halfway.curriculum.groups import Group, require_weights
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
+
+NEEDS: Mapping[str, str] = {
+    "tokens": "the tokens of rollouts",
+    "entropies": "the entropy of every sampled token",
+    "values": "a critic's values of rollouts, see `Turn.values_T`",
+    "generated": "generated problems, see `ProblemSet`",
+    "solutions": "a reference solution of every problem, see `Problem.solution`",
+    "prefixes": "rollouts that begin with a prefix",
+    "hints": "rollouts that begin with a hint, or have it in the prompt",
+    "rounds": "several rounds of rollouts in a step",
+    "rollouts": "groups of different sizes",
+    "weights": "weights and advantages of rollouts, see `LossWeights`",
+    "stored": "training on groups of earlier steps",
+}
+"""What a controller may need, beside "feature:NAME": the feature NAME of every problem."""
 
 
 class PassRateController(Generic[State]):
@@ -46,14 +61,18 @@ class PassRateController(Generic[State]):
 
     @property
     def claims(self) -> frozenset[str]:
-        """What this controller must be alone in doing, of "problems" (choosing those of the data set), "prefixes"
-        (attaching) and "generated" (proposing generated problems)."""
+        """What this controller must be alone in doing. Two members of a chain that claim the same are refused.
+
+        "problems": choosing those of the data set; "generated": proposing generated ones; "prefixes": attaching them;
+        "hints": giving them; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing how many a
+        request gets; "stored": training again on earlier groups.
+        """
         return frozenset()
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this controller reads that is not always there, of "values" of rollouts (see `Turn.values_T`) and
-        "generated" problems (see `ProblemSet`). A run that cannot provide it is refused."""
+        """What this controller reads, or asks of whoever hosts it, that is not always there; see `NEEDS`. A run that
+        cannot provide it is refused at its start."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:
@@ -65,8 +84,21 @@ class PassRateController(Generic[State]):
         return plan, state
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
-        """After the rollouts: learn. Called exactly once a step, with every group that was rolled out in it,
-        degenerate, surplus and prefixed ones too; `Request.origin` tells whose evidence a group is."""
+        """After the rollouts: learn. Called exactly once a step, with every group that became complete since the last
+        call: degenerate, surplus and prefixed ones too, and those that lost their rollouts. `Request.origin` tells
+        whose evidence a group is."""
+        return state
+
+    def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
+        """After the rollouts and before the update: how the groups train, see `Group.weighed` and `Group.advised`.
+
+        As many groups as are given, in their order. May be called several times a step with different groups, and
+        once more with a group that was extended; it changes no state.
+        """
+        return groups
+
+    def grown(self, state: State, problems: ProblemSet) -> State:
+        """Take notice of new generated problems: those of `problems.generated` beyond the ones known so far."""
         return state
 
     def metrics(self, state: State) -> Mapping[str, float]:
@@ -99,6 +131,17 @@ class Chain(PassRateController[dict[str, Any]]):
 
     def observe(self, state: dict[str, Any], groups: Sequence[Group], step: int) -> dict[str, Any]:
         return {name: member.observe(state[name], groups, step) for name, member in self.members.items()}
+
+    def weigh(self, groups: Sequence[Group], state: dict[str, Any], stream: Stream) -> Sequence[Group]:
+        for name, member in self.members.items():
+            given = len(groups)
+            groups = member.weigh(groups, state[name], stream.named(name))
+            assert len(groups) == given, f"{name}.weigh was given {given} groups and returned {len(groups)}"
+            require_weights(groups, name)
+        return groups
+
+    def grown(self, state: dict[str, Any], problems: ProblemSet) -> dict[str, Any]:
+        return {name: member.grown(state[name], problems) for name, member in self.members.items()}
 
     def metrics(self, state: dict[str, Any]) -> dict[str, float]:
         return {

@@ -1,10 +1,74 @@
-"""A request with its outcome: the unit that controllers learn from and the learner trains on."""
+"""A request, and the group of rollouts that comes of it: what controllers learn from and the learner trains on."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from halfway.curriculum.plan import Request
-from halfway.curriculum.rollouts import IntArray, Rollout, Unit
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.prefix import Hint, Prefix
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import IntArray, Origin, Rollout, Unit
+from halfway.curriculum.support.errors import require
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Decision(NamedTuple):
+    """What one member of a chain did to a request, for the decision log."""
+
+    member: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One problem, where to start from, and how often to try it. All rollouts of a request start from one state.
+
+    Attributes:
+        origin: why the request exists; it decides who may learn from the outcome.
+        prefix: the part of an earlier rollout that the rollouts begin with; origin `PREFIX`.
+        hint: the part of the problem's reference solution that they are given; origin `HINTED`.
+        decisions: who chose or changed the request, and why, in order.
+        ticket: under which the outcome is expected; given by the session when the request is handed out.
+        extends: ticket of a group in hand that the rollouts belong to; "" if they make a group of their own.
+        stored: an earlier group, to be trained on again in the place of new rollouts; origin `STORED`.
+    """
+
+    problem: Problem
+    num_rollouts: int
+    origin: Origin = Origin.FRESH
+    prefix: Prefix | None = None
+    decisions: tuple[Decision, ...] = ()
+    hint: Hint | None = None
+    ticket: str = ""
+    extends: str = ""
+    stored: "Group | None" = None
+
+    def decided_by(self, member: str) -> bool:
+        return any(decision.member == member for decision in self.decisions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossWeights:
+    """How a group trains, where that is not as the learner's options say.
+
+    Attributes:
+        weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
+            loss, neither in its sum nor in its denominator; its reward still counts in the group's baseline.
+        advantages_N: the advantage of each rollout, in the place of the learner's; None = the learner's.
+        advantages_NT: the same token by token, one array for each rollout, as long as its generated tokens.
+    """
+
+    weights_N: Floats
+    advantages_N: Floats | None = None
+    advantages_NT: tuple[Floats, ...] | None = None
+
+    @property
+    def steers(self) -> bool:
+        """Whether an advantage is given that does not come from rewards."""
+        return self.advantages_N is not None or self.advantages_NT is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,6 +80,7 @@ class Group:
         policy_version: number of learner updates behind the weights that generated the group.
         unit: what a prefix of these rollouts is counted in.
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
+        weights: how the group trains; None = every rollout alike, with the learner's advantages.
     """
 
     request: Request
@@ -24,6 +89,7 @@ class Group:
     policy_version: int
     unit: Unit = "tokens"
     dropped: Mapping[str, int] = field(default_factory=dict)
+    weights: LossWeights | None = None
 
     @property
     def size(self) -> int:
@@ -48,5 +114,48 @@ class Group:
         return self.num_passed in (0, self.size)
 
     @property
+    def teaches(self) -> bool:
+        """Whether anything in the group has a loss: rewards that differ, or advantages given by a controller, on
+        rollouts whose weights are not all 0."""
+        if self.weights is None:
+            return not self.degenerate
+        return bool(self.size and self.weights.weights_N.any()) and (self.weights.steers or not self.degenerate)
+
+    @property
+    def weights_N(self) -> Floats:
+        """Factor on the loss of each rollout; 1 unless a controller says otherwise."""
+        return np.ones(self.size) if self.weights is None else self.weights.weights_N
+
+    def weighed(self, factors_N: Sequence[float] | Floats) -> "Group":
+        """The group with its weights multiplied by the factors, advantages as they are."""
+        product_N = self.weights_N * np.asarray(factors_N, np.float64)
+        return replace(self, weights=replace(self.weights or LossWeights(product_N), weights_N=product_N))
+
+    def advised(self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None) -> "Group":
+        """The group with the advantages given here, weights as they are."""
+        return replace(self, weights=LossWeights(self.weights_N, advantages_N, advantages_NT))
+
+    @property
     def num_generated(self) -> int:
         return sum(rollout.num_generated for rollout in self.rollouts)
+
+
+def require_weights(groups: Sequence[Group], member: str) -> None:
+    """Refuse weights and advantages that no loss can be made of.
+
+    Raises:
+        UserError: if a weight is negative, or weight or advantage are not finite.
+    """
+    for group in groups:
+        weights = group.weights
+        if weights is None:
+            continue
+        field, problem = f"controllers.{member}", group.request.problem.id
+        weights_N = weights.weights_N
+        assert len(weights_N) == group.size, f"{member}: {len(weights_N)} weights for {group.size} rollouts"
+        good = bool(np.isfinite(weights_N).all() and (weights_N >= 0).all())
+        shown = f"weights {np.asarray(weights_N).tolist()} of problem {problem!r}"
+        require(good, field, shown, "a weight is finite and at least 0; mend the controller's weigh")
+        given = [] if weights.advantages_N is None else [weights.advantages_N]
+        finite = all(np.isfinite(values).all() for values in (*given, *(weights.advantages_NT or ())))
+        require(finite, field, f"advantages of problem {problem!r}", "they must be finite; mend the controller's weigh")

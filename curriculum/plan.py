@@ -1,19 +1,13 @@
-"""What is about to be rolled out: requests, and the plan that controllers pass along."""
+"""What is about to be rolled out: the plan that controllers pass along."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from halfway.curriculum.prefix import Prefix
+from halfway.curriculum.groups import Decision, Group, Request
+from halfway.curriculum.prefix import Hint
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
-
-
-class Decision(NamedTuple):
-    """What one member of a chain did to a request, for the decision log."""
-
-    member: str
-    action: str
 
 
 class Skip(NamedTuple):
@@ -22,20 +16,6 @@ class Skip(NamedTuple):
     problem_id: str
     member: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """One problem, where to start from, and how often to try it. All rollouts of a request start from one state."""
-
-    problem: Problem
-    num_rollouts: int
-    origin: Origin = Origin.FRESH
-    prefix: Prefix | None = None
-    decisions: tuple[Decision, ...] = ()
-
-    def decided_by(self, member: str) -> bool:
-        return any(decision.member == member for decision in self.decisions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,11 +28,14 @@ class Plan:
 
     Attributes:
         step: the training step the plan is for, counted from 0.
-        wanted: number of groups to roll out.
+        wanted: number of groups to roll out, those in flight included.
         num_rollouts: N, rollouts a group.
-        requests: chosen so far.
+        requests: chosen so far. A plan may begin with requests that are in flight, decided by those who chose them.
         skipped: refused so far, with who and why.
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
+        in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
+            and may be extended.
+        grown: new problems that members have written, for the set of generated ones.
     """
 
     step: int
@@ -61,10 +44,18 @@ class Plan:
     requests: tuple[Request, ...] = ()
     skipped: tuple[Skip, ...] = ()
     member: str = ""
+    in_hand: tuple[Group, ...] = ()
+    grown: tuple[Problem, ...] = ()
 
     @property
     def missing(self) -> int:
-        return max(0, self.wanted - len(self.requests))
+        """Groups still to be chosen. A request that extends a group in hand makes none."""
+        return max(0, self.wanted - sum(not request.extends for request in self.requests))
+
+    @property
+    def budget(self) -> int:
+        """Rollouts that the wanted groups may have together: N each."""
+        return self.wanted * self.num_rollouts
 
     @property
     def undecided(self) -> tuple[Request, ...]:
@@ -75,8 +66,18 @@ class Plan:
         """Append requests, each signed by the member that holds the plan."""
         return replace(self, requests=self.requests + tuple(self._signed(request, action) for request in requests))
 
+    def extend(self, group: Group, num_rollouts: int, action: str) -> "Plan":
+        """Ask for more rollouts of a group in hand, from the same start. They become part of it."""
+        asked = group.request
+        more = replace(asked, num_rollouts=num_rollouts, ticket="", extends=asked.ticket)
+        return replace(self, requests=(*self.requests, self._signed(more, action)))
+
+    def grow(self, problems: Sequence[Problem]) -> "Plan":
+        """Append new problems to the set of generated ones. The plan may hold requests for them at once."""
+        return replace(self, grown=(*self.grown, *problems))
+
     def decide(self, verdicts: "Sequence[Verdict]") -> "Plan":
-        """Keep or drop the `undecided` requests.
+        """Keep, change or drop the `undecided` requests.
 
         Args:
             verdicts: one for each of `undecided`, in that order.
@@ -89,7 +90,7 @@ class Plan:
             if verdict is None:
                 kept.append(request)
             elif verdict.keep:
-                kept.append(self._signed(request, verdict.action))
+                kept.append(self._signed(verdict.applied(request), verdict.action))
             else:
                 skipped.append(Skip(request.problem.id, self.member, verdict.action))
         return replace(self, requests=tuple(kept), skipped=self.skipped + tuple(skipped))
@@ -99,7 +100,22 @@ class Plan:
 
 
 class Verdict(NamedTuple):
-    """Keep a request or drop it, and why (the reason is logged and counted)."""
+    """Keep a request or drop it, and why (the reason is logged and counted).
+
+    Attributes:
+        num_rollouts: how many rollouts a kept request gets; None = as many as it has.
+        hint: what its rollouts are given of the reference solution; None = as it is.
+    """
 
     keep: bool
     action: str
+    num_rollouts: int | None = None
+    hint: Hint | None = None
+
+    def applied(self, request: Request) -> Request:
+        """The request as this verdict changes it."""
+        if self.num_rollouts is not None:
+            request = replace(request, num_rollouts=self.num_rollouts)
+        if self.hint is not None:
+            request = replace(request, hint=self.hint, origin=Origin.HINTED)
+        return request

@@ -1,10 +1,15 @@
-"""The first units of an earlier rollout, from which new rollouts start."""
+"""Where rollouts start when not at the problem's own beginning: inside an earlier rollout, or with a hint."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Rollout, Turn, Unit
+from halfway.curriculum.support.errors import UserError
+
+Place = Literal["prompt", "response"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,3 +75,38 @@ def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:
     if len(rollout.turns) != 1:
         raise ValueError(f"a prefix in tokens needs a rollout of one turn, not {len(rollout.turns)}")
     return (replayed(rollout.turns[0], length),)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A beginning of a problem's reference solution, given to the policy.
+
+    Attributes:
+        text: what is given.
+        share: of the whole reference, in characters; above 0, at most 1.
+        place: "prompt" = appended to the prompt, after a line that says what it is; "response" = the response begins
+            with it. Its tokens are context there like those of a prefix: never in the loss, never in an importance
+            ratio, never counted as generated.
+    """
+
+    text: str
+    share: float
+    place: Place = "response"
+
+
+def hint_of(problem: Problem, length: int, place: Place = "response") -> Hint:
+    """The first `length` characters of a problem's reference solution.
+
+    Raises:
+        UserError: if the problem has no reference solution.
+        ValueError: unless 1 <= length <= the solution's length.
+    """
+    solution = problem.solution
+    if not solution:
+        raise UserError(
+            f"problems: {problem.id!r} has no reference solution to hint at; add the column 'solution' to the problem "
+            "file, or leave such problems out"
+        )
+    if not 1 <= length <= len(solution):
+        raise ValueError(f"hint length {length} is outside 1..{len(solution)} characters")
+    return Hint(solution[:length], length / len(solution), place)

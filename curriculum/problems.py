@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from halfway.curriculum.support.errors import UserError
 
@@ -29,8 +32,10 @@ class Problem:
         answer: the reference that the verifier (or the environment) reads; its format is the verifier's business.
         source: where the problem came from, for logs and per-source statistics.
         verifier: registered name of the verifier that judges a response.
-        features: optional facts about the problem (number of operands, topic, ...), for analysis and priors.
+        features: optional facts about the problem, for analysis, priors and beliefs that problems share: a number
+            (difficulty), a word (topic) or a vector (an embedding).
         messages: the conversation that the policy is given in the place of `prompt`, which is then its text.
+        solution: a reference solution in the words of a response, from which hints are cut; empty if there is none.
     """
 
     id: str
@@ -38,8 +43,9 @@ class Problem:
     answer: str
     source: str = ""
     verifier: str = "exact"
-    features: Mapping[str, float | str] = field(default_factory=dict)
+    features: Mapping[str, float | str | tuple[float, ...]] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
+    solution: str = ""
 
 
 class ProblemSet(Sequence[Problem]):
@@ -47,7 +53,7 @@ class ProblemSet(Sequence[Problem]):
 
     Attributes:
         generated: problems that a generator wrote, beside the set and not part of it: only a controller that asks for
-            them proposes them.
+            them proposes them. `grown` appends to them.
 
     Raises:
         UserError: if the set is empty or two problems share an id.
@@ -78,6 +84,32 @@ class ProblemSet(Sequence[Problem]):
             return self._position[problem_id]
         except KeyError:
             raise KeyError(f"unknown problem id {problem_id!r}") from None
+
+    def grown(self, more: Sequence[Problem]) -> "ProblemSet":
+        """The set with further generated problems.
+
+        Raises:
+            UserError: if an id occurs already.
+        """
+        return ProblemSet(self._problems, (*self.generated, *more))
+
+    def column(self, feature: str) -> NDArray[Any]:
+        """One feature of all problems, by position: P numbers or words; or P x D numbers, if it is a vector.
+
+        Raises:
+            UserError: if a problem lacks it, or they are not all of one kind.
+        """
+        values = [problem.features.get(feature) for problem in self._problems]
+        for problem, value in zip(self._problems, values, strict=True):
+            if value is None:
+                raise UserError(
+                    f"problems: {problem.id!r} has no feature {feature!r}; add the column to the problem file, or "
+                    f"choose another of its features: {', '.join(sorted(problem.features)) or 'it has none'}"
+                )
+        kinds = {(type(value) is str, np.shape(value)) for value in values}
+        if len(kinds) > 1:
+            raise UserError(f"problems: feature {feature!r} is not of one kind; give every problem a number, or a word")
+        return np.asarray(values)
 
     def __contains__(self, problem_id: object) -> bool:
         return problem_id in self._position

@@ -22,6 +22,8 @@ class Origin(StrEnum):
     FRESH = "fresh"
     PREFIX = "prefix"
     GENERATED = "generated"
+    HINTED = "hinted"
+    STORED = "stored"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

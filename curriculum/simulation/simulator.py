@@ -9,8 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray, Rollout, Turn, Unit

@@ -42,8 +42,8 @@ class File(Source):
     A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
 
     A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, empty, or neither
-    text nor number), repeats the id or the prompt and answer of an earlier row, names no known verifier, or has an
-    answer that its verifier cannot read. Blank lines of JSONL are no rows.
+    text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an earlier row,
+    names no known verifier, or has an answer that its verifier cannot read. Blank lines of JSONL are no rows.
 
     The order of the problems is a function of the stream and their ids, so that it does not matter for the held-out
     rows where in the file they stand.
@@ -56,7 +56,9 @@ class File(Source):
         id_column: column of stable, unique ids; empty = a hash of the content.
         verifier: registered name of the verifier.
         verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
-        feature_columns: columns whose numbers or texts become features of the problems.
+        solution_column: column of reference solutions, from which hints are cut; empty = there are none. A row may lack
+            one.
+        feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
         check_answers: whether each answer is shown to its verifier while loading (a millisecond a row for "symbolic").
         on_bad_row: "refuse" the file, or "drop" the row, count it and go on.
     """
@@ -69,6 +71,7 @@ class File(Source):
     id_column: str = ""
     verifier: str = "exact"
     verifier_column: str = ""
+    solution_column: str = ""
     feature_columns: tuple[str, ...] = ()
     check_answers: bool = True
     on_bad_row: Literal["refuse", "drop"] = "refuse"
@@ -152,7 +155,8 @@ class File(Source):
             raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
 
     def _columns(self, known: list[str]) -> list[str]:
-        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, *self.feature_columns]
+        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column]
+        needed += self.feature_columns
         for name in filter(None, needed):
             if name not in known:
                 raise unknown(f"{self.path}: column", name, known)
@@ -195,14 +199,15 @@ class _RowReader:
         name = file.name or Path(file.path).stem
         content = content_id(name, prompt, answer)
         verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
-        features: dict[str, float | str] = {}
+        features: dict[str, float | str | tuple[float, ...]] = {}
         for column in file.feature_columns:
-            text = _text(values, column)
-            if isinstance(text, Bad):
-                return text
-            features[column] = values[column]
+            feature = _feature(values, column)
+            if isinstance(feature, Bad):
+                return feature
+            features[column] = feature
         identity = texts.get(file.id_column, content)
-        problem = Problem(identity, prompt, answer, name, verifier, features, messages)
+        solution = str(values.get(file.solution_column) or "") if file.solution_column else ""
+        problem = Problem(identity, prompt, answer, name, verifier, features, messages, solution)
         keys = [("prompt and answer", content), ("id", problem.id)]
         for key in keys:
             if key in self.where_of:
@@ -263,15 +268,31 @@ def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     return str(value) if str(value).strip() else Bad(f"empty {column}")
 
 
+def _feature(values: Mapping[str, Any], column: str) -> float | str | tuple[float, ...] | Bad:
+    """A feature as it stands in the row: a number, a text, or a vector."""
+    value = values.get(column)
+    if isinstance(value, list) and value and all(isinstance(x, int | float) and not isinstance(x, bool) for x in value):
+        return tuple(map(float, value))
+    text = _text(values, column)
+    return text if isinstance(text, Bad) else values[column]
+
+
 def _prompt(problem: Problem) -> Any:
     """What `File` reads the prompt from."""
     return [asdict(message) for message in problem.messages] or problem.prompt
 
 
 def write_problems(problems: Iterable[Problem], path: str) -> None:
-    """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back."""
+    """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back.
+
+    Where problems have reference solutions, they are read back by `solution_column="solution"`.
+    """
     lines = (
-        json.dumps({"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}) + "\n"
+        json.dumps(
+            {"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}
+            | ({"solution": p.solution} if p.solution else {})
+        )
+        + "\n"
         for p in problems
     )
     unfinished = Path(f"{path}.unfinished")

@@ -176,7 +176,9 @@ def fingerprint(problems: Iterable[Problem]) -> str:
     """A hash of all problems in their order, to tell whether two runs train on the same set."""
     digest = hashlib.blake2b(digest_size=16)
     for problem in problems:
-        digest.update(repr((problem.id, problem.prompt, problem.answer, problem.verifier)).encode("utf-8", "replace"))
+        facts = (problem.id, problem.prompt, problem.answer, problem.verifier)
+        facts += (problem.solution,) if problem.solution else ()
+        digest.update(repr(facts).encode("utf-8", "replace"))
     return digest.hexdigest()
 
 

@@ -22,8 +22,8 @@ from halfway.curriculum.domains import induction
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.induction import FunctionInduction
 from halfway.curriculum.environments.single_turn import SingleTurn
+from halfway.curriculum.groups import Request
 from halfway.curriculum.lab import functions
-from halfway.curriculum.plan import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -33,8 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Rollout, Turn
 from halfway.curriculum.streams import Stream

@@ -30,7 +30,7 @@ from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.laws.selection import tree_of
 from halfway.controllers.prefixes.reuse import prefix_of
 from halfway.controllers.pros import Pros, ProsState, tag
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Request
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream

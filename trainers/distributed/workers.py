@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import distributed
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import AppraisingLearner, Rollouts

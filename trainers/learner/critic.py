@@ -13,8 +13,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError

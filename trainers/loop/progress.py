@@ -126,6 +126,7 @@ def step_record(
         **{
             f"{origin.value}_counts": pass_counts(g for g in filling.groups if g.request.origin is origin)
             for origin in Origin
+            if origin is not Origin.STORED  # which was rolled out in an earlier step
         },
         "learner": dict(learned),
         "controllers": dict(metrics),

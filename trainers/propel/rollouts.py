@@ -11,8 +11,7 @@ from halfway.curriculum.domains.base import Domain
 from halfway.curriculum.domains.diversity import top_share
 from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.environments.base import StepResult
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.streams import Stream

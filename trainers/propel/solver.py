@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream

@@ -9,8 +9,7 @@ import numpy as np
 
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.replay import replay
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Turn, Unit

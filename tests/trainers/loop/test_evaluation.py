@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_TOKENS, Rollout
 from halfway.curriculum.streams import Stream

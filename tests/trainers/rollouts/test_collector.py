@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin, Rollout, Unit
