@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from halfway.experiments.propel.config import BASE, PropelConfig
-from halfway.experiments.report.intervals import Estimate, over_seeds, ratio_over_seeds
+from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
 from halfway.experiments.report.tables import interval
 from halfway.trainers.loop.records import write_json
 

@@ -17,9 +17,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from halfway.experiments.report.intervals import over_seeds
 from halfway.experiments.report.prefix_metrics import Bucket, bucket_metrics
 from halfway.experiments.report.records import BAND, Comparison, Run
+from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.summary import NOT_IN_A_STEP, summarize_arm
 
 Array = NDArray[np.float64]

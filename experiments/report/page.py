@@ -11,8 +11,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.figures import PICTURES, STYLE, arm_colors, captions
-from halfway.experiments.report.intervals import Estimate
 from halfway.experiments.report.records import Comparison, load_comparison
+from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables, write_text
 from halfway.experiments.running.provenance import read_provenance, versions

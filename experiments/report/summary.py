@@ -8,7 +8,9 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.experiments.report.intervals import (
+from halfway.experiments.report.prefix_metrics import final_ratio
+from halfway.experiments.report.records import Comparison, EvaluationRecord, GroupRecord, Run, outcome_rollouts
+from halfway.experiments.report.statistics.intervals import (
     Estimate,
     clustered_mean,
     normal,
@@ -17,8 +19,6 @@ from halfway.experiments.report.intervals import (
     ratio_of_means,
     ratio_over_seeds,
 )
-from halfway.experiments.report.prefix_metrics import final_ratio
-from halfway.experiments.report.records import Comparison, EvaluationRecord, GroupRecord, Run, outcome_rollouts
 
 NOT_IN_A_STEP = ("evaluate", "checkpoint")
 COSTS = ("rollouts", "tokens", "step", "seconds")

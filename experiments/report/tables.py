@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfway.experiments.report.intervals import Estimate
+from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import ArmSummary, Reach, StartRow, Summary
 
 if TYPE_CHECKING:

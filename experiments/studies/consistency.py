@@ -19,8 +19,8 @@ from pathlib import Path
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.intervals import Estimate, over_seeds, proportion
 from halfway.experiments.report.records import GroupRecord, load_run
+from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
 from halfway.experiments.report.tables import TextTable, interval, write_text
 
 

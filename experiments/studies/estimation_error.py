@@ -36,7 +36,7 @@ from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig, load_run
-from halfway.experiments.report.intervals import over_seeds
+from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables import TextTable, interval
 
 if TYPE_CHECKING:

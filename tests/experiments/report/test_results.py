@@ -7,7 +7,9 @@ import pytest
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.intervals import (
+from halfway.experiments.report.prefix_metrics import bucket_metrics
+from halfway.experiments.report.records import load_comparison, load_run
+from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
     clustered_mean,
     normal,
@@ -16,8 +18,6 @@ from halfway.experiments.report.intervals import (
     ratio_of_means,
     ratio_over_seeds,
 )
-from halfway.experiments.report.prefix_metrics import bucket_metrics
-from halfway.experiments.report.records import load_comparison, load_run
 from halfway.experiments.report.summary import summarize
 from halfway.experiments.report.tables import arm_table, quick_table, start_table, tables, write_tables
 

@@ -178,4 +178,9 @@ def test_a_step_counts_groups_by_origin() -> None:
     filling = Filling.begin(FillOptions(groups=2)).add(made)
     record = step_record(Progress(step=1), 0, filling, 0, {}, {}, Stopwatch())
     counts = {name: value for name, value in record.items() if name.endswith("_counts")}
-    assert counts == {"fresh_counts": [0, 1, 0], "prefix_counts": [], "generated_counts": [1, 0, 0], "hinted_counts": []}
+    assert counts == {
+        "fresh_counts": [0, 1, 0],
+        "prefix_counts": [],
+        "generated_counts": [1, 0, 0],
+        "hinted_counts": [],
+    }

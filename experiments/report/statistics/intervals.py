@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtrit
@@ -14,11 +14,16 @@ NORMAL_QUANTILE = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval; the bounds are None where the data do not allow one."""
+    """A number with its 95 % interval; the bounds are None where the data do not allow one.
+
+    Attributes:
+        values: what it is the mean of, one for each seed in the order of the seeds; empty where it is no such mean.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    values: tuple[float, ...] = ()
 
     def above(self, threshold: float) -> bool:
         """Whether the whole interval lies above a threshold; False without an interval."""
@@ -30,24 +35,28 @@ class Estimate:
 
     def map(self, function: Callable[[float], float]) -> "Estimate":
         """The estimate under an increasing function, for example back from a logarithm."""
-        if self.low is None or self.high is None:
-            return Estimate(function(self.value))
-        return Estimate(function(self.value), function(self.low), function(self.high))
+        low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))
+        return Estimate(function(self.value), low, high, tuple(map(function, self.values)))
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """Mean and Student-t interval of one value a seed; no interval with fewer than two seeds."""
+    """Mean and Student-t interval of one value for each seed; no interval with fewer than two seeds."""
     assert values, "an estimate needs at least one value"
-    mean = float(np.mean(values))
+    mean, found = float(np.mean(values)), tuple(map(float, values))
     if len(values) < 2:
-        return Estimate(mean)
+        return Estimate(mean, values=found)
     stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    margin = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * stderr
-    return Estimate(mean, mean - margin, mean + margin)
+    return replace(student(mean, stderr, len(values) - 1), values=found)
+
+
+def student(value: float, stderr: float, dof: int) -> Estimate:
+    """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
+    margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
+    return Estimate(value, value - margin, value + margin)
 
 
 def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Geometric mean of the ratios, one a seed, with the Student-t interval of their logarithms."""
+    """Geometric mean of the ratios, one for each seed, with the Student-t interval of their logarithms."""
     logarithms = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
     return over_seeds(logarithms).map(math.exp)
 

@@ -1,0 +1,1 @@
+"""Intervals, bootstrap over seeds and problems, many contrasts at once, and power."""
