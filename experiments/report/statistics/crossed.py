@@ -10,8 +10,8 @@ With values_SP = mean + seed_S + problem_P + rest_SP the expected variance is va
 3 var(rest)/(S P); the true one has 1 in the place of the 3. So errors are a little too large, never too small.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,8 +112,8 @@ def _rest_part(values_SP: Array) -> float:
     if seeds < 2 or problems < 2:
         return 0.0
     rest_SP = values_SP - values_SP.mean(axis=1, keepdims=True) - values_SP.mean(axis=0) + values_SP.mean()
-    return float((rest_SP**2).sum()) / ((seeds - 1) * (problems - 1)) / (seeds * problems)
+    return float((rest_SP**2).sum() / ((seeds - 1) * (problems - 1)) / (seeds * problems))
 
 
-def _root(variance: Any, seeds: int, problems: int) -> float | None:
-    return float(np.sqrt(variance)) if seeds > 1 or problems > 1 else None
+def _root(variance: float, seeds: int, problems: int) -> float | None:
+    return math.sqrt(variance) if seeds > 1 or problems > 1 else None
