@@ -141,7 +141,10 @@ class LearnerOptions:
             `halfway.trainers.learner.mismatch`); needs old_logprobs=learner. "none" suits an engine that shares the
             learner's weights and precision.
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
-        num_minibatches, num_epochs: optimizer steps a batch = num_minibatches x num_epochs.
+        num_minibatches: optimizer steps per epoch, whatever the size of the batch.
+        minibatch_groups: the alternative: groups per optimizer step. Larger batches then get more steps: as many as
+            bring the mini-batches, of whole groups, closest to this size; 0 = unused.
+        num_epochs: passes over the batch.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
         max_padding: a micro-batch takes no sequence that is shorter than its longest by more than this share, so that
             work is about proportional to real tokens; 1 = as few micro-batches as fit.
@@ -174,6 +177,7 @@ class LearnerOptions:
     mismatch_cap: float = 2.0
     mismatch_floor: float = 0.5
     num_minibatches: int = 1
+    minibatch_groups: int = 0
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
     max_padding: float = 0.25
@@ -189,6 +193,14 @@ class LearnerOptions:
         require(self.clip_high > 0, "learner.clip_high", self.clip_high, "give a positive number such as 0.28")
         require(self.dual_clip == 0 or self.dual_clip > 1, "learner.dual_clip", self.dual_clip, "give 0 or above 1")
         require(self.num_minibatches >= 1, "learner.num_minibatches", self.num_minibatches, "give at least 1")
+        held = self.minibatch_groups
+        require(held >= 0, "learner.minibatch_groups", held, "give 0 (= use num_minibatches) or a number of groups")
+        require(
+            held == 0 or self.num_minibatches == 1,
+            "learner.num_minibatches",
+            self.num_minibatches,
+            f"minibatch_groups={held} sets the number of mini-batches; leave num_minibatches at 1, or that at 0",
+        )
         require(self.num_epochs >= 1, "learner.num_epochs", self.num_epochs, "give at least 1")
         require(
             self.normalization != "constant" or self.normalization_length > 0,
@@ -366,8 +378,10 @@ class FillOptions:
             rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
         groups: groups in a training batch.
         max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
-        request: size of a round under "refill": "fixed" = always `request_groups`; "adaptive" = GRESO's law.
-        request_groups: groups in the first round, and in every round if fixed; 0 = `groups`.
+        request: size of a round under "refill": "fixed" = always the size of the first; "adaptive" = GRESO's law.
+        request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in
+            GRESO's scripts, those for dynamic sampling included.
+        request_groups: the same as a number of groups; 0 = by `request_factor`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
         degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
@@ -379,6 +393,7 @@ class FillOptions:
     groups: int = 32
     max_rounds: int = 10
     request: Literal["fixed", "adaptive"] = "fixed"
+    request_factor: float = 1.0
     request_groups: int = 0
     min_request: int = 1
     safety: float = 1.25
@@ -388,7 +403,15 @@ class FillOptions:
     def __post_init__(self) -> None:
         require(self.groups >= 1, "fill.groups", self.groups, "give at least 1")
         require(self.max_rounds >= 1, "fill.max_rounds", self.max_rounds, "give at least 1")
-        require(self.request_groups >= 0, "fill.request_groups", self.request_groups, "give 0 (= fill.groups) or more")
+        factor, request = self.request_factor, self.request_groups
+        require(0 < factor < math.inf, "fill.request_factor", factor, "give a positive number such as 1.5")
+        require(request >= 0, "fill.request_groups", request, "give 0 (= by fill.request_factor) or more")
+        require(
+            request == 0 or factor == 1,
+            "fill.request_groups",
+            request,
+            f"fill.request_factor={factor:g} says the same in other words; leave it at 1, or this at 0",
+        )
         require(self.min_request >= 1, "fill.min_request", self.min_request, "give at least 1")
         require(self.safety >= 1, "fill.safety", self.safety, "give at least 1")
         require(
@@ -409,6 +432,12 @@ class FillOptions:
             self.surplus,
             "fill.policy=once leaves no surplus to carry; use fill.policy=refill",
         )
+
+    @property
+    def first_request(self) -> int:
+        """Groups in the first round under "refill"."""
+        # The small subtrahend keeps an exact product, such as 1.1 x 10, from being raised by one.
+        return self.request_groups or math.ceil(self.request_factor * self.groups - 1e-9)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch
 from plays import coin
 from typer.testing import CliRunner, Result
 
-import halfway.trainers.learner.learner
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
 from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.learner import learner as learner_module
 from halfway.trainers.learner.learner import PolicyGradientLearner
 
 RUN = """
@@ -196,7 +196,7 @@ def test_a_verifier_that_raises_stops_the_run(
 def test_a_loss_that_is_not_a_number_stops_the_run(
     run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = halfway.trainers.learner.learner.policy_loss
+    compute = learner_module.policy_loss
 
     def broken(*arguments: Any) -> Any:
         loss, sums = compute(*arguments)
@@ -204,7 +204,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
 
     Path("runs/run/checkpoints").mkdir(parents=True)
     with monkeypatch.context() as patch:
-        patch.setattr(halfway.trainers.learner.learner, "policy_loss", broken)
+        patch.setattr(learner_module, "policy_loss", broken)
         line = complaint("run", run_file)
     assert line.startswith("learner: the loss is nan at update 3; lower learner.lr")
     assert "the last checkpoint is intact" in line and saved_steps(Path("runs/run")) == [1, 2]

@@ -1,5 +1,6 @@
 """From groups to padded arrays: what the loss sees, and what it does not. Needs numpy only."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ class TrainingSequence:
         old_logprobs_T: denominator of the importance ratio, likewise; None = the policy's own, so that the ratio is 1.
         reference_logprobs_T: of the reference policy, likewise; None if there is none.
         reward: of the whole rollout; it comes with the last generated token.
+        group: position of the rollout's group in the update.
         advantages_T, values_T, returns_T: with a critic, of every generated token: advantage, value of the state before
             it as it was before the update, and what the value is to become. 0 where the mask is False.
     """
@@ -48,6 +50,7 @@ class TrainingSequence:
     old_logprobs_T: Floats | None = None
     reference_logprobs_T: Floats | None = None
     reward: float = 0.0
+    group: int = 0
     advantages_T: Floats | None = None
     values_T: Floats | None = None
     returns_T: Floats | None = None
@@ -109,7 +112,7 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     """
     sequences = []
     left_out: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-    for group in groups:
+    for position, group in enumerate(groups):
         if group.size < 2 and options.advantage != "gae":
             left_out[UNGROUPED] += group.size
             continue
@@ -122,7 +125,8 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             else:
                 sequence = make_sequence(group.prompt_tokens_P, rollout, float(advantage))
                 old = sequence.engine_logprobs_T if options.old_logprobs == "engine" else None
-                sequences.append(replace(sequence, old_logprobs_T=old, reward=rollout.trained_reward))
+                made = replace(sequence, old_logprobs_T=old, reward=rollout.trained_reward, group=position)
+                sequences.append(made)
     return Batch(tuple(sequences), dict(left_out))
 
 
@@ -151,17 +155,38 @@ def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float)
 
 
 def split_minibatches(
-    sequences: Sequence[TrainingSequence], num_minibatches: int, stream: Stream
+    sequences: Sequence[TrainingSequence], options: LearnerOptions, stream: Stream
 ) -> list[list[TrainingSequence]]:
-    """Shuffle the sequences and deal them out; sizes differ by at most one.
+    """Shuffle and deal out what one optimizer step each trains on: `count_minibatches` parts, none of them empty.
 
-    Fewer sequences than mini-batches give fewer mini-batches: none is empty. One mini-batch is not shuffled.
+    With `options.minibatch_groups` whole groups are dealt, in the order that the shuffle gives them, else sequences;
+    parts differ by at most one of these. One mini-batch is not shuffled.
     """
-    num = min(num_minibatches, len(sequences))
+    num = count_minibatches(sequences, options)
     if num <= 1:
         return [list(sequences)] if sequences else []
-    order = stream.generator().permutation(len(sequences))
-    return [[sequences[i] for i in part] for part in np.array_split(order, num)]
+    dealt = by_group(sequences) if options.minibatch_groups else [[sequence] for sequence in sequences]
+    order = stream.generator().permutation(len(dealt))
+    return [[sequence for i in part for sequence in dealt[i]] for part in np.array_split(order, num)]
+
+
+def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOptions) -> int:
+    """Optimizer steps in one epoch; 0 if there is no sequence.
+
+    With `options.minibatch_groups` the quotient of groups by that, rounded (halves up), at least 1: groups of which no
+    sequence is left do not count. Else `options.num_minibatches`, unless there are fewer sequences.
+    """
+    if not sequences or not options.minibatch_groups:
+        return min(options.num_minibatches, len(sequences))
+    return max(1, math.floor(len(by_group(sequences)) / options.minibatch_groups + 0.5))
+
+
+def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequence]]:
+    """The sequences of each group, in the order of the groups' first sequences."""
+    groups: dict[int, list[TrainingSequence]] = {}
+    for sequence in sequences:
+        groups.setdefault(sequence.group, []).append(sequence)
+    return list(groups.values())
 
 
 def split_microbatches(

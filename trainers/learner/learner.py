@@ -28,6 +28,7 @@ from halfway.trainers.learner.batch import (
     Floats,
     Padded,
     TrainingSequence,
+    count_minibatches,
     make_batch,
     make_sequence,
     pad,
@@ -104,7 +105,7 @@ class PolicyGradientLearner:
         return self._version
 
     def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
-        """Train on the groups: num_epochs passes of num_minibatches optimizer steps each.
+        """Train on the groups: num_epochs passes, in each of them one optimizer step per mini-batch.
 
         Nothing to train on is legal: the weights, the schedule and `policy_version` stay, and `empty` is 1.
 
@@ -130,7 +131,7 @@ class PolicyGradientLearner:
         steps: list[dict[str, float]] = []
         lr = 0.0
         for epoch in range(self.options.num_epochs):
-            for minibatch in split_minibatches(sequences, self.options.num_minibatches, stream.at(epoch)):
+            for minibatch in split_minibatches(sequences, self.options, stream.at(epoch)):
                 lr = self.options.lr * lr_factor(self._optimizer_steps, self.options)
                 steps.append(self._step(minibatch, lr))
                 self._optimizer_steps += not self._warming_up
@@ -207,7 +208,7 @@ class PolicyGradientLearner:
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
         """Add what is computed once, before the first step: old log-probabilities if needed, and the reference's."""
         options = self.options
-        if options.old_logprobs == "learner" and options.num_minibatches * options.num_epochs > 1:
+        if options.old_logprobs == "learner" and count_minibatches(sequences, options) * options.num_epochs > 1:
             scored = self._score(self._logprobs_of(self._model), sequences)
             sequences = [replace(s, old_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
         if options.kl_coefficient > 0:

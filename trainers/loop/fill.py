@@ -64,7 +64,7 @@ class Filling:
         options = self.options
         if options.policy == "once":
             return self.missing
-        default = options.request_groups or options.groups
+        default = options.first_request
         latest = [entry.group for entry in self.filed[self.num_carried_in :] if entry.round == self.rounds - 1]
         if options.request == "fixed" or not latest:
             return default

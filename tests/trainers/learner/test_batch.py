@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -5,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, cut
+from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut
 from halfway.trainers.learner.batch import (
     TrainingSequence,
+    count_minibatches,
     make_batch,
     make_sequence,
     pad,
@@ -127,19 +129,78 @@ def test_old_logprobs_are_the_engines_only_on_request() -> None:
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 3))
 def test_minibatches_are_a_fair_and_repeatable_partition(num: int, num_minibatches: int, seed: int) -> None:
     sequences = [sequence(i + 2) for i in range(num)]
-    parts = split_minibatches(sequences, num_minibatches, Stream(seed))
-    again = split_minibatches(sequences, num_minibatches, Stream(seed))
+    options = replace(OPTIONS, num_minibatches=num_minibatches)
+    parts = split_minibatches(sequences, options, Stream(seed))
+    again = split_minibatches(sequences, options, Stream(seed))
     assert [[id(s) for s in part] for part in parts] == [[id(s) for s in part] for part in again]
     assert sorted(s.length for part in parts for s in part) == [s.length for s in sequences]
-    assert len(parts) == min(num, num_minibatches)
+    assert len(parts) == count_minibatches(sequences, options) == min(num, num_minibatches)
     sizes = [len(part) for part in parts]
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
 def test_minibatches_are_shuffled_by_the_stream() -> None:
     sequences = [sequence(i + 2) for i in range(40)]
-    orders = [[s.length for part in split_minibatches(sequences, 2, Stream(seed)) for s in part] for seed in (0, 1)]
+    halves = replace(OPTIONS, num_minibatches=2)
+    orders = [
+        [s.length for part in split_minibatches(sequences, halves, Stream(seed)) for s in part] for seed in (0, 1)
+    ]
     assert orders[0] != orders[1] and orders[0] != sorted(orders[0])
+
+
+def in_groups(sizes: Sequence[int]) -> list[TrainingSequence]:
+    """Sequences of groups with so many left each, and every length once."""
+    owners = [group for group, size in enumerate(sizes) for _ in range(size)]
+    return [replace(sequence(i + 2), group=group) for i, group in enumerate(owners)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "steps"),
+    [(0, 4, 0), (1, 4, 1), (5, 4, 1), (6, 4, 2), (8, 4, 2), (9, 4, 2), (10, 4, 3), (256, 64, 4), (7, 1, 7), (3, 64, 1)],
+)
+def test_the_number_of_steps_follows_from_the_groups(groups: int, size: int, steps: int) -> None:
+    options = replace(OPTIONS, minibatch_groups=size)
+    sequences = in_groups([2] * groups)
+    assert count_minibatches(sequences, options) == len(split_minibatches(sequences, options, Stream(0))) == steps
+
+
+def test_whole_groups_are_dealt_in_the_order_of_the_shuffle() -> None:
+    """Groups 0 to 4 have 1, 3, 0, 2, 2 sequences left: four groups make two mini-batches of two."""
+    sequences = in_groups([1, 3, 0, 2, 2])
+    order = [[0, 1, 3, 4][i] for i in Stream(7).generator().permutation(4)]
+    first, second = split_minibatches(sequences, replace(OPTIONS, minibatch_groups=2), Stream(7))
+    assert list(dict.fromkeys(s.group for s in first)) == order[:2]
+    assert list(dict.fromkeys(s.group for s in second)) == order[2:]
+    lengths = {0: [2], 1: [3, 4, 5], 3: [6, 7], 4: [8, 9]}
+    assert [s.length for s in first + second] == [length for group in order for length in lengths[group]]
+
+
+@given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 9), st.integers(0, 3))
+def test_minibatches_of_groups_miss_nothing_and_split_no_group(sizes: list[int], size: int, seed: int) -> None:
+    sequences = in_groups(sizes)
+    parts = split_minibatches(sequences, replace(OPTIONS, minibatch_groups=size), Stream(seed))
+    assert sorted(s.length for part in parts for s in part) == [s.length for s in sequences]
+    held = [{s.group for s in part} for part in parts]
+    assert sum(map(len, held)) == sum(count > 0 for count in sizes)
+    assert not held or max(map(len, held)) - min(map(len, held)) <= 1
+
+
+def test_sequences_know_their_group() -> None:
+    pair = (Rollout((turn(5),), True), Rollout((turn(6),), False))
+    alone = (Rollout((turn(7),), True),)
+    assert [s.group for s in make_batch([group(*pair), group(*alone), group(*pair)], OPTIONS).sequences] == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("given_options", "error"),
+    [
+        ({"minibatch_groups": -1}, r"^learner\.minibatch_groups: -1 is not acceptable; give 0"),
+        ({"minibatch_groups": 8, "num_minibatches": 4}, r"^learner\.num_minibatches: 4 .*minibatch_groups=8 sets"),
+    ],
+)
+def test_only_one_says_how_many_minibatches_there_are(given_options: dict[str, int], error: str) -> None:
+    with pytest.raises(UserError, match=error):
+        replace(OPTIONS, **given_options)
 
 
 @given(st.lists(st.integers(2, 40), max_size=30), st.integers(1, 100))

@@ -273,14 +273,33 @@ def test_every_epoch_is_shuffled_anew(tiny_model: Qwen3ForCausalLM, monkeypatch:
     trained = learner(tiny_model, replace(OPTIONS, num_minibatches=2, num_epochs=2))
     dealt = []
 
-    def split(sequences: Any, num_minibatches: int, stream: Stream) -> Any:
-        dealt.append(split_minibatches(sequences, num_minibatches, stream))
+    def split(sequences: Any, options: LearnerOptions, stream: Stream) -> Any:
+        dealt.append(split_minibatches(sequences, options, stream))
         return dealt[-1]
 
     monkeypatch.setattr("halfway.trainers.learner.learner.split_minibatches", split)
     trained.update(random_groups(0), Stream(0))
     first, second = [[{id(sequence) for sequence in part} for part in parts] for parts in dealt]
     assert set.union(*first) == set.union(*second) and first != second
+
+
+def test_a_minibatch_that_holds_all_groups_is_the_batch(tiny_model: Qwen3ForCausalLM) -> None:
+    """One optimizer step, bit for bit that of an update without mini-batches."""
+    whole, by_groups = (learner(tiny_model, replace(OPTIONS, minibatch_groups=size)) for size in (0, 3))
+    assert train(whole, range(2)) == train(by_groups, range(2))
+    assert_same_weights(weights(whole), weights(by_groups))
+
+
+def test_minibatches_of_groups_are_updates_on_these_groups_one_after_the_other(tiny_model: Qwen3ForCausalLM) -> None:
+    options = replace(OPTIONS, old_logprobs="engine")  # recorded, so the same for the batch and for its parts
+    groups, initial = random_groups(0, num_groups=4), weights(learner(tiny_model))
+    at_once, by_hand = learner(tiny_model, replace(options, minibatch_groups=2)), learner(tiny_model, options)
+    assert at_once.update(groups, Stream(3))["optimizer_steps"] == 2
+    order = Stream(3).at(0).generator().permutation(4)
+    for part in (order[:2], order[2:]):
+        by_hand.update([groups[i] for i in part], Stream(0))
+    assert_same_weights(weights(at_once), weights(by_hand))
+    assert any(not torch.equal(initial[name], value) for name, value in weights(at_once).items())
 
 
 @pytest.mark.parametrize("wanted", [False, True])

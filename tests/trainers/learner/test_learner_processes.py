@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ OPTIONS = LearnerOptions(
     normalization="sequence",
     max_microbatch_tokens=24,
 )
+# Of three groups, mini-batches of two and one.
+BY_GROUPS = replace(OPTIONS, num_minibatches=1, minibatch_groups=2)
 
 
 def build_model() -> Qwen3ForCausalLM:
@@ -77,25 +80,30 @@ def train(folder: str) -> None:
     """Three updates and a check of the sync; writes the metrics of the last update, the weights and the gap."""
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
-    learner = PolicyGradientLearner(build_model(), OPTIONS, pad_token_id=0, accelerator=accelerator)
+    results = [result_of(options, accelerator) for options in (OPTIONS, BY_GROUPS)]
+    torch.save(results, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
+
+
+def result_of(options: LearnerOptions, accelerator: Accelerator) -> dict[str, Any]:
+    learner = PolicyGradientLearner(build_model(), options, pad_token_id=0, accelerator=accelerator)
     for step in range(3):
         metrics = learner.update(build_groups(step), Stream(0).at(step))
     first = accelerator.is_main_process
     gap = SyncCheck(EarlyEnd(), learner, 40, 100, tolerance=1e9, samples=first)()
-    result = {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
-    torch.save(result, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
+    return {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
 
 
 @pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": IMPORTABLE}
     subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=300, env=environment)
-    one, *two = [torch.load(tmp_path / f"{name}.pt") for name in ("0-of-1", "0-of-2", "1-of-2")]
-    for other in two:
-        assert other["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
-        torch.testing.assert_close(other["weights"], one["weights"], rtol=1e-10, atol=1e-12)
-    assert [other["gap"] for other in two] == [pytest.approx(one["gap"], rel=1e-5), 0.0]
-    assert one["gap"] > 0
+    loaded = [torch.load(tmp_path / f"{name}.pt") for name in ("0-of-1", "0-of-2", "1-of-2")]
+    for one, *two in zip(*loaded, strict=True):
+        for other in two:
+            assert other["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+            torch.testing.assert_close(other["weights"], one["weights"], rtol=1e-10, atol=1e-12)
+        assert [other["gap"] for other in two] == [pytest.approx(one["gap"], rel=1e-5), 0.0]
+        assert one["gap"] > 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The fill policy: what trains, what is spare, how much is asked for, and that it always ends."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from plays import group, problem_set
 
-from halfway.curriculum import Group, Origin
+from halfway.curriculum import Group, Origin, UserError
 from halfway.trainers.loop.fill import Filling, adaptive_request
 from halfway.trainers.loop.progress import Progress, Stopwatch, step_record
 from halfway.trainers.options import FillOptions
@@ -184,3 +185,38 @@ def test_a_step_counts_groups_by_origin() -> None:
         "generated_counts": [1, 0, 0],
         "hinted_counts": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 8),
+        ({"request_groups": 5}, 5),
+        ({"request_factor": 1.5}, 12),
+        ({"request_factor": 1.3}, 11),  # 10.4 is rounded up
+        ({"request_factor": 1.1, "groups": 10}, 11),  # exactly 11 in decimals, 11.000000000000002 in binary
+        ({"request_factor": 0.25}, 2),
+    ],
+)
+def test_the_first_request_is_a_number_of_groups_or_a_multiple_of_the_batch(options: dict, size: int):
+    options = FillOptions(**({"policy": "refill", "groups": 8} | options))
+    assert Filling.begin(options).wanted() == size == options.first_request
+
+
+def test_a_round_of_one_and_a_half_batches_leaves_plain_batches_alone():
+    """One base can hold the factor for all arms: those that do not refill ask for their batch."""
+    assert Filling.begin(FillOptions(groups=8, request_factor=1.5)).wanted() == 8
+    adaptive = FillOptions(policy="refill", groups=4, request="adaptive", request_factor=1.5)
+    _, asked = filled(adaptive, lambda i, wanted: groups(*([0, 8, 4] * wanted)[:wanted]))
+    same, asked_in_groups = filled(
+        replace(adaptive, request_factor=1.0, request_groups=6),
+        lambda i, wanted: groups(*([0, 8, 4] * wanted)[:wanted]),
+    )
+    assert asked == asked_in_groups and asked[0] == 6 and len(asked) > 1 and len(same.trained) == 4
+
+
+def test_the_size_of_a_request_is_said_once():
+    with pytest.raises(UserError, match=r"^fill\.request_groups: 6 .*fill\.request_factor=1\.5 says the same"):
+        FillOptions(policy="refill", groups=4, request_factor=1.5, request_groups=6)
+    with pytest.raises(UserError, match=r"^fill\.request_factor: 0 .*give a positive number"):
+        FillOptions(request_factor=0)
