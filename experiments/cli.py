@@ -81,10 +81,10 @@ def resumable(folder: Path) -> Iterator[None]:
 @command()
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
-    from halfway.experiments.config.run import load_run
+    from halfway.experiments.config.run import load_run_config
     from halfway.experiments.running.runs import is_worker, prepare, run_worker
 
-    config = load_run(file, overrides or [])
+    config = load_run_config(file, overrides or [])
     if is_worker():
         run_worker(config)
         return
@@ -101,13 +101,13 @@ def compare(
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from halfway.curriculum.support.errors import UserError
-    from halfway.experiments.config.run import load_comparison, with_seeds
+    from halfway.experiments.config.run import load_comparison_config, with_seeds
     from halfway.experiments.running.compare import prepare_comparison
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
-    config = load_comparison(file, changes)
+    config = load_comparison_config(file, changes)
     if chosen:
         config = with_seeds(config, chosen)
     _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs)
@@ -116,16 +116,16 @@ def compare(
 @command()
 def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
     """Continue an unfinished run or comparison."""
-    from halfway.experiments.config.run import load_comparison, load_run
+    from halfway.experiments.config.run import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
 
     path = _config_in(folder)
     if is_worker():
-        run_worker(load_run(path))
+        run_worker(load_run_config(path))
     elif path.name == "comparison.yaml":
-        _train_comparison(load_comparison(path), folder, jobs)
+        _train_comparison(load_comparison_config(path), folder, jobs)
     else:
-        _train_run(load_run(path), folder)
+        _train_run(load_run_config(path), folder)
 
 
 @command()
@@ -181,13 +181,13 @@ def launch(
 ) -> None:
     """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
     from halfway.curriculum.support.errors import UserError
-    from halfway.experiments.config.run import load_run
+    from halfway.experiments.config.run import load_run_config
     from halfway.experiments.running.launch import commands, run_all
     from halfway.experiments.running.memory import require_layout, require_room
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
-    config = load_run(file, overrides or [])
+    config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     found = commands(config, file.resolve(), hosts, overrides or [])
     require_layout(config)
@@ -209,7 +209,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     Raises:
         UserError: if it is not acceptable.
     """
-    from halfway.experiments.config.run import ComparisonConfig, load
+    from halfway.experiments.config.run import ComparisonConfig, load_config
     from halfway.experiments.propel.config import is_study, load_study
     from halfway.experiments.running.checks import check_comparison, check_run, check_study
     from halfway.experiments.running.memory import require_room
@@ -218,7 +218,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
         study = load_study(file, changes)
         what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}"
         return what, [], check_study(study)
-    config = load(file, changes)
+    config = load_config(file, changes)
     needs: list[str] = []
     if isinstance(config, ComparisonConfig):
         what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
@@ -288,12 +288,12 @@ def list_parts(
 @command(name="run-arm", hidden=True)
 def run_arm(folder: Folder) -> None:
     """Train the run in a directory, in the way `compare` does it: one line a record, no report."""
-    from halfway.experiments.config.run import load_run
+    from halfway.experiments.config.run import load_run_config
     from halfway.experiments.running.progress_bars import Lines
     from halfway.experiments.running.runs import CONFIG, train
 
     with resumable(folder):
-        train(folder, [Lines(load_run(folder / CONFIG).budget)])
+        train(folder, [Lines(load_run_config(folder / CONFIG).budget)])
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
@@ -356,12 +356,12 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> No
 def _show_report(console: "Console", folder: Path) -> None:
     """Write the report and print its short table."""
     from halfway.experiments.report.page import write_report
-    from halfway.experiments.report.records import load_comparison
+    from halfway.experiments.report.records import load_comparison_records
     from halfway.experiments.report.summary import summarize
     from halfway.experiments.report.tables import quick_table
 
     path = write_report(folder)
-    console.print(quick_table(summarize(load_comparison(folder))).rich())
+    console.print(quick_table(summarize(load_comparison_records(folder))).rich())
     console.print(f"report: {path}", soft_wrap=True)
 
 

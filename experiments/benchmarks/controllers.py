@@ -31,8 +31,8 @@ from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.layers import REPOSITORY
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.runs import prepare, train
 
 LIMIT = 50.0
@@ -79,7 +79,7 @@ def lab(console: Console, steps: int) -> float:
     shares: list[float] = []
     for name in RECIPES:
         overrides = [f"budget.steps={steps}", "evaluation.points=0", "tracking.mlflow=false"]
-        config = load_run(REPOSITORY / "experiments" / "lab" / f"{name}.yaml", overrides)
+        config = load_run_config(REPOSITORY / "experiments" / "lab" / f"{name}.yaml", overrides)
         with tempfile.TemporaryDirectory() as folder:
             prepare(config, Path(folder))
             train(Path(folder), [])

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
-from halfway.experiments.config.layers import REPOSITORY
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.launch import commands
 from halfway.experiments.starting_models.widen import widen_heads
 
@@ -87,7 +87,7 @@ def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
     environment["PYTHONWARNINGS"] = "ignore"
     words = [sys.executable, "-m", "halfway.experiments.cli", "run", str(RECIPE), *overrides]
     if engine == "vllm_servers":
-        [command] = commands(load_run(RECIPE, overrides), RECIPE, ["localhost"], overrides)
+        [command] = commands(load_run_config(RECIPE, overrides), RECIPE, ["localhost"], overrides)
         words, environment = list(command.words), environment | dict(command.environment)
     output = folder / f"{engine}-{seed}.txt"
     with output.open("w") as log:

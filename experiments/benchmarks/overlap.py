@@ -27,8 +27,8 @@ from halfway.curriculum.lab import functions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.layers import REPOSITORY
 from halfway.experiments.config.run import ModelOptions
+from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.build import end_tokens, load_model
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.engines.transformers import TransformersEngine

@@ -13,10 +13,17 @@ from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import SOURCES
-from halfway.experiments.config import layers
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.cluster import ClusterOptions
-from halfway.experiments.config.parts import Members, check_chain, full, full_entries, members, part
-from halfway.experiments.config.structured import typed
+from halfway.experiments.config.components import (
+    Members,
+    check_chain,
+    component,
+    controllers_with_defaults,
+    members,
+    with_defaults,
+)
+from halfway.experiments.config.validation import typed
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.options import (
     Budget,
@@ -155,13 +162,13 @@ class RunConfig:
 
     def build_environment(self) -> Any:
         """The environment."""
-        return part(self.environment, ENVIRONMENTS, "environment")
+        return component(self.environment, ENVIRONMENTS, "environment")
 
 
 def _source(chosen: Mapping[str, Any], where: str) -> Any:
     [(name, options)] = chosen.items()
-    found = {k: str(layers.find(v)) if layers.is_path(k, v) else v for k, v in options.items()}
-    return part({name: found}, SOURCES, where)
+    found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
+    return component({name: found}, SOURCES, where)
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,7 @@ class ComparisonConfig:
         """The configuration of one arm with one seed. Raises UserError with the arm's name in front."""
         own = {"name": f"{self.name}/{arm}/seed-{seed}", "seed": seed, "budget": _given(self.budget)}
         try:
-            return run_config(layers.merge(layers.merge(self.base, self.arms[arm]), own))
+            return parse_run_config(yaml_files.merge(yaml_files.merge(self.base, self.arms[arm]), own))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
@@ -218,47 +225,47 @@ class ComparisonConfig:
                 yield arm, seed, self.run(arm, seed)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
     """The run or comparison in a YAML file, checked completely. A comparison is what has `arms`.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
     """
-    raw = layers.read(path)
-    if layers.is_study(raw):
+    raw = yaml_files.read(path)
+    if yaml_files.is_study(raw):
         raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
         return _comparison(raw, path, overrides)
-    return run_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
+    return parse_run_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
-def load_run(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Like `load`, for a run only."""
-    config = load(path, overrides)
+def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Like `load_config`, for a run only."""
+    config = load_config(path, overrides)
     if isinstance(config, ComparisonConfig):
         raise UserError(f"{path}: has arms, so it is a comparison; use `halfway compare {path}`")
     return config
 
 
-def load_comparison(path: Path, overrides: Sequence[str] = ()) -> ComparisonConfig:
-    """Like `load`, for a comparison only."""
-    config = load(path, overrides)
+def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> ComparisonConfig:
+    """Like `load_config`, for a comparison only."""
+    config = load_config(path, overrides)
     if isinstance(config, RunConfig):
         raise UserError(f"{path}: has no arms, so it is a single run; use `halfway run {path}`")
     return config
 
 
-def run_config(raw: Mapping[str, Any]) -> RunConfig:
+def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, with every option of every part written out, checked completely."""
-    raw = layers.interpolated(raw)
+    raw = yaml_files.interpolated(raw)
     if "controllers" not in raw:
         raise UserError("controllers: missing; give a list of controllers, such as [uniform]")
-    raw["controllers"] = full_entries(raw["controllers"])
-    raw["environment"] = full(raw.get("environment", "single_turn"), ENVIRONMENTS, "environment")
+    raw["controllers"] = controllers_with_defaults(raw["controllers"])
+    raw["environment"] = with_defaults(raw.get("environment", "single_turn"), ENVIRONMENTS, "environment")
     problems = raw.get("problems")
     if isinstance(problems, Mapping):
-        named = [which for which in layers.PROBLEM_SOURCES if problems.get(which)]
-        raw["problems"] = {**problems, **{k: full(problems[k], SOURCES, f"problems.{k}") for k in named}}
+        named = [which for which in yaml_files.PROBLEM_SOURCES if problems.get(which)]
+        raw["problems"] = {**problems, **{k: with_defaults(problems[k], SOURCES, f"problems.{k}") for k in named}}
     config = typed(RunConfig, raw)
     check_chain(config.members())
     check_needs(config)
@@ -305,14 +312,14 @@ def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
 
 
 def _comparison(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
-    changes = layers.parse_overrides(overrides)
+    changes = yaml_files.parse_overrides(overrides)
     own = {k: v for k, v in changes.items() if k in ("name", "seeds", "budget", "arms")}
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = layers.merge({"name": path.stem, **raw}, own)
+    raw = yaml_files.merge({"name": path.stem, **raw}, own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
-    base = layers.merge(raw["base"], shared)
+    base = yaml_files.merge(raw["base"], shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
@@ -337,7 +344,7 @@ def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConf
 
 
 def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
-    """The configuration as plain data, from which `load` makes an equal one."""
+    """The configuration as plain data, from which `load_config` makes an equal one."""
     data = asdict(config)
     data["budget"] = _given(config.budget)
     container = OmegaConf.to_container(OmegaConf.create(data))
@@ -366,7 +373,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 def flat(data: Any, path: str = "") -> dict[str, Any]:
     """Dotted field -> value; entries of the list of controllers go by their labels, other lists are values."""
     if isinstance(data, list) and path == "controllers":
-        data = {layers.label_of(entry): entry[layers.label_of(entry)] for entry in data}
+        data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}
     return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}

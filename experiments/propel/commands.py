@@ -92,14 +92,14 @@ def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
 
 
 def _export(study: "Study", arms: list[str], run: Path | None, console: Console) -> None:
-    from halfway.experiments.config.run import load_run
+    from halfway.experiments.config.run import load_run_config
     from halfway.experiments.propel.export import export_pool, export_problems
     from halfway.experiments.running.build import build_problems
 
     if run is None:
         made = [export_pool(study, arm) for arm in arms]
     else:
-        recipe = load_run(run)
+        recipe = load_run_config(run)
         problems = build_problems(recipe)
         made = [export_problems(study, recipe.name, [*problems.train, *problems.heldout])]
     for file, number in made:

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from halfway.curriculum.domains.base import DOMAINS
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
-from halfway.experiments.config import layers
-from halfway.experiments.config.parts import full, part
+from halfway.experiments.config import yaml_files
+from halfway.experiments.config.components import component, with_defaults
 from halfway.experiments.config.run import NAME, ModelOptions, check_precision, flat
-from halfway.experiments.config.structured import typed
+from halfway.experiments.config.validation import typed
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.options import RolloutOptions, require
 from halfway.trainers.probes.options import ActivationOptions, SweepOptions
@@ -132,8 +132,8 @@ class PropelConfig:
     def build_domain(self) -> Any:
         """The domain, with paths that can be opened."""
         [(name, options)] = self.domain.items()
-        found = {k: str(layers.find(v)) if layers.is_path(k, v) else v for k, v in options.items()}
-        return part({name: found}, DOMAINS, "domain")
+        found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
+        return component({name: found}, DOMAINS, "domain")
 
     def oracle(self, name: str) -> OracleOptions:
         """The settings of one oracle."""
@@ -143,14 +143,14 @@ class PropelConfig:
         """The settings of one arm. Raises UserError with the arm's name in front."""
         own = asdict(ArmConfig(self.generator, self.reward, self.training))
         try:
-            return typed(ArmConfig, layers.merge(own, self.arms[name]))
+            return typed(ArmConfig, yaml_files.merge(own, self.arms[name]))
         except UserError as error:
             raise UserError(f"arms.{name}.{error}") from None
 
 
 def is_study(path: Path) -> bool:
     """Whether a YAML file, which may be malformed otherwise, is a study: only that, or its base, has a domain."""
-    return layers.is_study(layers.read(path))
+    return yaml_files.is_study(yaml_files.read(path))
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
@@ -159,11 +159,11 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     Raises:
         UserError: one line that names the field, its value and the remedy.
     """
-    raw = layers.read(path)
-    if not layers.is_study(raw):
+    raw = yaml_files.read(path)
+    if not yaml_files.is_study(raw):
         raise UserError(f"{path}: has no domain, so it is no study of task generators; {_remedy(raw, path)}")
-    raw = layers.merge(raw.pop("base", {}), raw)
-    return study_config({"name": path.stem, **layers.merge(raw, layers.parse_overrides(overrides))})
+    raw = yaml_files.merge(raw.pop("base", {}), raw)
+    return study_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def _remedy(raw: Mapping[str, Any], path: Path) -> str:
@@ -175,8 +175,8 @@ def _remedy(raw: Mapping[str, Any], path: Path) -> str:
 
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     """The study that a plain mapping describes."""
-    raw = layers.interpolated(raw)
-    raw["domain"] = full(raw.get("domain", "sums"), DOMAINS, "domain")
+    raw = yaml_files.interpolated(raw)
+    raw["domain"] = with_defaults(raw.get("domain", "sums"), DOMAINS, "domain")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
     config = typed(PropelConfig, raw)
     _check_oracles(config)
@@ -234,7 +234,7 @@ def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:
 
 def to_plain(config: PropelConfig) -> dict[str, Any]:
     """The configuration as plain data, from which `study_config` makes an equal one."""
-    return layers.plain(OmegaConf.create(asdict(config)))
+    return yaml_files.plain(OmegaConf.create(asdict(config)))
 
 
 def prepare(config: PropelConfig) -> None:

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.figures import PICTURES, STYLE, arm_colors, captions
-from halfway.experiments.report.records import Comparison, load_comparison
+from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables, write_text
@@ -29,7 +29,7 @@ def write_report(directory: Path) -> Path:
     Raises:
         UserError: if there is no run in the directory, or a record that cannot be read.
     """
-    comparison = load_comparison(directory)
+    comparison = load_comparison_records(directory)
     summary = summarize(comparison)
     write_tables(directory, summary)
     environment = Environment(

@@ -195,7 +195,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     return records, int(bool(rest))
 
 
-def load_run(folder: Path, arm: str | None = None, seed: int | None = None) -> Run:
+def load_run_records(folder: Path, arm: str | None = None, seed: int | None = None) -> Run:
     """Read one run directory.
 
     Args:
@@ -227,7 +227,7 @@ def load_run(folder: Path, arm: str | None = None, seed: int | None = None) -> R
     )
 
 
-def load_comparison(directory: Path) -> Comparison:
+def load_comparison_records(directory: Path) -> Comparison:
     """Read a comparison directory (`<arm>/seed-<s>/` below it), or a single run as a comparison of one arm.
 
     Arms whose runs have not started yet are left out.
@@ -236,13 +236,13 @@ def load_comparison(directory: Path) -> Comparison:
         UserError: if there is no run below the directory.
     """
     if (directory / "steps.jsonl").exists():
-        run = load_run(directory)
+        run = load_run_records(directory)
         return Comparison(directory, run.config, {run.arm: [run]})
     config = _read_yaml(directory / "comparison.yaml")
     found: dict[str, list[Run]] = {}
     for path in directory.glob("*/seed-*/steps.jsonl"):
         arm, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
-        found.setdefault(arm, []).append(load_run(path.parent, arm, seed))
+        found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
     declared = [arm for arm in _arm_names(config) if arm in found]

@@ -13,8 +13,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
-from halfway.experiments.config.layers import find
 from halfway.experiments.config.run import ModelOptions, RunConfig
+from halfway.experiments.config.yaml_files import find
 from halfway.experiments.running.memory import samples_from_module
 from halfway.trainers.options import RolloutOptions
 

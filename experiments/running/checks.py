@@ -5,7 +5,7 @@ from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit
-from halfway.experiments.config import layers
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.run import ComparisonConfig, ModelOptions, RunConfig
 from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, PropelConfig, SolverOptions
 from halfway.experiments.running.build import build_problems, find_model
@@ -70,15 +70,15 @@ def check_study(config: PropelConfig) -> list[str]:
             raise UserError(f"{where}.{error}") from None
     [(name, own)] = config.domain.items()
     for option, value in own.items():
-        if layers.is_path(option, value):
-            found = layers.find(value).expanduser().exists()
+        if yaml_files.is_path(option, value):
+            found = yaml_files.find(value).expanduser().exists()
             require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
     return list(dict.fromkeys(unchecked))
 
 
 def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
     """What cannot be checked of a model and the length of its responses."""
-    folder = layers.find(model.path).expanduser()
+    folder = yaml_files.find(model.path).expanduser()
     try:
         is_name = not folder.is_dir() and find_model(model.path) == model.path
     except UserError:
@@ -101,8 +101,8 @@ def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool)
 
 def _missing_files(config: RunConfig) -> Iterator[str]:
     """The files of a run's problems that are not on this machine."""
-    for where in layers.PROBLEM_SOURCES:
+    for where in yaml_files.PROBLEM_SOURCES:
         for name, options in getattr(config.problems, where).items():
             for option, value in options.items():
-                if layers.is_path(option, value) and not layers.find(value).expanduser().exists():
+                if yaml_files.is_path(option, value) and not yaml_files.find(value).expanduser().exists():
                     yield f"problems.{where}.{name}.{option}: {value!r} is not on this machine"

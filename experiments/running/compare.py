@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, differences, load_comparison, save
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, differences, load_comparison_config, save
 from halfway.experiments.running.progress_bars import Bar, progress_display
 from halfway.experiments.running.runs import (
     COMPARISON,
@@ -77,7 +77,7 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     """
     path = folder / COMPARISON
     if path.exists():
-        earlier = load_comparison(path)
+        earlier = load_comparison_config(path)
         added = [seed for seed in config.seeds if seed not in earlier.seeds]
         seeds = (*earlier.seeds, *added)
         known = replace(earlier, seeds=seeds, arms={**config.arms, **earlier.arms})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import layers
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.cluster import ShapeOptions
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.options import DeepSpeedOptions, RolloutOptions, require
@@ -60,7 +60,7 @@ def model_shape(config: RunConfig) -> ShapeOptions | None:
 
 def model_config(path: str) -> dict[str, Any]:
     """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
-    file = layers.find(path).expanduser() / "config.json"
+    file = yaml_files.find(path).expanduser() / "config.json"
     if not file.exists():
         return {}
     try:

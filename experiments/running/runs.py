@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.run import RunConfig, differences, load_run, save
+from halfway.experiments.config.run import RunConfig, differences, load_run_config, save
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.loop.records import write_json
@@ -42,7 +42,7 @@ def prepare(config: RunConfig, folder: Path) -> None:
     path = folder / CONFIG
     if not path.exists():
         save(config, path)
-    elif changes := differences(load_run(path), config):
+    elif changes := differences(load_run_config(path), config):
         refuse_other_settings(changes, folder)
         with claimed(folder):
             save(config, path)
@@ -93,7 +93,7 @@ def train(folder: Path, recorders: Sequence[Recorder]) -> None:
     """Train the run in this directory to the end of its budget, from its newest checkpoint if there is one."""
     from halfway.experiments.running.build import build_run
 
-    config = load_run(folder / CONFIG)
+    config = load_run_config(folder / CONFIG)
     with claimed(folder):
         training = build_run(config, folder)
         training.recorders = recorders

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.records import GroupRecord, load_run
+from halfway.experiments.report.records import GroupRecord, load_run_records
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
 from halfway.experiments.report.tables import TextTable, interval, write_text
 
@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/consistency"))
     arguments = parser.parse_args()
     try:
-        rows = [row for folder in arguments.runs for row in visits(str(folder), load_run(folder).groups)]
+        rows = [row for folder in arguments.runs for row in visits(str(folder), load_run_records(folder).groups)]
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -35,7 +35,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.run import RunConfig, load_run
+from halfway.experiments.config.run import RunConfig, load_run_config
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables import TextTable, interval
 
@@ -101,7 +101,7 @@ def main() -> int:
 
 def measure(folder: Path, nodes: int, rollouts: int) -> list[ErrorRow]:
     """All checkpoints of one run."""
-    config = load_run(folder / "config.yaml")
+    config = load_run_config(folder / "config.yaml")
     pros = pros_of(config, folder)
     from halfway.experiments.running.build import build_run
     from halfway.trainers.loop.checkpoint import Checkpoints

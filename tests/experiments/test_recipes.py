@@ -15,7 +15,14 @@ from halfway.curriculum.domains.induction import FunctionInduction, FunctionTask
 from halfway.curriculum.domains.induction_rules import function_name
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, load, load_run, run_config, to_plain
+from halfway.experiments.config.run import (
+    ComparisonConfig,
+    RunConfig,
+    load,
+    load_run_config,
+    parse_run_config,
+    to_plain,
+)
 from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.propel.config import to_plain as study_to_plain
 from halfway.experiments.running.memory import estimate
@@ -149,7 +156,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     assert "never run on a GPU" in file.read_text().splitlines()[0]
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
-    config = load_run(file)
+    config = load_run_config(file)
     cluster, servers = config.cluster, config.rollouts.servers
     needs = list(estimate(config))
     assert cluster.gpus and needs and all(0 < need.gib < need.limit_gib for need in needs)
@@ -161,18 +168,18 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     assert len(serving) == cluster.rollout_nodes * (cluster.devices_per_node // servers.tensor_parallel)
     assert all(f"--model={config.model.path}" in one for one in serving)
     for one in training:
-        assert load_run(file, one[one.index(str(file)) + 1 :]).seed == 3
+        assert load_run_config(file, one[one.index(str(file)) + 1 :]).seed == 3
 
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_the_settings_of_a_recipe_for_a_cluster_train_a_small_model(file: Path, tmp_path: Path) -> None:
     """Learner, controllers and fill as they are; model, data and engine of the lab, without DeepSpeed."""
-    lab = load_run(REPOSITORY / "experiments" / "lab" / "grpo.yaml")
-    raw = to_plain(load_run(file, [each for each in TINY if not each.startswith("fill.m")]))
+    lab = load_run_config(REPOSITORY / "experiments" / "lab" / "grpo.yaml")
+    raw = to_plain(load_run_config(file, [each for each in TINY if not each.startswith("fill.m")]))
     raw |= {"problems": to_plain(lab)["problems"] | {"train": 8}, "model": to_plain(lab)["model"], "cluster": {}}
     raw["rollouts"] |= {"engine": "transformers", "sync_tolerance": 0.0}
     raw["learner"] |= {"deepspeed": {}}
-    assert_trains_for_two_steps(run_config(raw), tmp_path)
+    assert_trains_for_two_steps(parse_run_config(raw), tmp_path)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -16,7 +16,7 @@ from typing import Any
 from plays import coin
 
 from halfway.curriculum.tasks.verifiers import VERIFIERS
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.running.build import build_run
 
 HEAVY = (
@@ -62,7 +62,7 @@ class Silent:
 
 
 def train(config_path: Path, folder: Path, moment: str | None) -> None:
-    training = build_run(load_run(config_path), folder)
+    training = build_run(load_run_config(config_path), folder)
 
     def steps_done(steps: int) -> Callable[[], bool]:
         return lambda: training.progress.step == steps

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.running.build import build_run
 
 # Step -> which server, and what is done to it.
@@ -50,7 +50,7 @@ class Attacked:
 
 
 def main(folder: Path, config_path: Path) -> None:
-    training = build_run(load_run(config_path), folder)
+    training = build_run(load_run_config(config_path), folder)
     collector: Any = training.rollouts
     attacked = Attacked(collector.engine, training)
     training.rollouts = replace(collector, engine=attacked)

@@ -6,14 +6,14 @@ import pytest
 from places import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import layers
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.run import (
     RunConfig,
     differences,
-    load,
-    load_comparison,
-    load_run,
-    run_config,
+    load_comparison_config,
+    load_config,
+    load_run_config,
+    parse_run_config,
     save,
     to_plain,
 )
@@ -63,14 +63,14 @@ def comparison_file(run_file: Path) -> Path:
 
 def refusal(path: Path, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
-        load(path, overrides)
+        load_config(path, overrides)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 def test_a_run_is_complete_and_typed(run_file: Path) -> None:
-    config = load_run(run_file)
+    config = load_run_config(run_file)
     assert (config.name, config.seed, config.learner.lr) == ("run", 0, 3e-4)
     assert config.budget == Budget(steps=4)
     assert config.folder == Path("runs/run")
@@ -81,37 +81,37 @@ def test_a_run_is_complete_and_typed(run_file: Path) -> None:
 
 @pytest.mark.parametrize("written", ["3e-4", "0.0003", "3.0e-04", ".0003"])
 def test_numbers_in_scientific_notation_are_numbers(run_file: Path, written: str) -> None:
-    assert load_run(run_file, [f"learner.lr={written}"]).learner.lr == 3e-4
+    assert load_run_config(run_file, [f"learner.lr={written}"]).learner.lr == 3e-4
 
 
 def test_overrides_replace_values_and_keep_the_rest(run_file: Path) -> None:
-    config = load_run(run_file, ["seed=7", "learner.betas=[0.8, 0.9]", "name=other"])
+    config = load_run_config(run_file, ["seed=7", "learner.betas=[0.8, 0.9]", "name=other"])
     assert (config.seed, config.learner.betas, config.name, config.learner.lr) == (7, (0.8, 0.9), "other", 3e-4)
 
 
 def test_a_later_override_wins(run_file: Path) -> None:
-    assert load_run(run_file, ["seed=1", "seed=2"]).seed == 2
+    assert load_run_config(run_file, ["seed=1", "seed=2"]).seed == 2
 
 
 def test_another_environment_or_source_replaces_the_one_below(run_file: Path) -> None:
-    config = load_run(run_file, ["environment=ledger", "problems.source={ledger: {max_slack: 0}}"])
+    config = load_run_config(run_file, ["environment=ledger", "problems.source={ledger: {max_slack: 0}}"])
     assert (list(config.environment), list(config.problems.source)) == (["ledger"], ["ledger"])
     assert config.build_environment().unit == "steps" and config.source().max_slack == 0
-    assert list(load_run(run_file).environment) == ["single_turn"]
+    assert list(load_run_config(run_file).environment) == ["single_turn"]
 
 
 def test_another_alternative_replaces_the_one_below(run_file: Path) -> None:
-    assert load_run(run_file, ["budget.rollouts=500"]).budget == Budget(rollouts=500)
+    assert load_run_config(run_file, ["budget.rollouts=500"]).budget == Budget(rollouts=500)
 
 
 def test_options_of_a_listed_controller_are_changed_by_label(run_file: Path) -> None:
-    before, after = load_run(run_file), load_run(run_file, ["controllers.greso.target=0.4"])
+    before, after = load_run_config(run_file), load_run_config(run_file, ["controllers.greso.target=0.4"])
     assert [name for name, _, _ in differences(before, after)] == ["controllers.greso.target"]
 
 
 def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> None:
     entry = "controllers=[uniform, {strict: {use: greso, target: 0.1}}, {lax: {use: greso, target: 0.5}}]"
-    config = load_run(run_file, [entry, "controllers.lax.target=0.6"])
+    config = load_run_config(run_file, [entry, "controllers.lax.target=0.6"])
     assert [label for label, _ in config.members()] == ["uniform", "strict", "lax"]
     assert config.controllers[2]["lax"]["target"] == 0.6
 
@@ -220,21 +220,21 @@ def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field:
 
 @pytest.mark.parametrize("also", ["learner.deepspeed.zero_stage=0", "model.lora.rank=4", "model.dtype=float32"])
 def test_bfloat16_weights_are_trained_where_float32_ones_take_the_steps(run_file: Path, also: str) -> None:
-    load_run(run_file, ["model.dtype=bfloat16", also])
+    load_run_config(run_file, ["model.dtype=bfloat16", also])
 
 
 def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Path) -> None:
     run_file.write_text(RUN.replace("[prefix_sampling, uniform, greso]", "[pros: {top_values: 0.1}]"))
     message = refusal(run_file)
     assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.pros needs" in message
-    assert load_run(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
+    assert load_run_config(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
 
 
 @pytest.mark.parametrize("missing", ["problems", "controllers", "budget"])
 def test_a_missing_field_is_named(tmp_path: Path, missing: str) -> None:
-    raw = {k: v for k, v in layers.parse(_write(tmp_path, RUN)).items() if k != missing}
+    raw = {k: v for k, v in yaml_files.parse(_write(tmp_path, RUN)).items() if k != missing}
     with pytest.raises(UserError, match=f"^{missing}: missing") as caught:
-        run_config({"name": "x", **raw})
+        parse_run_config({"name": "x", **raw})
     assert missing != "controllers" or str(caught.value).endswith("give a list of controllers, such as [uniform]")
 
 
@@ -262,7 +262,7 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
     _write(tmp_path, RUN, "bottom.yaml")
     _write(tmp_path / "sub", "base: ../bottom.yaml\nlearner: {eps: 1e-6}\nbudget: {tokens: 9}\n", "middle.yaml")
     top = _write(tmp_path, "base: sub/middle.yaml\nseed: 3\ncontrollers: [uniform]\n", "top.yaml")
-    config = load_run(top)
+    config = load_run_config(top)
     assert (config.learner.lr, config.learner.eps, config.seed, config.name) == (3e-4, 1e-6, 3, "top")
     assert config.budget == Budget(tokens=9)
     assert [label for label, _ in config.members()] == ["uniform"]
@@ -270,12 +270,12 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
 
 def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = _write(tmp_path / "deep", "base: experiments/lab/base.yaml\nseed: 3\n")
-    assert load_run(deep).problems.train == 256  # in the repository
+    assert load_run_config(deep).problems.train == 256  # in the repository
     monkeypatch.chdir(tmp_path)
     _write(tmp_path / "experiments", RUN, "lab.yaml")
-    assert load_run(_write(tmp_path / "deep", "base: experiments/lab.yaml\n")).learner.lr == 3e-4
+    assert load_run_config(_write(tmp_path / "deep", "base: experiments/lab.yaml\n")).learner.lr == 3e-4
     _write(tmp_path / "deep" / "experiments", RUN + "seed: 5\n", "lab.yaml")
-    assert load_run(tmp_path / "deep" / "file.yaml").seed == 5  # beside the file that names it, first
+    assert load_run_config(tmp_path / "deep" / "file.yaml").seed == 5  # beside the file that names it, first
     message = refusal(_write(tmp_path / "deep", "base: absent.yaml\n"))
     assert message.startswith(f"base: 'absent.yaml' is no file in {tmp_path / 'deep'} nor in {tmp_path} nor in ")
     assert str(REPOSITORY) in message
@@ -289,40 +289,40 @@ def test_a_base_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
 def test_paths_are_found_beside_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "policy").mkdir()
     path = _write(tmp_path, RUN + "model: {path: policy}\n")
-    assert load_run(path).model.path == str(tmp_path / "policy")
+    assert load_run_config(path).model.path == str(tmp_path / "policy")
     above = _write(tmp_path / "sub", "base: ../file.yaml\n")
-    assert load_run(above).model.path == str(tmp_path / "policy")
+    assert load_run_config(above).model.path == str(tmp_path / "policy")
 
 
 def test_a_pool_is_found_beside_the_file_that_names_it_and_another_replaces_it(tmp_path: Path) -> None:
     (tmp_path / "pool.parquet").touch()
     own = RUN.replace("{source: running_sums}", "{source: running_sums, generated: {pool: {path: pool.parquet}}}")
     path = _write(tmp_path, own, "own.yaml")
-    config = load_run(path, ["controllers=[probe, uniform]"])
+    config = load_run_config(path, ["controllers=[probe, uniform]"])
     assert config.generated().path == str(tmp_path / "pool.parquet")
-    assert run_config(to_plain(config)) == config
-    other = load_run(path, ["controllers=[probe, uniform]", "problems.generated={running_sums: {max_lines: 9}}"])
+    assert parse_run_config(to_plain(config)) == config
+    other = load_run_config(path, ["controllers=[probe, uniform]", "problems.generated={running_sums: {max_lines: 9}}"])
     assert list(other.problems.generated) == ["running_sums"] and other.generated().max_lines == 9
 
 
 def test_paths_inside_the_repository_are_kept_relative_to_it() -> None:
-    assert layers.locate(str(REPOSITORY / "experiments" / "lab"), Path()) == "experiments/lab"
-    assert layers.find("experiments/lab") == REPOSITORY / "experiments/lab"
+    assert yaml_files.locate(str(REPOSITORY / "experiments" / "lab"), Path()) == "experiments/lab"
+    assert yaml_files.find("experiments/lab") == REPOSITORY / "experiments/lab"
 
 
 def test_a_name_on_a_hub_is_left_alone(run_file: Path) -> None:
-    assert load_run(run_file, ["model.path=some-owner/some-model"]).model.path == "some-owner/some-model"
+    assert load_run_config(run_file, ["model.path=some-owner/some-model"]).model.path == "some-owner/some-model"
 
 
 def test_a_saved_run_loads_as_an_equal_one(run_file: Path, tmp_path: Path) -> None:
-    config = load_run(run_file)
+    config = load_run_config(run_file)
     save(config, tmp_path / "deep" / "config.yaml")
-    assert load_run(tmp_path / "deep" / "config.yaml") == config
-    assert differences(config, load_run(tmp_path / "deep" / "config.yaml")) == []
+    assert load_run_config(tmp_path / "deep" / "config.yaml") == config
+    assert differences(config, load_run_config(tmp_path / "deep" / "config.yaml")) == []
 
 
 def test_differences_name_the_field_and_both_values(run_file: Path) -> None:
-    left, right = load_run(run_file), load_run(run_file, ["learner.lr=1", "budget.tokens=3"])
+    left, right = load_run_config(run_file), load_run_config(run_file, ["learner.lr=1", "budget.tokens=3"])
     assert differences(left, right) == [
         ("budget.steps", 4, None),
         ("learner.lr", 3e-4, 1.0),
@@ -331,12 +331,14 @@ def test_differences_name_the_field_and_both_values(run_file: Path) -> None:
 
 
 def test_interpolation_reads_another_field(run_file: Path) -> None:
-    config = load_run(run_file, ["learner.normalization=constant", "learner.normalization_length=${budget.steps}"])
+    config = load_run_config(
+        run_file, ["learner.normalization=constant", "learner.normalization_length=${budget.steps}"]
+    )
     assert config.learner.normalization_length == 4
 
 
 def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> None:
-    config = load_comparison(comparison_file)
+    config = load_comparison_config(comparison_file)
     assert (config.name, config.seeds, list(config.arms)) == ("comparison-of-three", (0, 1), ["plain", "all", "fast"])
     runs = list(config.runs())
     assert [(arm, seed) for arm, seed, _ in runs] == [(a, s) for s in (0, 1) for a in ("plain", "all", "fast")]
@@ -347,7 +349,7 @@ def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> No
 
 
 def test_a_change_of_a_comparison_reaches_every_arm_or_one(comparison_file: Path) -> None:
-    config = load_comparison(comparison_file, ["learner.eps=1e-6", "arms.all.learner.lr=1", "output=elsewhere"])
+    config = load_comparison_config(comparison_file, ["learner.eps=1e-6", "arms.all.learner.lr=1", "output=elsewhere"])
     runs = {arm: config.run(arm, 0) for arm in config.arms}
     assert {run.learner.eps for run in runs.values()} == {1e-6}
     assert [run.learner.lr for run in runs.values()] == [3e-4, 1.0, 1e-3]
@@ -357,7 +359,7 @@ def test_a_change_of_a_comparison_reaches_every_arm_or_one(comparison_file: Path
 def test_the_base_of_a_comparison_may_be_written_inline_and_lend_its_budget(run_file: Path) -> None:
     path = run_file.with_name("inline.yaml")
     path.write_text("base: {base: run.yaml, seed: 9, learner: {eps: 1e-5}}\nseeds: [4]\narms: {only: {}}\n")
-    config = load_comparison(path)
+    config = load_comparison_config(path)
     run = config.run("only", 4)
     assert (run.budget, run.learner.eps, run.learner.lr, run.seed) == (Budget(steps=4), 1e-5, 3e-4, 4)
 
@@ -389,15 +391,15 @@ def test_a_comparison_needs_a_base(tmp_path: Path) -> None:
 
 def test_run_and_comparison_are_told_apart(run_file: Path, comparison_file: Path) -> None:
     with pytest.raises(UserError, match="halfway run"):
-        load_comparison(run_file)
+        load_comparison_config(run_file)
     with pytest.raises(UserError, match="halfway compare"):
-        load_run(comparison_file)
+        load_run_config(comparison_file)
 
 
 def test_a_saved_comparison_loads_as_an_equal_one(comparison_file: Path, tmp_path: Path) -> None:
-    config = load_comparison(comparison_file, ["learner.eps=1e-6"])
+    config = load_comparison_config(comparison_file, ["learner.eps=1e-6"])
     save(config, tmp_path / "saved" / "comparison.yaml")
-    again = load_comparison(tmp_path / "saved" / "comparison.yaml")
+    again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
     assert differences(config, again) == []
     assert [run for _, _, run in again.runs()] == [run for _, _, run in config.runs()]
 
@@ -407,7 +409,7 @@ def test_every_recipe_validates(path: Path) -> None:
     if is_study(path):
         load_study(path)  # writes its problems itself
         return
-    config = load(path)
+    config = load_config(path)
     assert str(REPOSITORY) not in str(to_plain(config))
     if path.parent.name == "cluster":
         return  # their data are not here
@@ -421,8 +423,8 @@ def test_recipes_were_found() -> None:
 
 @pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
 def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
-    comparison = load_comparison(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
+    comparison = load_comparison_config(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
-        recipe = load_run(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
+        recipe = load_run_config(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
         different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}
         assert different <= {"name", "budget", "checkpoint"}, arm

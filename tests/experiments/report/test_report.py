@@ -15,7 +15,7 @@ from halfway.experiments.report.figures import (
     zero_variance,
 )
 from halfway.experiments.report.page import write_report
-from halfway.experiments.report.records import load_comparison
+from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.running.provenance import read_provenance, write_provenance
 
 
@@ -81,7 +81,7 @@ def test_generated_groups_have_panels_of_their_own(tmp_path):
         decision(k=0, n=0),
     ]
     write_records(tmp_path, groups, [step_record(), step_record(1)], [])
-    comparison = load_comparison(tmp_path)
+    comparison = load_comparison_records(tmp_path)
     (run,) = comparison.all_runs
     assert summed_counts([run, run], "generated").tolist() == [[0] * 8 + [2], [2] + [0] * 8]
     assert summed_counts([run], "fresh").sum() == 1 and summed_counts([run], "prefix") is None

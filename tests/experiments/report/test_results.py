@@ -8,7 +8,7 @@ from synthetic_runs import N, decision, evaluation_record, step_record, write_co
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.prefix_metrics import bucket_metrics
-from halfway.experiments.report.records import load_comparison, load_run
+from halfway.experiments.report.records import load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
     clustered_mean,
@@ -28,7 +28,7 @@ def comparison(tmp_path, arms):
         for seed, records in seeds.items():
             write_records(tmp_path / arm / f"seed-{seed}", *records, seed=seed)
     (tmp_path / "comparison.yaml").write_text(f"arms: {{{', '.join(f'{arm}: {{}}' for arm in arms)}}}\n")
-    return load_comparison(tmp_path)
+    return load_comparison_records(tmp_path)
 
 
 def curve(*scores, every=100):
@@ -255,14 +255,14 @@ def test_cut_off_last_line_is_left_out_and_counted(tmp_path):
     loaded = comparison(tmp_path, {"a": {0: ([decision(), decision(k=3)], [step_record()], curve(0.2, 0.4))}})
     path = loaded.all_runs[0].folder / "decisions.jsonl"
     path.write_text(path.read_text()[:-20])
-    run = load_run(path.parent)
+    run = load_run_records(path.parent)
     assert (len(run.groups), run.unreadable) == (1, 1)
-    assert "1 cut-off" in arm_table(summarize(load_comparison(tmp_path))).caption
+    assert "1 cut-off" in arm_table(summarize(load_comparison_records(tmp_path))).caption
 
 
 def test_groups_of_a_step_without_its_record_are_left_out(tmp_path):
     write_records(tmp_path, [decision(0), decision(1)], [step_record(0)], [], state="running")
-    run = load_run(tmp_path)
+    run = load_run_records(tmp_path)
     assert [group.step for group in run.groups] == [0]
     assert not run.finished
 
@@ -272,23 +272,23 @@ def test_broken_line_is_refused_with_file_and_line(tmp_path):
     path = tmp_path / "decisions.jsonl"
     path.write_text(path.read_text() + '{"step": "one"}\n')
     with pytest.raises(UserError, match=r"decisions\.jsonl:2: "):
-        load_run(tmp_path)
+        load_run_records(tmp_path)
 
 
 def test_empty_directory_is_refused(tmp_path):
     with pytest.raises(UserError, match="no run here or below"):
-        load_comparison(tmp_path)
+        load_comparison_records(tmp_path)
 
 
 def test_metrics_that_are_not_numbers_are_read(tmp_path):
     write_records(tmp_path, [], [step_record(learner={"loss": float("nan"), "kl": None})], [])
-    learner = load_run(tmp_path).steps[0].learner
+    learner = load_run_records(tmp_path).steps[0].learner
     assert math.isnan(learner["loss"]) and learner["kl"] is None
 
 
 def test_arms_keep_the_declared_order_and_files_are_written(tmp_path):
     write_comparison(tmp_path, seeds=(0, 1), steps=8)
-    summary = summarize(load_comparison(tmp_path))
+    summary = summarize(load_comparison_records(tmp_path))
     assert [arm.arm for arm in summary.arms] == ["grpo", "dynamic_sampling", "greso", "prefix_sampling"]
     assert summary.budget == ("rollouts", 2048)
     write_tables(tmp_path, summary)

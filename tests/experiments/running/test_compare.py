@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.config.run import ComparisonConfig, run_config, to_plain, with_seeds
+from halfway.experiments.config.run import ComparisonConfig, parse_run_config, to_plain, with_seeds
 from halfway.experiments.running import compare
 from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
@@ -186,11 +186,11 @@ def test_one_process_at_a_time_trains_in_a_directory(tmp_path: Path) -> None:
 
 def test_a_run_directory_keeps_its_settings(tmp_path: Path) -> None:
     raw = {**BASE, "name": "x", "budget": {"steps": 1}}
-    prepare(run_config(raw), tmp_path)
-    prepare(run_config(raw), tmp_path)
+    prepare(parse_run_config(raw), tmp_path)
+    prepare(parse_run_config(raw), tmp_path)
     with pytest.raises(UserError, match=r"^seed: .* was started with 0, not 5;.*halfway resume"):
-        prepare(run_config({**raw, "seed": 5}), tmp_path)
-    assert json.dumps(to_plain(run_config(raw)))
+        prepare(parse_run_config({**raw, "seed": 5}), tmp_path)
+    assert json.dumps(to_plain(parse_run_config(raw)))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.cluster import ShapeOptions
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, load_comparison, load_run
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, load_comparison_config, load_run_config
 from halfway.experiments.running.compare import prepare_comparison
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import (
@@ -38,7 +38,7 @@ BILLION = 10**9
 
 def found(name: str, *overrides: str) -> Any:
     file = CLUSTER / f"{name}.yaml"
-    return commands(load_run(file, overrides), file, NODES[name], overrides)
+    return commands(load_run_config(file, overrides), file, NODES[name], overrides)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -50,12 +50,12 @@ def test_each_file_is_valid_and_fits(file: Path) -> None:
 
 
 def test_weights_are_counted_as_the_model_cards_do() -> None:
-    sizes = {name: load_run(CLUSTER / f"{name}.yaml").cluster.model.weights / BILLION for name in NODES}
+    sizes = {name: load_run_config(CLUSTER / f"{name}.yaml").cluster.model.weights / BILLION for name in NODES}
     assert sizes == pytest.approx({"one_gpu": 1.54, "one_node": 7.62, "two_pools": 8.19}, rel=0.01)
 
 
 def test_a_folder_tells_its_own_sizes() -> None:
-    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "lab" / "base.yaml")
     shape = model_shape(config)
     assert shape is not None and 0.2e6 < shape.weights < 0.5e6
     assert all(need.fits for need in estimate(config))
@@ -71,7 +71,7 @@ def test_a_folder_tells_its_own_sizes() -> None:
     ],
 )
 def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
-    config = load_run(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
+    config = load_run_config(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
     with pytest.raises(UserError, match=message):
         require_room(config)
 
@@ -88,7 +88,7 @@ def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str
     changes = [f"rollouts.servers.tensor_parallel={width}", *(f"cluster.model.{k}={v}" for k, v in model.items())]
     done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
     assert done.exit_code == 2 and re.search(message, done.stderr), done.output
-    require_layout(load_run(CLUSTER / "two_pools.yaml", ["rollouts.servers.tensor_parallel=8"]))
+    require_layout(load_run_config(CLUSTER / "two_pools.yaml", ["rollouts.servers.tensor_parallel=8"]))
 
 
 @pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
@@ -101,7 +101,7 @@ def test_an_engine_that_cannot_serve_is_refused_before_its_memory_is_counted(wor
 def test_a_model_without_shared_heads_has_as_many_pairs(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 4}))
-    config = load_run(REPOSITORY / "experiments" / "lab" / "base.yaml", [f"model.path={tmp_path}"])
+    config = load_run_config(REPOSITORY / "experiments" / "lab" / "base.yaml", [f"model.path={tmp_path}"])
     shape = model_shape(config)
     assert shape is not None and shape.num_key_value_heads == 2
     (tmp_path / "config.json").write_text("{")
@@ -153,7 +153,7 @@ def test_a_pool_of_servers_and_two_training_hosts() -> None:
     )
     addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
     assert second.words[-2:] == ("seed=3", f"rollouts.servers.addresses=[{addresses}]")
-    changed = load_run(CLUSTER / "two_pools.yaml", second.words[-2:])
+    changed = load_run_config(CLUSTER / "two_pools.yaml", second.words[-2:])
     assert changed.rollouts.servers.addresses[9] == "d:29502" and changed.seed == 3
 
 
@@ -208,9 +208,9 @@ def test_vllm_starts_without_a_path_to_programs(tmp_path: Path) -> None:
 def allocated(nodes: str, output: Path, *overrides: str) -> RunConfig:
     """The run as its first rank reads it, launched on these hosts."""
     file, changes = CLUSTER / "two_pools.yaml", [f"output={output}", *overrides]
-    *_, command = commands(load_run(file, changes), file, nodes.split(), changes)
+    *_, command = commands(load_run_config(file, changes), file, nodes.split(), changes)
     given = command.words[command.words.index("run") + 2 :]
-    return load_run(file, given)
+    return load_run_config(file, given)
 
 
 def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
     second = allocated("e f g h", tmp_path, *elsewhere)
     assert first.rollouts.servers.addresses[0] == "c:29501" and second.rollouts.servers.addresses[0] == "g:31001"
     prepare(second, second.folder)
-    assert load_run(second.folder / CONFIG) == second  # what `halfway resume` goes by
+    assert load_run_config(second.folder / CONFIG) == second  # what `halfway resume` goes by
 
 
 def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> No
         prepare(allocated("e f g h", tmp_path, "cluster.devices_per_node=4"), folder)
     with claimed(folder), pytest.raises(UserError, match="another process is training in it"):
         prepare(allocated("e f g h", tmp_path), folder)
-    assert load_run(folder / CONFIG) == first
+    assert load_run_config(folder / CONFIG) == first
 
 
 def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
@@ -243,12 +243,12 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
             f"base:\n  base: {CLUSTER / 'one_gpu.yaml'}\n  fill: {{groups: {groups}}}\n"
             f"arms:\n  plain: {{}}\n  v1.5: {{rollouts: {servers}}}\nseeds: [0]\n"
         )
-        return load_comparison(file)
+        return load_comparison_config(file)
 
     folder = tmp_path / "compared"
     prepare_comparison(compared("a"), folder)
     prepare_comparison(compared("b"), folder)
-    assert load_comparison(folder / COMPARISON).arms["v1.5"]["rollouts"]["servers"]["addresses"] == ["b:1"]
+    assert load_comparison_config(folder / COMPARISON).arms["v1.5"]["rollouts"]["servers"]["addresses"] == ["b:1"]
     with pytest.raises(UserError, match=r"^base\.fill\.groups: .* was started with 8, not 9; "):
         prepare_comparison(compared("c", groups=9), folder)
 
@@ -284,7 +284,7 @@ def test_slurm_launches_from_the_named_environment(tmp_path: Path) -> None:
 def test_what_cannot_be_launched_is_refused(name: str, nodes: list[str], overrides: list[str], message: str) -> None:
     file = CLUSTER / f"{name}.yaml"
     with pytest.raises(UserError, match=message):
-        commands(load_run(file, overrides), file, nodes)
+        commands(load_run_config(file, overrides), file, nodes)
 
 
 def on_this_host(config: RunConfig) -> RunConfig:
@@ -293,7 +293,7 @@ def on_this_host(config: RunConfig) -> RunConfig:
 
 def test_ranks_on_cpus_are_started_by_torch() -> None:
     file = REPOSITORY / "experiments" / "lab" / "grpo.yaml"
-    config = load_run(file, ["cluster.devices_per_node=2"])
+    config = load_run_config(file, ["cluster.devices_per_node=2"])
     [command] = commands(on_this_host(config), file, ["localhost"])
     assert "torch.distributed.run" in command.words and "accelerate" not in command.words
     assert shlex.join(command.words).endswith(f"--module halfway.experiments.cli run {file}")

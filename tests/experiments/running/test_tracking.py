@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, run_config, save
+from halfway.experiments.config.run import ComparisonConfig, RunConfig, parse_run_config, save
 from halfway.experiments.running import tracking
 from halfway.experiments.running.tracking import MlflowRecorder, Tracker, step_metrics, ui_command
 from halfway.trainers.options import Budget
@@ -50,13 +50,13 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tracker(output: Path) -> Iterator[Tracker]:
-    opened = Tracker.open(run_config(RAW).tracking, output)
+    opened = Tracker.open(parse_run_config(RAW).tracking, output)
     assert opened is not None
     yield opened
 
 
 def test_children_of_a_comparison_and_a_resumed_child(tracker: Tracker, output: Path) -> None:
-    config, folder = run_config(RAW), output / "both" / "a" / "seed-0"
+    config, folder = parse_run_config(RAW), output / "both" / "a" / "seed-0"
     save(config, folder / "config.yaml")
     comparison = ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": {}})
     parent = tracker.comparison(comparison, output / "both")
@@ -89,9 +89,9 @@ def test_children_of_a_comparison_and_a_resumed_child(tracker: Tracker, output: 
 
 def test_a_run_whose_store_is_gone_begins_a_new_one(tracker: Tracker, output: Path) -> None:
     folder = output / "moved"
-    save(run_config(RAW), folder / "config.yaml")
+    save(parse_run_config(RAW), folder / "config.yaml")
     (folder / tracking.ID_FILE).write_text('{"run_id": "0123456789abcdef", "step": 7}')
-    recorder = tracker.run(run_config(RAW), folder)
+    recorder = tracker.run(parse_run_config(RAW), folder)
     assert recorder.run_id and recorder.run_id != "0123456789abcdef"
     recorder.step(record(0))
     assert recorder.unsent
@@ -146,16 +146,16 @@ def test_what_a_store_never_takes_is_counted_in_one_line(
 def test_tracking_can_be_off_and_an_unusable_store_does_not_stop_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    off: RunConfig = run_config({**RAW, "tracking": {"mlflow": False}})
+    off: RunConfig = parse_run_config({**RAW, "tracking": {"mlflow": False}})
     assert Tracker.open(off.tracking, tmp_path) is None and capsys.readouterr().err == ""
     (tmp_path / "file").write_text("")
-    broken = run_config({**RAW, "tracking": {"uri": "file/mlflow.db"}})
+    broken = parse_run_config({**RAW, "tracking": {"uri": "file/mlflow.db"}})
     assert Tracker.open(broken.tracking, tmp_path) is None
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_command_for_the_user_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = run_config(RAW).tracking
+    options = parse_run_config(RAW).tracking
     assert ui_command(options, Path("runs")) == "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db"
     assert ui_command(options, Path("/elsewhere")) == "mlflow ui --backend-store-uri sqlite:////elsewhere/mlflow.db"

@@ -10,7 +10,7 @@ from places import REPOSITORY
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.sources import ReasoningGym
 from halfway.curriculum.tasks.verifiers import verify
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.starting_models import smollm2
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -24,7 +24,7 @@ def test_demonstrations_pass_and_show_their_steps() -> None:
 
 
 def test_the_recipe_trains_on_what_was_demonstrated() -> None:
-    config = load_run(REPOSITORY / "experiments" / "smollm2.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "smollm2.yaml")
     source = config.source()
     # Without the longest sums: the policy hardly ever passes those.
     assert (source.family, source.config) == (smollm2.FAMILY, {**smollm2.CONFIG, "max_terms": 3})

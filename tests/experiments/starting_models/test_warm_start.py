@@ -14,7 +14,7 @@ import halfway.experiments.starting_models.warm_start
 from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.lab import functions, sums
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, load
 from halfway.experiments.running.build import build_run
@@ -29,7 +29,7 @@ SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", 
 
 
 def measured(recipe: str, model: Path, folder: Path) -> Evaluation:
-    training = build_run(load_run(LAB / recipe, [*SMALL, f"model.path={model}"]), folder)
+    training = build_run(load_run_config(LAB / recipe, [*SMALL, f"model.path={model}"]), folder)
     assert training.evaluate is not None
     return training.evaluate()
 

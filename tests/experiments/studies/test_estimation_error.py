@@ -11,7 +11,7 @@ from plays import group, problem_set, rollout
 
 from halfway.controllers.pros import Pros, tag
 from halfway.curriculum import Stream
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.studies import estimation_error
 
 
@@ -112,6 +112,6 @@ def test_the_command_measures_a_run(
 
 
 def test_a_run_without_a_hierarchy_is_refused_in_one_line(tmp_path: Path):
-    config = load_run(Path("experiments/lab/grpo.yaml"))
+    config = load_run_config(Path("experiments/lab/grpo.yaml"))
     with pytest.raises(estimation_error.UserError, match=r"controllers: .* has no pros"):
         estimation_error.pros_of(config, tmp_path)

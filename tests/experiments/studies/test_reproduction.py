@@ -27,14 +27,14 @@ def test_every_paper_has_rows():
 
 @pytest.mark.parametrize("recipe", sorted({row.recipe for row in ROWS if row.recipe}))
 def test_recipe_exists_and_validates(recipe):
-    from halfway.experiments.config.run import load
+    from halfway.experiments.config.run import load_config
     from halfway.experiments.propel.config import is_study, load_study
 
     assert (REPOSITORY / recipe).is_file()
     if is_study(REPOSITORY / recipe):
         load_study(REPOSITORY / recipe)
     else:
-        load(REPOSITORY / recipe)
+        load_config(REPOSITORY / recipe)
 
 
 def test_measured_rows_name_a_result_and_a_command():

@@ -10,7 +10,7 @@ import torch
 from places import REPOSITORY
 
 from halfway.curriculum import UserError
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import model_shape, rank_parts, samples_from_module
 from halfway.trainers.engines.base import EngineSetup
@@ -63,7 +63,7 @@ def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: py
 def test_only_engines_that_use_the_module_cost_a_copy(engine: str, entropies: bool, copied: bool) -> None:
     options = RolloutOptions(engine=engine, vllm=VllmOptions(entropies=entropies))
     assert samples_from_module(options) == copied
-    config = load_run(REPOSITORY / "experiments" / "cluster" / "one_node.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "cluster" / "one_node.yaml")
     shape = model_shape(config)
     assert shape is not None
     _, parts = rank_parts(replace(config, rollouts=options), shape)

@@ -32,7 +32,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Group, Rollout, Stream, UserError
 from halfway.curriculum.prefix import cut
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.experiments.config.run import load_run
+from halfway.experiments.config.run import load_run_config
 from halfway.experiments.running import runs
 from halfway.experiments.running.runs import prepare
 from halfway.trainers.learner.batch import TrainingSequence, make_batch
@@ -433,7 +433,7 @@ def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeyp
     overrides += ["learner.critic.lr=1e-2", "learner.critic.warmup_steps=0"]
     for needs in (frozenset(), frozenset({"values"})):
         monkeypatch.setattr(kind, "needs", needs)
-        prepare(load_run(REPOSITORY / "experiments/lab/ppo.yaml", overrides), tmp_path / str(len(needs)))
+        prepare(load_run_config(REPOSITORY / "experiments/lab/ppo.yaml", overrides), tmp_path / str(len(needs)))
         try:
             runs.train(tmp_path / str(len(needs)), [])
         finally:

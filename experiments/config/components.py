@@ -8,12 +8,12 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum.controller import PassRateController, chain
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import Registry, unknown
-from halfway.experiments.config.structured import typed
+from halfway.experiments.config.validation import typed
 
 Members = tuple[tuple[str, PassRateController[Any]], ...]
 
 
-def build_part(registry: Registry, name: str, options: Any, path: str) -> Any:
+def build_component(registry: Registry, name: str, options: Any, path: str) -> Any:
     """The registered dataclass called `name`, made from a mapping of its options (None: all defaults).
 
     Raises:
@@ -33,27 +33,27 @@ def kind_of(registry: Registry, name: str, path: str) -> type[Any]:
     return kind
 
 
-def part(value: Any, registry: Registry, path: str) -> Any:
+def component(value: Any, registry: Registry, path: str) -> Any:
     """The one part in `name` or `{name: options}`."""
     match value:
         case str(name):
-            return build_part(registry, name, None, path)
+            return build_component(registry, name, None, path)
         case Mapping() if len(value) == 1:
             name, options = next(iter(value.items()))
-            return build_part(registry, str(name), options, path)
+            return build_component(registry, str(name), options, path)
         case _:
             raise UserError(f"{path}: {value!r} is not acceptable; give one name, or one {{name: options}}")
 
 
-def full(value: Any, registry: Registry, path: str) -> dict[str, Any]:
+def with_defaults(value: Any, registry: Registry, path: str) -> dict[str, Any]:
     """The same part as `{name: options}` with every option written out."""
-    built = part(value, registry, path)
+    built = component(value, registry, path)
     name = value if isinstance(value, str) else str(next(iter(value)))
     return {name: options_of(built)}
 
 
 def options_of(built: Any) -> dict[str, Any]:
-    """The options of a part, as plain data."""
+    """The options of a component, as plain data."""
     values = {f.name: getattr(built, f.name) for f in fields(built) if f.init}
     return {name: options_of(value) if is_dataclass(value) else value for name, value in values.items()}
 
@@ -68,7 +68,7 @@ def members(entries: Any, path: str = "controllers") -> Members:
 def _member(entry: Any, path: str) -> tuple[str, PassRateController[Any]]:
     label, name, options = _split(entry, path)
     if label == name:
-        return label, build_part(CONTROLLERS, name, options, path)
+        return label, build_component(CONTROLLERS, name, options, path)
     return label, typed(kind_of(CONTROLLERS, name, f"{path}.{label}.use"), options, f"{path}.{label}")
 
 
@@ -87,7 +87,7 @@ def _split(entry: Any, path: str) -> tuple[str, str, Any]:
             )
 
 
-def full_entries(entries: Any, path: str = "controllers") -> list[Any]:
+def controllers_with_defaults(entries: Any, path: str = "controllers") -> list[Any]:
     """The same list with every option written out."""
     built = members(entries, path)
     names = [_split(entry, path)[1] for entry in entries]
