@@ -13,7 +13,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from halfway.experiments.config.run import ComparisonConfig, RunConfig, TrackingOptions
+    from halfway.experiments.config.comparison import ComparisonConfig
+    from halfway.experiments.config.run import RunConfig, TrackingOptions
 
 USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -81,7 +82,7 @@ def resumable(folder: Path) -> Iterator[None]:
 @command()
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
-    from halfway.experiments.config.run import load_run_config
+    from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.runs import is_worker, prepare, run_worker
 
     config = load_run_config(file, overrides or [])
@@ -101,7 +102,8 @@ def compare(
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from halfway.curriculum.support.errors import UserError
-    from halfway.experiments.config.run import load_comparison_config, with_seeds
+    from halfway.experiments.config.comparison import with_seeds
+    from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.running.compare import prepare_comparison
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -116,7 +118,7 @@ def compare(
 @command()
 def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
     """Continue an unfinished run or comparison."""
-    from halfway.experiments.config.run import load_comparison_config, load_run_config
+    from halfway.experiments.config.loading import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
 
     path = _config_in(folder)
@@ -181,7 +183,7 @@ def launch(
 ) -> None:
     """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
     from halfway.curriculum.support.errors import UserError
-    from halfway.experiments.config.run import load_run_config
+    from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.launch import commands, run_all
     from halfway.experiments.running.memory import require_layout, require_room
 
@@ -209,7 +211,8 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     Raises:
         UserError: if it is not acceptable.
     """
-    from halfway.experiments.config.run import ComparisonConfig, load_config
+    from halfway.experiments.config.comparison import ComparisonConfig
+    from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.config import is_study, load_study
     from halfway.experiments.running.checks import check_comparison, check_run, check_study
     from halfway.experiments.running.memory import require_room
@@ -288,7 +291,7 @@ def list_parts(
 @command(name="run-arm", hidden=True)
 def run_arm(folder: Folder) -> None:
     """Train the run in a directory, in the way `compare` does it: one line a record, no report."""
-    from halfway.experiments.config.run import load_run_config
+    from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.progress_bars import Lines
     from halfway.experiments.running.runs import CONFIG, train
 

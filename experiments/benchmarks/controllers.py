@@ -31,7 +31,7 @@ from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.runs import prepare, train
 

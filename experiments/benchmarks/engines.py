@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.launch import commands
 from halfway.experiments.starting_models.widen import widen_heads

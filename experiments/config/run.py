@@ -1,13 +1,10 @@
-"""What a YAML file may say: a run, or a comparison of arms. Importing and checking needs no torch and no MLflow."""
+"""What a YAML file may say of a run. Importing and checking needs no torch and no MLflow."""
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-from omegaconf import OmegaConf
 
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.support.errors import UserError
@@ -37,8 +34,6 @@ from halfway.trainers.options import (
 )
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
-# What belongs to a comparison as a whole, so that its arms are compared on equal terms.
-SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -171,90 +166,6 @@ def _source(chosen: Mapping[str, Any], where: str) -> Any:
     return component({name: found}, SOURCES, where)
 
 
-@dataclass(frozen=True)
-class ComparisonConfig:
-    """Arms x seeds on one budget.
-
-    Attributes:
-        name: the comparison's directory is `output`/`name`.
-        base: what the arms share: the fields of a run.
-        seeds: every arm runs once with each.
-        budget: what every arm may spend.
-        arms: arm -> the fields in which it differs from `base`.
-    """
-
-    name: str
-    base: dict[str, Any]
-    seeds: tuple[int, ...]
-    budget: Budget
-    arms: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
-        require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
-        unique = len(set(self.seeds)) == len(self.seeds) > 0
-        require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
-        for arm, changes in self.arms.items():
-            require(re.fullmatch(r"[\w.-]+", arm) is not None, "arms", arm, "use letters, digits, '.', '_' and '-'")
-            require(isinstance(changes, dict), f"arms.{arm}", changes, "give the fields in which the arm differs")
-            for name in SHARED:
-                require(
-                    name not in changes,
-                    f"arms.{arm}.{name}",
-                    changes.get(name),
-                    f"all arms share one {name}; set it for the whole comparison",
-                )
-
-    @property
-    def folder(self) -> Path:
-        """The comparison's directory."""
-        return Path(str(self.base.get("output", "runs"))) / self.name
-
-    def run(self, arm: str, seed: int) -> RunConfig:
-        """The configuration of one arm with one seed. Raises UserError with the arm's name in front."""
-        own = {"name": f"{self.name}/{arm}/seed-{seed}", "seed": seed, "budget": _given(self.budget)}
-        try:
-            return parse_run_config(yaml_files.merge(yaml_files.merge(self.base, self.arms[arm]), own))
-        except UserError as error:
-            raise UserError(f"arms.{arm}: {error}") from None
-
-    def runs(self) -> Iterator[tuple[str, int, RunConfig]]:
-        """Arm, seed and configuration of every run; arms change fastest, so that early results compare them all."""
-        for seed in self.seeds:
-            for arm in self.arms:
-                yield arm, seed, self.run(arm, seed)
-
-
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
-    """The run or comparison in a YAML file, checked completely. A comparison is what has `arms`.
-
-    Raises:
-        UserError: one line that names the field, its value and the remedy.
-    """
-    raw = yaml_files.read(path)
-    if yaml_files.is_study(raw):
-        raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
-    if "arms" in raw:
-        return _comparison(raw, path, overrides)
-    return parse_run_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
-
-
-def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Like `load_config`, for a run only."""
-    config = load_config(path, overrides)
-    if isinstance(config, ComparisonConfig):
-        raise UserError(f"{path}: has arms, so it is a comparison; use `halfway compare {path}`")
-    return config
-
-
-def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> ComparisonConfig:
-    """Like `load_config`, for a comparison only."""
-    config = load_config(path, overrides)
-    if isinstance(config, RunConfig):
-        raise UserError(f"{path}: has no arms, so it is a single run; use `halfway run {path}`")
-    return config
-
-
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, with every option of every part written out, checked completely."""
     raw = yaml_files.interpolated(raw)
@@ -309,71 +220,3 @@ def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
         model.dtype,
         "small steps are lost in bfloat16 weights; use learner.deepspeed.zero_stage=2, model.lora.rank=16, or float32",
     )
-
-
-def _comparison(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
-    changes = yaml_files.parse_overrides(overrides)
-    own = {k: v for k, v in changes.items() if k in ("name", "seeds", "budget", "arms")}
-    shared = {k: v for k, v in changes.items() if k not in own}
-    _check_arms(raw["arms"], own.get("arms", {}))
-    raw = yaml_files.merge({"name": path.stem, **raw}, own)
-    if not isinstance(raw.get("base"), Mapping):
-        raise UserError("base: missing; give a YAML file, or the fields that all arms share")
-    base = yaml_files.merge(raw["base"], shared)
-    if "budget" in base:
-        raw.setdefault("budget", base["budget"])
-    raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
-    raw["arms"] = {arm: {} if changes is None else changes for arm, changes in raw["arms"].items()}
-    config = typed(ComparisonConfig, raw)
-    for arm in config.arms:
-        config.run(arm, config.seeds[0])
-    return config
-
-
-def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:
-    if not isinstance(arms, Mapping):
-        raise UserError(f"arms: {arms!r} is not acceptable; give {{arm: the fields in which it differs}}")
-    for arm in changed:
-        if arm not in arms:
-            raise unknown(f"arms.{arm}", arm, map(str, arms))
-
-
-def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConfig:
-    """The same comparison with other seeds."""
-    return replace(config, seeds=tuple(seeds))
-
-
-def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
-    """The configuration as plain data, from which `load_config` makes an equal one."""
-    data = asdict(config)
-    data["budget"] = _given(config.budget)
-    container = OmegaConf.to_container(OmegaConf.create(data))
-    assert isinstance(container, dict)
-    return {str(k): v for k, v in container.items()}
-
-
-def _given(budget: Budget) -> dict[str, Any]:
-    return {k: v for k, v in vars(budget).items() if v is not None}
-
-
-def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
-    """Write the configuration as YAML, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
-    os.replace(temporary, path)
-
-
-def differences(left: RunConfig | ComparisonConfig, right: RunConfig | ComparisonConfig) -> list[tuple[str, Any, Any]]:
-    """(dotted field, value in `left`, value in `right`) wherever two configurations differ."""
-    a, b = flat(to_plain(left)), flat(to_plain(right))
-    return [(name, a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)]
-
-
-def flat(data: Any, path: str = "") -> dict[str, Any]:
-    """Dotted field -> value; entries of the list of controllers go by their labels, other lists are values."""
-    if isinstance(data, list) and path == "controllers":
-        data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
-    if not isinstance(data, Mapping) or not data:
-        return {path: data}
-    return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}

@@ -92,7 +92,7 @@ def _do(study: "Study", stage: str, arms: list[str], console: Console) -> None:
 
 
 def _export(study: "Study", arms: list[str], run: Path | None, console: Console) -> None:
-    from halfway.experiments.config.run import load_run_config
+    from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.propel.export import export_pool, export_problems
     from halfway.experiments.running.build import build_problems
 

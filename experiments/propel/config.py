@@ -13,7 +13,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.components import component, with_defaults
-from halfway.experiments.config.run import NAME, ModelOptions, check_precision, flat
+from halfway.experiments.config.loading import flat
+from halfway.experiments.config.run import NAME, ModelOptions, check_precision
 from halfway.experiments.config.validation import typed
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.options import RolloutOptions, require

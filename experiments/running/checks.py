@@ -6,7 +6,8 @@ from pathlib import Path
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.run import ComparisonConfig, ModelOptions, RunConfig
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.run import ModelOptions, RunConfig
 from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, PropelConfig, SolverOptions
 from halfway.experiments.running.build import build_problems, find_model
 from halfway.experiments.running.launch import commands

@@ -13,7 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, differences, load_comparison_config, save
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import differences, load_comparison_config, save
+from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import Bar, progress_display
 from halfway.experiments.running.runs import (
     COMPARISON,

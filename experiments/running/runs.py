@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.run import RunConfig, differences, load_run_config, save
+from halfway.experiments.config.loading import differences, load_run_config, save
+from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.loop.records import write_json

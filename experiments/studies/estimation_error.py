@@ -35,7 +35,8 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.run import RunConfig, load_run_config
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables import TextTable, interval
 

@@ -15,14 +15,9 @@ from halfway.curriculum.domains.induction import FunctionInduction, FunctionTask
 from halfway.curriculum.domains.induction_rules import function_name
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
-from halfway.experiments.config.run import (
-    ComparisonConfig,
-    RunConfig,
-    load,
-    load_run_config,
-    parse_run_config,
-    to_plain,
-)
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import load_run_config, to_plain
+from halfway.experiments.config.run import RunConfig, load, parse_run_config
 from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.propel.config import to_plain as study_to_plain
 from halfway.experiments.running.memory import estimate

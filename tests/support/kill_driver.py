@@ -16,7 +16,7 @@ from typing import Any
 from plays import coin
 
 from halfway.curriculum.tasks.verifiers import VERIFIERS
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
 HEAVY = (

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
 # Step -> which server, and what is done to it.

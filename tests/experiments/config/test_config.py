@@ -7,16 +7,15 @@ from places import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.run import (
-    RunConfig,
+from halfway.experiments.config.loading import (
     differences,
     load_comparison_config,
     load_config,
     load_run_config,
-    parse_run_config,
     save,
     to_plain,
 )
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.running.build import build_problems
 from halfway.trainers.options import Budget

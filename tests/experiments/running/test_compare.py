@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.config.run import ComparisonConfig, parse_run_config, to_plain, with_seeds
+from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
+from halfway.experiments.config.loading import to_plain
+from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.running import compare
 from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from halfway.experiments.config.run import ComparisonConfig, RunConfig, parse_run_config, save
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import save
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running import tracking
 from halfway.experiments.running.tracking import MlflowRecorder, Tracker, step_metrics, ui_command
 from halfway.trainers.options import Budget

@@ -10,7 +10,7 @@ from places import REPOSITORY
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.sources import ReasoningGym
 from halfway.curriculum.tasks.verifiers import verify
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.starting_models import smollm2
 from halfway.trainers.rollouts.chat import Prompts
 

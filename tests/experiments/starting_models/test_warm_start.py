@@ -14,7 +14,7 @@ import halfway.experiments.starting_models.warm_start
 from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.lab import functions, sums
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, load
 from halfway.experiments.running.build import build_run

@@ -11,7 +11,7 @@ from plays import group, problem_set, rollout
 
 from halfway.controllers.pros import Pros, tag
 from halfway.curriculum import Stream
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.studies import estimation_error
 
 

@@ -27,7 +27,7 @@ def test_every_paper_has_rows():
 
 @pytest.mark.parametrize("recipe", sorted({row.recipe for row in ROWS if row.recipe}))
 def test_recipe_exists_and_validates(recipe):
-    from halfway.experiments.config.run import load_config
+    from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.config import is_study, load_study
 
     assert (REPOSITORY / recipe).is_file()

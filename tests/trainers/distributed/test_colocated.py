@@ -10,7 +10,7 @@ import torch
 from places import REPOSITORY
 
 from halfway.curriculum import UserError
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import model_shape, rank_parts, samples_from_module
 from halfway.trainers.engines.base import EngineSetup

@@ -32,7 +32,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Group, Rollout, Stream, UserError
 from halfway.curriculum.prefix import cut
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.experiments.config.run import load_run_config
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import runs
 from halfway.experiments.running.runs import prepare
 from halfway.trainers.learner.batch import TrainingSequence, make_batch

@@ -1,0 +1,76 @@
+"""Reading a configuration file, whatever it describes, writing one, and where two of them differ."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config import yaml_files
+from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, given
+from halfway.experiments.config.run import RunConfig, parse_run_config
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
+    """The run or comparison in a YAML file, checked completely. A comparison is what has `arms`.
+
+    Raises:
+        UserError: one line that names the field, its value and the remedy.
+    """
+    raw = yaml_files.read(path)
+    if yaml_files.is_study(raw):
+        raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
+    if "arms" in raw:
+        return comparison_config(raw, path, overrides)
+    return parse_run_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
+
+
+def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Like `load_config`, for a run only."""
+    config = load_config(path, overrides)
+    if isinstance(config, ComparisonConfig):
+        raise UserError(f"{path}: has arms, so it is a comparison; use `halfway compare {path}`")
+    return config
+
+
+def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> ComparisonConfig:
+    """Like `load_config`, for a comparison only."""
+    config = load_config(path, overrides)
+    if isinstance(config, RunConfig):
+        raise UserError(f"{path}: has no arms, so it is a single run; use `halfway run {path}`")
+    return config
+
+
+def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
+    """The configuration as plain data, from which `load_config` makes an equal one."""
+    data = asdict(config)
+    data["budget"] = given(config.budget)
+    container = OmegaConf.to_container(OmegaConf.create(data))
+    assert isinstance(container, dict)
+    return {str(k): v for k, v in container.items()}
+
+
+def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
+    """Write the configuration as YAML, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
+    os.replace(temporary, path)
+
+
+def differences(left: RunConfig | ComparisonConfig, right: RunConfig | ComparisonConfig) -> list[tuple[str, Any, Any]]:
+    """(dotted field, value in `left`, value in `right`) wherever two configurations differ."""
+    a, b = flat(to_plain(left)), flat(to_plain(right))
+    return [(name, a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)]
+
+
+def flat(data: Any, path: str = "") -> dict[str, Any]:
+    """Dotted field -> value; entries of the list of controllers go by their labels, other lists are values."""
+    if isinstance(data, list) and path == "controllers":
+        data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
+    if not isinstance(data, Mapping) or not data:
+        return {path: data}
+    return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}
