@@ -16,7 +16,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | decisions | [[str, str]] | (member, action) of every chain member that decided on the request, in order |
 | k, n | int | successes and scored rollouts; null if the problem was skipped |
 | tokens | int | tokens generated for the group, replayed ones not counted |
-| policy_version | int | learner updates behind the weights that generated it; null if skipped |
+| policy_version | int | learner updates behind the weights that generated it, the oldest of several; null if none did |
 | outcome | str | "trained", "degenerate", "surplus", "carried", "empty" or "skipped" |
 | reason | str | why it was skipped: the member and what it said; else null |
 | dropped | {str: int} | rollouts lost, by reason (for example a replay that diverged) |
@@ -51,7 +51,7 @@ def group_record(group: Group, step: int, round_index: int, outcome: str) -> Map
         "k": group.num_passed,
         "n": group.size,
         "tokens": group.num_generated,
-        "policy_version": group.policy_version,
+        "policy_version": group.policy_version if group.size else None,
         "outcome": outcome,
         "reason": None,
         "dropped": dict(group.dropped),

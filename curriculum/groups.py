@@ -77,7 +77,6 @@ class Group:
 
     Attributes:
         prompt_tokens_P: the prompt as the policy read it, without any prefix.
-        policy_version: number of learner updates behind the weights that generated the group.
         unit: what a prefix of these rollouts is counted in.
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
         weights: how the group trains; None = every rollout alike, with the learner's advantages.
@@ -86,7 +85,6 @@ class Group:
     request: Request
     prompt_tokens_P: IntArray
     rollouts: tuple[Rollout, ...]
-    policy_version: int
     unit: Unit = "tokens"
     dropped: Mapping[str, int] = field(default_factory=dict)
     weights: LossWeights | None = None
@@ -134,6 +132,21 @@ class Group:
     def advised(self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None) -> "Group":
         """The group with the advantages given here, weights as they are."""
         return replace(self, weights=LossWeights(self.weights_N, advantages_N, advantages_NT))
+
+    @property
+    def policy_versions(self) -> tuple[int, ...]:
+        """The versions of the weights that wrote its rollouts (see `Turn`), oldest first; none without rollouts."""
+        return tuple(sorted({version for rollout in self.rollouts for version in rollout.policy_versions}))
+
+    @property
+    def policy_version(self) -> int:
+        """The oldest version among its rollouts, so that no token of the group is staler than this says.
+
+        Raises ValueError for a group that lost all its rollouts, like `pass_rate`.
+        """
+        if not self.rollouts:
+            raise ValueError(f"the group of problem {self.request.problem.id!r} has no rollouts, so no policy version")
+        return self.policy_versions[0]
 
     @property
     def num_generated(self) -> int:

@@ -23,7 +23,6 @@ class Prefix:
         unit: what `length` counts.
         parent_passed, parent_size: k and N of the group it was cut from.
         parent_success: whether the rollout it was cut from succeeded (a head start) or failed (a handicap).
-        policy_version: the weights that wrote it.
     """
 
     turns: tuple[Turn, ...]
@@ -32,11 +31,15 @@ class Prefix:
     parent_passed: int
     parent_size: int
     parent_success: bool
-    policy_version: int
 
     @property
     def num_tokens(self) -> int:
         return sum(len(turn.tokens_T) for turn in self.turns)
+
+    @property
+    def policy_version(self) -> int:
+        """The weights that wrote its last part, as `Turn` counts them: what comes before may be older."""
+        return self.turns[-1].policy_version
 
 
 def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:

@@ -35,6 +35,8 @@ class Turn:
             never in the loss, never in an importance ratio, never counted as generated.
         logprobs_T: natural-log probability of each token under the distribution it was sampled from; 0 where replayed.
         entropies_T: entropy of that distribution in nats; 0 where replayed.
+        policy_version: the weights that wrote its own tokens, as the number of learner updates behind them; in a turn
+            that is replayed as a whole, the weights that wrote it back then.
         stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.
         num_replayed: length of the replayed part, in tokens.
         observation: the environment's answer, empty in the last turn.
@@ -46,6 +48,7 @@ class Turn:
     tokens_T: IntArray
     logprobs_T: FloatArray
     entropies_T: FloatArray
+    policy_version: int
     stop: Stop = "end"
     num_replayed: int = 0
     observation: str = ""
@@ -75,6 +78,12 @@ class Rollout:
     @property
     def num_generated(self) -> int:
         return sum(turn.num_generated for turn in self.turns)
+
+    @property
+    def policy_versions(self) -> tuple[int, ...]:
+        """The versions of the weights that wrote it, oldest first. Turns that are replayed as a whole do not count."""
+        own = {turn.policy_version for turn in self.turns if turn.num_generated or not turn.num_replayed}
+        return tuple(sorted(own))
 
     @property
     def trained_reward(self) -> float:

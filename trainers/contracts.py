@@ -11,7 +11,7 @@ from halfway.curriculum.streams import Stream
 class Rollouts(Protocol):
     """Turns requests into scored groups, in the order of the requests."""
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]: ...
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]: ...
 
 
 class Learner(Protocol):

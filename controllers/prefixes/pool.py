@@ -21,7 +21,6 @@ class Saved:
         unit: what its prefixes are counted in.
         passed, size: k and N of the group.
         step: training step that produced it.
-        policy_version: weights that produced it.
     """
 
     problem_id: str
@@ -30,7 +29,6 @@ class Saved:
     passed: int
     size: int
     step: int
-    policy_version: int
 
     @property
     def success(self) -> bool:
@@ -49,7 +47,6 @@ class Saved:
             parent_passed=self.passed,
             parent_size=self.size,
             parent_success=self.success,
-            policy_version=self.policy_version,
         )
 
 
@@ -71,7 +68,6 @@ def save_one(group: Group, success: bool, step: int) -> Saved | str:
         passed=group.num_passed,
         size=group.size,
         step=step,
-        policy_version=group.policy_version,
     )
 
 

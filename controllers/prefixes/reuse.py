@@ -23,7 +23,7 @@ class Start:
         text: the packed turns; equal texts are equal prefixes.
         length: units replayed.
         passed, size: k and N of the group it was cut from.
-        policy_version: the weights that wrote its last part.
+        policy_version: see `Prefix.policy_version`.
     """
 
     text: bytes
@@ -93,7 +93,7 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
     turns = cut(rollout, length, group.unit)
     if leak_tokens and _leaks(rollout, turns, leak_tokens):
         return "leak"
-    return Start(pack(turns, group.unit), length, group.num_passed, group.size, group.policy_version)
+    return Start(pack(turns, group.unit), length, group.num_passed, group.size, turns[-1].policy_version)
 
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:
@@ -106,13 +106,12 @@ def prefix_of(start: Start) -> Prefix:
     """The prefix that a start stands for."""
     text = msgspec.msgpack.decode(start.text, type=_Text)
     return Prefix(
-        turns=tuple(_turn(piece) for piece in text.turns),
+        turns=tuple(_turn(piece, start.policy_version) for piece in text.turns),
         length=start.length,
         unit=text.unit,
         parent_passed=start.passed,
         parent_size=start.size,
         parent_success=True,
-        policy_version=start.policy_version,
     )
 
 
@@ -125,13 +124,14 @@ def _raw(tokens: IntArray) -> bytes:
     return np.ascontiguousarray(tokens, np.int32).tobytes()
 
 
-def _turn(piece: _Piece) -> Turn:
+def _turn(piece: _Piece, policy_version: int) -> Turn:
     tokens_T = np.frombuffer(piece.tokens, np.int32).copy()  # torch warns of arrays that cannot be written
     zeros_T = np.zeros(len(tokens_T), np.float32)
     return Turn(
         tokens_T=tokens_T,
         logprobs_T=zeros_T,
         entropies_T=zeros_T,
+        policy_version=policy_version,
         num_replayed=len(tokens_T),
         observation=piece.observation,
         observation_tokens_O=np.frombuffer(piece.observation_tokens, np.int32).copy(),

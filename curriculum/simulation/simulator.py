@@ -22,13 +22,13 @@ ANSWER_TOKENS: IntArray = np.ones(1, np.int32)
 ANSWER_TOKENS.setflags(write=False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SimulatedRollouts:
     """Stands where real rollouts stand, to exercise controllers and the loop.
 
     A rollout of a problem succeeds with probability 1 / (1 + exp(-(skill - difficulty + push))). Skill grows by
     `growth` with every learner update. Push is `pull` times the replayed share for the prefix of a success, minus that
-    for the prefix of a failure. Nothing in it changes: equal requests, streams and policy versions give equal groups.
+    for the prefix of a failure. Equal requests, streams and policy versions give equal groups.
 
     Attributes:
         skill: of the starting policy, in logits.
@@ -37,6 +37,7 @@ class SimulatedRollouts:
         pull: effect of replaying a whole rollout, in logits.
         length: units in every rollout, replayed ones included; at least 2.
         unit: "tokens" = one turn of `length` tokens; "steps" = `length` short turns.
+        policy_version: learner updates behind the weights it stands for; see `sync`.
     """
 
     skill: float = 0.0
@@ -45,20 +46,25 @@ class SimulatedRollouts:
     pull: float = 4.0
     length: int = 12
     unit: Unit = "tokens"
+    policy_version: int = 0
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def sync(self, version: int) -> None:
+        """Stand for the weights after so many learner updates from now on, as an engine does after a weight sync."""
+        self.policy_version = version
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """One group a request, in the order of the requests."""
         seen: Counter[tuple[str, str]] = Counter()
         groups = []
         for request in requests:
             key = (request.problem.id, request.origin.value)
-            groups.append(self._group(request, stream.at(*key, seen[key]), policy_version))
+            groups.append(self._group(request, stream.at(*key, seen[key])))
             seen[key] += 1
         return groups
 
-    def pass_probability(self, problem: Problem, prefix: Prefix | None, policy_version: int) -> float:
-        """Probability that one rollout succeeds."""
-        logit = self.skill + self.growth * policy_version - self.difficulty(problem)
+    def pass_probability(self, problem: Problem, prefix: Prefix | None) -> float:
+        """Probability that one rollout succeeds now."""
+        logit = self.skill + self.growth * self.policy_version - self.difficulty(problem)
         if prefix is not None:
             logit += self.pull * prefix.length / self.length * (1 if prefix.parent_success else -1)
         return (1 + math.tanh(logit / 2)) / 2  # the logistic function, which does not overflow so
@@ -71,9 +77,9 @@ class SimulatedRollouts:
         quantile = max(Stream(0, ("difficulty", problem.id)).uniform(), 2.0**-54)
         return NormalDist(0.0, self.spread).inv_cdf(quantile)
 
-    def _group(self, request: Request, stream: Stream, policy_version: int) -> Group:
+    def _group(self, request: Request, stream: Stream) -> Group:
         generator = stream.generator()
-        probability = self.pass_probability(request.problem, request.prefix, policy_version)
+        probability = self.pass_probability(request.problem, request.prefix)
         successes_N = generator.random(request.num_rollouts) < probability
         width = self.length * (STEP_TOKENS if self.unit == "steps" else 1)
         tokens_NT = generator.integers(2, VOCABULARY, (request.num_rollouts, width), np.int32)
@@ -82,30 +88,30 @@ class SimulatedRollouts:
             for success, tokens_T in zip(successes_N, tokens_NT, strict=True)
         )
         prompt_P = np.arange(2, 2 + PROMPT_LENGTH, dtype=np.int32)
-        return Group(request, prompt_P, rollouts, policy_version, self.unit)
+        return Group(request, prompt_P, rollouts, self.unit)
 
     def _turns(self, prefix: Prefix | None, tokens_T: IntArray) -> tuple[Turn, ...]:
         if self.unit == "tokens":
             replayed = np.concatenate([turn.tokens_T for turn in prefix.turns]) if prefix else tokens_T[:0]
-            return (_turn(np.concatenate([replayed, tokens_T[len(replayed) :]]), num_replayed=len(replayed)),)
+            return (self._turn(np.concatenate([replayed, tokens_T[len(replayed) :]]), num_replayed=len(replayed)),)
         past = prefix.turns if prefix else ()
         fresh = range(len(past), self.length)
         return past + tuple(
-            _turn(tokens_T[i * STEP_TOKENS : (i + 1) * STEP_TOKENS], answer="ok" if i + 1 < self.length else "")
+            self._turn(tokens_T[i * STEP_TOKENS : (i + 1) * STEP_TOKENS], answer="ok" if i + 1 < self.length else "")
             for i in fresh
         )
 
-
-def _turn(tokens_T: IntArray, num_replayed: int = 0, answer: str = "") -> Turn:
-    entropies_T = _entropies(len(tokens_T), num_replayed)
-    return Turn(
-        tokens_T=tokens_T,
-        logprobs_T=-entropies_T,
-        entropies_T=entropies_T,
-        num_replayed=num_replayed,
-        observation=answer,
-        observation_tokens_O=ANSWER_TOKENS if answer else NO_TOKENS,
-    )
+    def _turn(self, tokens_T: IntArray, num_replayed: int = 0, answer: str = "") -> Turn:
+        entropies_T = _entropies(len(tokens_T), num_replayed)
+        return Turn(
+            tokens_T=tokens_T,
+            logprobs_T=-entropies_T,
+            entropies_T=entropies_T,
+            policy_version=self.policy_version,
+            num_replayed=num_replayed,
+            observation=answer,
+            observation_tokens_O=ANSWER_TOKENS if answer else NO_TOKENS,
+        )
 
 
 @lru_cache(maxsize=256)

@@ -101,11 +101,12 @@ def measure(
     if in_streak:
         state = {name: _with_streaks(member) for name, member in state.items()}
     for step in range(steps):
+        rollouts.sync(step)
         stream = Stream(0).at(step)
         start = time.perf_counter()
         plan, state = propose_until_full(members, Plan(step, num_groups, NUM_ROLLOUTS), state, stream.at("propose"))
         proposed = time.perf_counter() - start
-        groups = rollouts.run(plan.requests, stream.at("rollout"), step)
+        groups = rollouts.run(plan.requests, stream.at("rollout"))
         start = time.perf_counter()
         state = members.observe(state, groups, step)
         times.append((1e3 * proposed, 1e3 * (time.perf_counter() - start)))

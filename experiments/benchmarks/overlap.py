@@ -54,8 +54,8 @@ class AtTheEnd:
                 finished(i, completion)
         return completions
 
-    def sync(self, policy: Any) -> None:
-        self.engine.sync(policy)
+    def sync(self, policy: Any, version: int) -> None:
+        self.engine.sync(policy, version)
 
 
 def pose(count: int) -> list[Problem]:
@@ -90,13 +90,13 @@ def main() -> int:
         stream = Stream(number)
         texts = [
             tokenizer.decode(rollout.turns[0].tokens_T.tolist(), skip_special_tokens=True)
-            for group in in_turn.run(requests, stream, 0)
+            for group in in_turn.run(requests, stream)
             for rollout in group.rollouts
         ]
         acts: dict[str, Callable[[], object]] = {
             "judging alone": partial(induction.judge, each, texts),
-            "one after the other": partial(in_turn.run, requests, stream, 0),
-            "both at once": partial(together.run, requests, stream, 0),
+            "one after the other": partial(in_turn.run, requests, stream),
+            "both at once": partial(together.run, requests, stream),
         }
         for name, act in acts.items():
             induction._memory.cache_clear()  # which would know the verdicts

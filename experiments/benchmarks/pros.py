@@ -237,7 +237,7 @@ def _packed(tokens: bytes) -> bytes:
     from halfway.curriculum.rollouts import Turn
 
     tokens_T = np.frombuffer(tokens, np.int32)
-    return pack([Turn(tokens_T, np.zeros(0, np.float32), np.zeros(0, np.float32))], "tokens")
+    return pack([Turn(tokens_T, np.zeros(0, np.float32), np.zeros(0, np.float32), 0)], "tokens")
 
 
 def best(measured: Callable[[], Any], times: int = 5) -> float:

@@ -117,7 +117,7 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
         start = clock.now()
         groups = generate(engine, tokenizer, task, clock, step)
         learner.update(groups, Stream(0).at(step))
-        engine.sync(learner.policy)
+        engine.sync(learner.policy, learner.policy_version)
         clock.end_step(clock.now() - start)
 
 
@@ -130,11 +130,11 @@ def generate(engine: Any, tokenizer: Any, task: Task, clock: Clock, step: int) -
         done = engine.generate(each, list(task.lengths), seeds)
     tokenizer.batch_decode([completion.tokens_T.tolist() for completion in done])
     rollouts = [
-        Rollout((Turn(c.tokens_T, c.logprobs_T, c.entropies_T),), reward > 0)
+        Rollout((Turn(c.tokens_T, c.logprobs_T, c.entropies_T, c.policy_version),), reward > 0)
         for c, reward in zip(done, task.rewards, strict=True)
     ]
     return [
-        Group(Request(Problem(str(i), prompt, ""), GROUP_SIZE), contexts[i], tuple(group), 0)
+        Group(Request(Problem(str(i), prompt, ""), GROUP_SIZE), contexts[i], tuple(group))
         for i, (prompt, group) in enumerate(zip(task.prompts, batched(rollouts, GROUP_SIZE), strict=True))
     ]
 

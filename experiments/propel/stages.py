@@ -249,7 +249,7 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) ->
         controller=chain(("uniform", Uniform())),
         rollouts=rewarded,
         learner=ReportingLearner(learner, rewarded),
-        sync=lambda: engine.sync(learner.policy),
+        sync=lambda: engine.sync(learner.policy, learner.policy_version),
         fill=FillOptions(policy="once", groups=options.groups, degenerate="keep"),
         num_rollouts=rollouts.num_rollouts,
         budget=Budget(steps=options.steps),

@@ -226,7 +226,7 @@ def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
 
     give_back()
     wait_for_all()  # since the first process wakes engines on the devices of all
-    engine.sync(learner.policy)
+    engine.sync(learner.policy, learner.policy_version)
     if check is not None:
         check()
 

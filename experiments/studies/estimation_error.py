@@ -191,7 +191,7 @@ def roll_out(
             requests.append(Request(problem, rollouts))
         else:
             requests.append(Request(problem, rollouts, Origin.PREFIX, prefix_of(state.starts[node - first])))
-    groups = training.rollouts.run(requests, stream.at("rollout"), training.learner.policy_version)
+    groups = training.rollouts.run(requests, stream.at("rollout"))
     return {node: group.pass_rate for node, group in zip(nodes.tolist(), groups, strict=True) if group.size}
 
 

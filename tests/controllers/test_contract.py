@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plays import SIMULATED, child, describe, group, play, problem_set, propose, through_json
+from plays import child, describe, group, play, problem_set, propose, simulated, through_json
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Chain, Origin, Plan, Stream, chain, save_state
@@ -92,7 +92,7 @@ def test_plans_fill_and_ask_for_the_right_number_of_rollouts(make):
         assert len(plan.requests) == 20
         assert {request.num_rollouts for request in plan.requests} == {8}
         assert len({(request.problem.id, request.origin) for request in plan.requests}) == 20
-        groups = SIMULATED.run(plan.requests, Stream(0).at(step, "rollout"), step)
+        groups = simulated(step).run(plan.requests, Stream(0).at(step, "rollout"))
         state = controller.observe(state, groups, step)
 
 
@@ -116,7 +116,7 @@ def test_groups_that_lost_all_their_rollouts_are_fine(make):
     _, state = play(controller, controller.init(PROBLEMS), range(3))
     plan, state = propose(controller, state, 3)
     assert {request.origin for request in plan.requests} >= {Origin.FRESH}
-    lost = [replace(g, rollouts=(), dropped={"diverged": 8}) for g in SIMULATED.run(plan.requests, Stream(0), 3)]
+    lost = [replace(g, rollouts=(), dropped={"diverged": 8}) for g in simulated(3).run(plan.requests, Stream(0))]
     state = controller.observe(state, lost, 3)
     assert propose(controller, state, 4)[0].missing == 0
 
@@ -146,7 +146,7 @@ def test_neither_call_changes_the_state_it_is_given(make):
     _, state = play(controller, controller.init(PROBLEMS), range(6))
     before = json.dumps(save_state(state))
     plan, _ = propose(controller, state, 6)
-    controller.observe(state, SIMULATED.run(plan.requests, Stream(5), 6), 6)
+    controller.observe(state, simulated(6).run(plan.requests, Stream(5)), 6)
     assert json.dumps(save_state(state)) == before
 
 

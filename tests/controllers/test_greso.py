@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import SIMULATED, child, group, play, problem_set, propose
+from plays import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.greso import Greso, GresoState
 from halfway.controllers.uniform import Uniform
@@ -226,7 +226,7 @@ def test_fewer_degenerate_groups_than_uniform_on_the_simulated_learner():
         for step in range(60, 80):
             plan, state = propose(controller, state, step)
             plans.append(plan)
-            groups += SIMULATED.run(plan.requests, Stream(0).at(step, "rollout"), 60)
+            groups += simulated(60).run(plan.requests, Stream(0).at(step, "rollout"))
         return float(np.mean([g.degenerate for g in groups]))
 
     plain = degenerate_share(chain(("uniform", Uniform())))

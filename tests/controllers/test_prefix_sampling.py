@@ -73,7 +73,7 @@ def test_hard_groups_save_a_success_and_easy_ones_a_failure(controller: PrefixSa
         ("p6", 6, 8, False),
         ("p7", 7, 8, False),
     ]
-    assert all(saved.step == 0 and saved.policy_version == 3 for saved in state.pool)
+    assert all(saved.step == 0 and saved.prefix(2).policy_version == 3 for saved in state.pool)
     # Rollout i of a group begins with token 100 i, and the last k succeeded: the first of the rarer outcome is saved.
     assert [int(saved.rollout.turns[0].tokens_T[0]) for saved in state.pool] == [700, 600, 0, 0]
 
@@ -347,7 +347,7 @@ def child_rates(controller: PrefixSampling) -> dict[bool, list[float]]:
     state, rates = members.init(problem_set(400)), {True: [], False: []}
     for step in range(160):
         plan, state = propose(members, state, step, wanted=16)
-        groups = learner.run(plan.requests, Stream(0).at(step, "rollout"), 0)
+        groups = learner.run(plan.requests, Stream(0).at(step, "rollout"))
         state = members.observe(state, groups, step)
         for g in groups:
             if step >= 80 and g.request.prefix:

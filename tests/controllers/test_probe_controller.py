@@ -100,7 +100,7 @@ def test_a_solver_that_moved_is_found_again(skill: float) -> None:
     state, rates = controller.init(problems), []
     for step in range(20):
         plan, state = propose(controller, state, step, wanted=16)
-        groups = solver.run(plan.requests, Stream(0).at(step), 0)
+        groups = solver.run(plan.requests, Stream(0).at(step))
         rates.append(np.mean([g.pass_rate for g in groups]))
         state = controller.observe(state, groups, step)
     assert state.line.mean_2[0] == pytest.approx(skill, abs=0.5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import SIMULATED, group, play, problem_set, propose, rollout, through_json
+from plays import group, play, problem_set, propose, rollout, simulated, through_json
 
 from halfway.controllers.beliefs.forest import crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
@@ -200,7 +200,7 @@ def test_children_count_for_themselves_and_give_grandchildren_to_their_root():
     plan, state = propose(FAST, state, 6, wanted=20)
     request = next(r for r in plan.requests if r.origin is Origin.PREFIX)
     tree = PROBLEMS.position(request.problem.id)
-    [result] = SIMULATED.run([request], Stream(3), 6)
+    [result] = simulated(6).run([request], Stream(3))
     before = state.forest
     after = FAST.observe(state, [result], 6)
     assert after.forest.tried_M[:40].tolist() == before.tried_M[:40].tolist()
@@ -223,7 +223,7 @@ def test_caps_hold_in_every_plan_and_evictions_are_counted():
         assert state.forest.num_children <= 30
         assert np.bincount(state.forest.tree_C, minlength=1).max() <= 2
         assert len(state.starts) == state.forest.num_children
-        state = controller.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+        state = controller.observe(state, simulated(step).run(plan.requests, Stream(0).at(step)), step)
     counts = state.counts
     assert counts["evicted_tree"] > 0 and counts["evicted_total"] > 0
     assert counts["seeded"] == counts["evicted_tree"] + counts["evicted_total"] + state.forest.num_children
@@ -245,7 +245,7 @@ def test_further_rounds_of_a_step_take_other_nodes():
 def test_a_pool_without_children_and_a_child_that_is_gone():
     _, state = play(FAST, FAST.init(PROBLEMS), range(6), wanted=20)
     plan, state = propose(FAST, state, 6, wanted=20)
-    groups = SIMULATED.run(plan.requests, Stream(0), 6)
+    groups = simulated(6).run(plan.requests, Stream(0))
     gone = prune(state.forest, np.zeros(state.forest.num_children, np.bool_))
     empty = replace(state, forest=gone, starts=())
     after = replace(FAST, reuse=False).observe(empty, groups, 6)
@@ -274,7 +274,7 @@ def test_selection_moves_groups_toward_the_target():
         state, late = controller.init(problem_set(200)), []
         for step in range(40):
             plan, state = propose(controller, state, step, wanted=24)
-            groups = wide.run(plan.requests, Stream(0).at(step), step)
+            groups = wide.run(plan.requests, Stream(0).at(step))
             state = controller.observe(state, groups, step)
             late += [g.degenerate for g in groups] if step >= 20 else []
         return float(np.mean(late))
@@ -327,7 +327,7 @@ def test_refused_next_to_prefix_sampling_unless_reuse_is_off():
     for step in range(20):
         plan, state = propose(both, state, step)
         origins.update(r.origin for r in plan.requests)
-        state = both.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+        state = both.observe(state, simulated(step).run(plan.requests, Stream(0).at(step)), step)
     assert origins[Origin.PREFIX] > 20 and origins[Origin.FRESH] > 20
     assert state["pros"].forest.num_children == 0
     assert state["pros"].counts["foreign"] == origins[Origin.PREFIX]
@@ -343,7 +343,7 @@ def test_what_greso_refuses_is_not_offered_again():
         refused = [skip.problem_id for skip in plan.skipped]
         assert len(refused) == len(set(refused))
         skipped += len(refused)
-        state = both.observe(state, SIMULATED.run(plan.requests, Stream(0).at(step), step), step)
+        state = both.observe(state, simulated(step).run(plan.requests, Stream(0).at(step)), step)
     assert skipped > 0
 
 
@@ -374,7 +374,7 @@ def played_with_log(controller, steps: int, carry_every: int = 0):
     state, records = controller.init(PROBLEMS), []
     for step in range(steps):
         plan, state = propose(controller, state, step)
-        groups = SIMULATED.run(plan.requests, Stream(0).at(step), step)
+        groups = simulated(step).run(plan.requests, Stream(0).at(step))
         state = controller.observe(state, groups, step)
         records += [group_record(g, step, 0, "degenerate" if g.degenerate else "trained") for g in groups]
     return state, [json.loads(json.dumps(record)) for record in records]

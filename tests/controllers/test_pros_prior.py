@@ -66,7 +66,7 @@ def test_it_removes_the_cold_start() -> None:
 
     def first_step(controller: Pros) -> float:
         plan, _ = propose(controller, controller.init(problems), 0, wanted=16)
-        groups = solver.run(plan.requests, Stream(0), 0)
+        groups = solver.run(plan.requests, Stream(0))
         return float(np.mean([3 <= g.num_passed <= 5 for g in groups]))
 
     assert first_step(PROBED) >= 0.6 > 0.4 >= first_step(Pros(belief=BELIEF))

@@ -12,21 +12,22 @@ STREAM = Stream(0, ("test",))
 
 
 def prefix_of(rollouts: SimulatedRollouts, length: int, success: bool) -> Prefix:
-    parent = rollouts.run([Request(AVERAGE, 1)], STREAM, 0)[0].rollouts[0]
-    return Prefix(cut(parent, length, rollouts.unit), length, rollouts.unit, 1, 8, success, 0)
+    parent = rollouts.run([Request(AVERAGE, 1)], STREAM)[0].rollouts[0]
+    return Prefix(cut(parent, length, rollouts.unit), length, rollouts.unit, 1, 8, success)
 
 
 def test_pass_probability_rises_with_skill_and_head_starts_and_falls_with_handicaps():
     learner = SimulatedRollouts(growth=0.1, pull=4.0, length=12)
     head_start, handicap = prefix_of(learner, 6, True), prefix_of(learner, 6, False)
-    assert learner.pass_probability(AVERAGE, None, 0) == 0.5
-    assert learner.pass_probability(AVERAGE, None, 10) == pytest.approx(1 / (1 + np.exp(-1)))
-    assert learner.pass_probability(AVERAGE, head_start, 0) == pytest.approx(1 / (1 + np.exp(-2)))
-    assert learner.pass_probability(AVERAGE, handicap, 0) == pytest.approx(1 / (1 + np.exp(2)))
+    assert learner.pass_probability(AVERAGE, None) == 0.5
+    assert learner.pass_probability(AVERAGE, head_start) == pytest.approx(1 / (1 + np.exp(-2)))
+    assert learner.pass_probability(AVERAGE, handicap) == pytest.approx(1 / (1 + np.exp(2)))
+    learner.sync(10)
+    assert learner.pass_probability(AVERAGE, None) == pytest.approx(1 / (1 + np.exp(-1)))
 
 
 def test_pass_rate_is_the_probability():
-    group = SimulatedRollouts(skill=1.0).run([Request(AVERAGE, 20_000)], STREAM, 0)[0]
+    group = SimulatedRollouts(skill=1.0).run([Request(AVERAGE, 20_000)], STREAM)[0]
     assert group.pass_rate == pytest.approx(1 / (1 + np.exp(-1)), abs=0.01)
 
 
@@ -42,8 +43,10 @@ def test_difficulties_are_normal_and_belong_to_the_id():
 def test_rollouts_continue_their_prefix(unit, tokens: int):
     learner = SimulatedRollouts(unit=unit, length=12)
     prefix = prefix_of(learner, 3, True)
-    (group,) = learner.run([Request(AVERAGE, 4, Origin.PREFIX, prefix)], STREAM, 5)
-    assert group.unit == unit and group.policy_version == 5 and group.size == 4
+    learner.sync(5)
+    (group,) = learner.run([Request(AVERAGE, 4, Origin.PREFIX, prefix)], STREAM)
+    assert prefix.policy_version == 0
+    assert group.unit == unit and group.policy_versions == (5,) and group.size == 4
     for rollout in group.rollouts:
         assert rollout.length(unit) == 12
         assert rollout.num_replayed == tokens
@@ -57,7 +60,7 @@ def test_groups_do_not_depend_on_the_other_requests():
     learner = SimulatedRollouts()
 
     def outcome(indices: list[int]) -> list[list[int]]:
-        groups = learner.run([Request(problems[i], 8) for i in indices], STREAM, 0)
+        groups = learner.run([Request(problems[i], 8) for i in indices], STREAM)
         return [[t for r in g.rollouts for t in (*r.turns[0].tokens_T.tolist(), r.success)] for g in groups]
 
     assert outcome([0, 1, 2])[2] == outcome([2])[0]

@@ -27,7 +27,12 @@ from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 
-SIMULATED = SimulatedRollouts()
+POLICY_VERSION = 3
+
+
+def simulated(version: int) -> SimulatedRollouts:
+    """The simulated learner after so many updates."""
+    return SimulatedRollouts(policy_version=version)
 
 
 def problem_set(count: int, generated: int = 0) -> ProblemSet:
@@ -45,8 +50,11 @@ def rollout(success: bool, length: int = 8, unit: Unit = "tokens", truncated: bo
     tokens = np.arange(first, first + length, dtype=np.int32)
     values = np.full(length, -0.25, np.float32)
     if unit == "tokens":
-        return Rollout((Turn(tokens, values, -values),), success, truncated)
-    turns = (Turn(tokens[i : i + 1], values[i : i + 1], -values[i : i + 1], observation=f"o{i}") for i in range(length))
+        return Rollout((Turn(tokens, values, -values, POLICY_VERSION),), success, truncated)
+    turns = (
+        Turn(tokens[i : i + 1], values[i : i + 1], -values[i : i + 1], POLICY_VERSION, observation=f"o{i}")
+        for i in range(length)
+    )
     return Rollout(tuple(turns), success, truncated)
 
 
@@ -61,16 +69,14 @@ def group(
 ) -> Group:
     """A group whose last `passed` rollouts succeeded. Rollout i begins with the token 100 i."""
     made = rollouts or [rollout(i >= size - passed, unit=unit, first=100 * i) for i in range(size)]
-    return Group(
-        Request(problem, size, origin, prefix), np.zeros(2, np.int32), tuple(made), policy_version=3, unit=unit
-    )
+    return Group(Request(problem, size, origin, prefix), np.zeros(2, np.int32), tuple(made), unit)
 
 
 def child(problem: Problem, parent: tuple[int, int], passed: int, size: int = 8) -> Group:
     """A group that started from a prefix of a parent with k of N."""
     success = parent[0] < parent[1] / 2
     turns = cut(rollout(success), 2, "tokens")
-    prefix = Prefix(turns, 2, "tokens", *parent, parent_success=success, policy_version=0)
+    prefix = Prefix(turns, 2, "tokens", *parent, parent_success=success)
     return group(problem, passed, size, Origin.PREFIX, prefix)
 
 
@@ -108,7 +114,7 @@ def play(
     for step in steps:
         plan, state = propose(controller, state, step, wanted, seed=seed)
         plans.append(describe(plan))
-        groups = SIMULATED.run(plan.requests, Stream(seed).at(step, "rollout"), policy_version=step)
+        groups = simulated(step).run(plan.requests, Stream(seed).at(step, "rollout"))
         state = controller.observe(state, groups, step)
     return plans, state
 

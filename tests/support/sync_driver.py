@@ -43,8 +43,8 @@ def build_groups(step: int) -> list[Group]:
         for i in range(4):
             tokens_T = rng.integers(2, 40, 24).astype(np.int32)
             zeros_T = np.zeros(24, np.float32)
-            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T),), i < 2))
-        groups.append(Group(Request(Problem("p", "", ""), 4), np.asarray([4, 5, 6], np.int32), tuple(rollouts), 0))
+            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T, step),), i < 2))
+        groups.append(Group(Request(Problem("p", "", ""), 4), np.asarray([4, 5, 6], np.int32), tuple(rollouts)))
     return groups
 
 
@@ -64,12 +64,12 @@ def gap(engine: VllmEngine, learner: PolicyGradientLearner) -> float:
 
 
 def train(engine: VllmEngine, learner: PolicyGradientLearner) -> list[float]:
-    engine.sync(learner.policy)
+    engine.sync(learner.policy, learner.policy_version)
     gaps = [gap(engine, learner)]
     for step in range(2):
         learner.update(build_groups(step), Stream(0).at(step))
         gaps.append(gap(engine, learner))
-        engine.sync(learner.policy)
+        engine.sync(learner.policy, learner.policy_version)
         gaps.append(gap(engine, learner))
     return gaps
 

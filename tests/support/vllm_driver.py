@@ -81,7 +81,7 @@ def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, 
         def sync() -> None:
             whole = getattr(engine, skip)
             setattr(engine, skip, lambda: None)
-            engine.sync(policy)
+            engine.sync(policy, 1)
             setattr(engine, skip, whole)
 
         return sync
@@ -89,13 +89,13 @@ def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, 
     def not_repacked() -> None:
         repack = vllm_worker.repack_tied_heads
         vllm_worker.repack_tied_heads = lambda model: None
-        engine.sync(policy)
+        engine.sync(policy, 1)
         vllm_worker.repack_tied_heads = repack
 
     ways: dict[str, Callable[[], None]] = {
-        "right": lambda: engine.sync(policy),
+        "right": lambda: engine.sync(policy, 1),
         "not synced": lambda: None,
-        "right after that": lambda: engine.sync(policy),
+        "right after that": lambda: engine.sync(policy, 1),
         "cache kept": half_done("forget"),
         "cache emptied at last": engine.forget,
         "output layer not repacked": not_repacked,

@@ -47,9 +47,9 @@ class WorkerGroup:
     def policy_version(self) -> int:
         return self._learner.policy_version
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """One group a request, in the order of the requests."""
-        groups: list[Group] = self._order("run", requests, stream, policy_version)
+        groups: list[Group] = self._order("run", requests, stream)
         return groups
 
     def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
@@ -108,11 +108,11 @@ class WorkerGroup:
                 return self._learner.load(*arguments)
         assert name == END, name
 
-    def _roll_out(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """All groups on the leader; on the others none."""
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
-        own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream, policy_version)
+        own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
         distributed.gather_object(own, gathered, dst=LEADER, group=self._group)
         by_position: dict[int, Group] = {}

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 class Completion:
     """Freshly sampled tokens. Log-probabilities and entropies (nats) are those of the sampling distribution.
 
-    Entropies are NaN where the engine does not know them and was not asked to find out.
+    Attributes:
+        entropies_T: NaN where the engine does not know them and was not asked to find out.
+        policy_version: the weights that sampled it, see `Engine.sync`.
     """
 
     tokens_T: IntArray
     logprobs_T: FloatArray
     entropies_T: FloatArray
     stop: Stop
+    policy_version: int
 
 
 Finished = Callable[[int, Completion], None]
@@ -38,6 +41,7 @@ class EngineSetup:
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
+        policy_version: of the weights that the engine starts with; 0 = as they were loaded, without an update.
     """
 
     policy: "nn.Module"
@@ -45,6 +49,7 @@ class EngineSetup:
     eos_token_ids: Sequence[int]
     pad_token_id: int
     options: RolloutOptions
+    policy_version: int = 0
 
 
 class Engine(Protocol):
@@ -79,6 +84,11 @@ class Engine(Protocol):
         """
         ...
 
-    def sync(self, policy: "nn.Module") -> None:
-        """Take over the weights of the learner's policy."""
+    def sync(self, policy: "nn.Module", version: int) -> None:
+        """Take over the weights of the learner's policy.
+
+        Args:
+            version: of these weights: the number of learner updates behind them. Every completion says which version
+                sampled it.
+        """
         ...

@@ -61,6 +61,7 @@ class Files:
         """
         self.folder, self.seconds = folder, seconds
         self._paths: list[str] = []
+        self._sent = 0  # a version may be sent again: an update may have had nothing to train on
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
         """See `Transfer.send`.
@@ -69,7 +70,8 @@ class Files:
             UserError: if the files cannot be written.
         """
         previous = {Path(path).parent for path in self._paths}
-        folder = self.folder / version
+        self._sent += 1
+        folder = self.folder / f"{version}.{self._sent}"
         try:
             folder.mkdir()
             self._paths = list(write_files(weights, folder))

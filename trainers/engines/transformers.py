@@ -25,7 +25,12 @@ def transformers_engine(setup: EngineSetup) -> "TransformersEngine":
     """Sampling in this process with the learner's own module: no copy of the weights, nothing to install."""
     options = setup.options
     return TransformersEngine(
-        setup.policy, setup.eos_token_ids, setup.pad_token_id, options.temperature, options.max_sequences
+        setup.policy,
+        setup.eos_token_ids,
+        setup.pad_token_id,
+        options.temperature,
+        options.max_sequences,
+        setup.policy_version,
     )
 
 
@@ -47,6 +52,7 @@ class TransformersEngine:
         pad_token_id: int,
         temperature: float = 1.0,
         max_sequences: int = 512,
+        policy_version: int = 0,
     ):
         """
         Args:
@@ -56,12 +62,14 @@ class TransformersEngine:
             pad_token_id: any valid token; it fills the left of shorter contexts and is never attended to.
             temperature: divides the logits; positive.
             max_sequences: sequences decoded at once; bounds the memory of the cache.
+            policy_version: of the policy's weights now.
         """
         self.policy = policy
         self.eos_token_ids = np.asarray(eos_token_ids, np.int64)
         self.pad_token_id = pad_token_id
         self.temperature = temperature
         self.max_sequences = max_sequences
+        self.policy_version = policy_version
 
     def generate(
         self,
@@ -96,10 +104,11 @@ class TransformersEngine:
             self.policy.train(training)
         return [completions[i] for i in range(len(calls))]
 
-    def sync(self, policy: nn.Module) -> None:
+    def sync(self, policy: nn.Module, version: int) -> None:
         """Take over the weights of `policy`: nothing to do if it is the engine's own module, else tensor by tensor."""
         if policy is not self.policy:
             copy_weights(policy, self.policy)
+        self.policy_version = version
 
     def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> Iterator[tuple[int, Completion]]:
         """Row and completion of each call, those that end early first."""
@@ -122,6 +131,7 @@ class TransformersEngine:
                         logprobs_T=logprobs_BT[b, :length].copy(),
                         entropies_T=entropies_BT[b, :length].copy(),
                         stop="end" if ends_T.any() else "length",
+                        policy_version=self.policy_version,
                     ),
                 )
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,13 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
             worker_extension_cls=f"{WeightLoader.__module__}.{WeightLoader.__qualname__}",
         )
         engine = VllmEngine(
-            llm, vllm.SamplingParams, setup.eos_token_ids, setup.options.temperature, setup.policy, options.entropies
+            llm,
+            vllm.SamplingParams,
+            setup.eos_token_ids,
+            setup.options.temperature,
+            setup.policy,
+            options.entropies,
+            setup.policy_version,
         )
         # What the kernels cannot do shows at the first forward pass only; the first one also compiles a little.
         engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
@@ -85,18 +92,21 @@ class VllmEngine:
         temperature: float,
         policy: nn.Module,
         entropies: bool = False,
+        policy_version: int = 0,
     ):
         """
         Args:
             llm: with processed log-probabilities and `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
             policy: the learner's or a copy of it; it computes the entropies, if they are wanted.
+            policy_version: of the weights that `llm` holds now.
         """
         self._llm = llm
         self._sampling_params = sampling_params
         self._eos_token_ids = list(eos_token_ids)
         self._temperature = temperature
         self._policy = policy if entropies else None
+        self.policy_version = policy_version
         self.max_length = int(llm.model_config.max_model_len)
 
     def generate(
@@ -146,17 +156,18 @@ class VllmEngine:
         while self._llm.llm_engine.has_unfinished_requests():
             for output in self._llm.llm_engine.step():
                 i = position_of[output.request_id]
-                done[i] = completion(output.outputs[0])
+                done[i] = completion(output.outputs[0], self.policy_version)
                 if finished is not None:
                     finished(i, done[i])
         return [done[i] for i in range(len(names))]
 
-    def sync(self, policy: nn.Module) -> None:
+    def sync(self, policy: nn.Module, version: int) -> None:
         """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""
         self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
         self.forget()
         if self._policy is not None and self._policy is not policy:
             copy_weights(policy, self._policy)
+        self.policy_version = version
 
     def forget(self) -> None:
         """Empty the prefix cache: what it holds belongs to the weights that computed it."""
@@ -175,7 +186,7 @@ class VllmEngine:
         )
 
 
-def completion(output: Any) -> Completion:
+def completion(output: Any, policy_version: int) -> Completion:
     """A completion from one of vLLM's, without entropies.
 
     Raises:
@@ -191,6 +202,7 @@ def completion(output: Any) -> Completion:
         logprobs_T=np.asarray(logprobs, np.float32),
         entropies_T=np.full(len(tokens_T), np.nan, np.float32),
         stop=stops[output.finish_reason],
+        policy_version=policy_version,
     )
 
 
@@ -212,7 +224,7 @@ def with_entropies(
         )
         for i, row_T in zip(positions, entropies_BT.float().cpu().numpy(), strict=True):
             entropies[i] = row_T[sequences[i].mask_T.nonzero()]
-    return [Completion(done.tokens_T, done.logprobs_T, entropies[i], done.stop) for i, done in enumerate(completions)]
+    return [replace(done, entropies_T=entropies[i]) for i, done in enumerate(completions)]
 
 
 def _sequence(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:

@@ -45,6 +45,11 @@ SERVER_ENVIRONMENT = {
 }
 
 
+def version_in(name: str) -> int:
+    """The policy version in a name of weights, which is "RUN-VERSION": other runs may use the same server."""
+    return int(name.rpartition("-")[2])
+
+
 def restart_pause(starts: int) -> float:
     """Seconds from the latest of so many starts that came to nothing to the next one."""
     return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)
@@ -71,7 +76,8 @@ class Server:
         command: what starts it again; empty if it is not ours.
         log: file with the messages of a server of ours, in the run's own folder, which is removed if the run is killed.
         environment: of its process, beside what every server gets.
-        version: of the weights that this process last gave it; None = it must get weights before work.
+        version: the name of the weights that this process last gave it, see `version_in`; None = it must get weights
+            before work.
         usable: False from a failure until it has been revived.
         width: workers that the model is split over.
         attempts: starts since it was last usable.
@@ -313,6 +319,7 @@ class Server:
             logprobs_T=np.asarray(logprobs, np.float32),
             entropies_T=np.full(len(tokens_T), np.nan, np.float32),
             stop=stops[choice["finish_reason"]],
+            policy_version=version_in(version),
         )
 
 

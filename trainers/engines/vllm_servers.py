@@ -65,7 +65,9 @@ def vllm_servers_engine(setup: EngineSetup) -> Engine:
             command = server_command(setup.model_path, dtype, port, options, chunked=torch.cuda.is_available())
             log, devices = folder / f"server-{number}.log", own_devices(number, width)
             servers.append(Server(f"127.0.0.1:{port}", command, log, devices, width=width))
-    engine = VllmServersEngine(servers, setup.eos_token_ids, options, folder, getattr(torch, dtype))
+    engine = VllmServersEngine(
+        servers, setup.eos_token_ids, options, folder, getattr(torch, dtype), setup.policy_version
+    )
     atexit.register(engine.close)
     engine.begin()
     return with_own_weights(engine, setup)
@@ -78,7 +80,7 @@ def with_own_weights(engine: Engine, setup: EngineSetup) -> Engine:
     """
     if setup.options.servers.addresses:
         wait_for_all()  # the others wait with patience for the one that waits for the servers
-        engine.sync(setup.policy)
+        engine.sync(setup.policy, setup.policy_version)
     return engine
 
 
@@ -158,11 +160,13 @@ class VllmServersEngine:
         options: RolloutOptions,
         folder: Path,
         dtype: torch.dtype | None = None,
+        policy_version: int = 0,
     ):
         """
         Args:
             folder: for logs and weights; every server can read it.
             dtype: of the servers' weights; None = the learner's.
+            policy_version: of the weights that servers of ours start with.
         """
         self.servers = list(servers)
         self.options = options
@@ -171,16 +175,16 @@ class VllmServersEngine:
         self._dtype = dtype
         self.retried = 0  # sequences that had to be sampled again
         self._eos_token_ids = list(eos_token_ids)
-        # Names the weights; other runs that use a server name theirs in another way.
-        self._token = uuid.uuid4().hex[:8]
-        self._number = 0
+        self._run = uuid.uuid4().hex[:8]
+        self._synced = False
+        self.policy_version = policy_version
         self._asleep = False
         self._max_length: int | None = None  # None = not asked yet
 
     @property
     def version(self) -> str:
-        """The name of the current weights, which no other run's have."""
-        return f"{self._token}-{self._number}"
+        """The name of the current weights at the servers, see `version_in`."""
+        return f"{self._run}-{self.policy_version}"
 
     @property
     def replicas(self) -> int:
@@ -230,7 +234,7 @@ class VllmServersEngine:
             UserError: if a context and its limit together exceed what a server was made for, or if sequences are still
                 unanswered after so many rounds as there may be.
         """
-        assert self._number > 0 or all(server.command for server in self.servers), "a sync before the first sequence"
+        assert self._synced or all(server.command for server in self.servers), "a sync before the first sequence"
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
         # A server would lower the limit without a word.
         if self._max_length is not None and longest > self._max_length:
@@ -279,7 +283,7 @@ class VllmServersEngine:
         elif server.command:
             server.start()
 
-    def sync(self, policy: nn.Module) -> None:
+    def sync(self, policy: nn.Module, version: int) -> None:
         """Hand the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
 
         Raises:
@@ -288,7 +292,7 @@ class VllmServersEngine:
         if self._asleep:
             self._asleep = False
             in_parallel(self._wake, self.servers)
-        self._number += 1
+        self._synced, self.policy_version = True, version
         ready = self._wait_for(self._answers)
         for server in self.servers:
             if server.usable and server not in ready:
@@ -443,7 +447,7 @@ class SyncOnlyEngine:
         assert not contexts, "only the first process samples"
         return []
 
-    def sync(self, policy: nn.Module) -> None:
+    def sync(self, policy: nn.Module, version: int) -> None:
         """Help to gather weights that are spread over the processes."""
         wait_for_all()
         for _ in named_weights(policy):

@@ -171,8 +171,8 @@ class ValuedRollouts:
     rollouts: Rollouts
     learner: Appraiser
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
-        return self.learner.with_values(self.rollouts.run(requests, stream, policy_version))
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        return self.learner.with_values(self.rollouts.run(requests, stream))
 
 
 def valued(rollout: Rollout, values_T: FloatArray) -> Rollout:

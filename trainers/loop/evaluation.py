@@ -62,7 +62,7 @@ def evaluate(collector: Rollouts, problems: Sequence[Problem], samples: int, str
     """
     if not problems or samples < 1:
         raise ValueError(f"evaluate: {len(problems)} problems x {samples} samples; give at least 1 of each")
-    groups = collector.run([Request(problem, samples) for problem in problems], stream, policy_version=0)
+    groups = collector.run([Request(problem, samples) for problem in problems], stream)
     passed_G = np.asarray([group.num_passed for group in groups])
     return replace(summarize(passed_G, samples), strata=by_stratum(problems, passed_G))
 

@@ -31,7 +31,7 @@ class Training:
 
     Attributes:
         folder: the run directory; records and checkpoints go there.
-        sync: hands the learner's weights to the rollout engine.
+        sync: hands the learner's weights to the rollout engine, with their version.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the one at the start.
         finish: called once the budget is spent.
@@ -95,7 +95,7 @@ class Training:
                 plan, self.state = propose_until_full(self.controller, plan, self.state, stream.at("propose"))
                 skips += [(filling.rounds, skip) for skip in plan.skipped]
             with clock.time("rollout"):
-                groups = self.rollouts.run(plan.requests, stream.at("rollout"), self.learner.policy_version)
+                groups = self.rollouts.run(plan.requests, stream.at("rollout"))
             filling = filling.add(groups)
         with clock.time("observe"):
             self.state = self.controller.observe(self.state, filling.groups, step)

@@ -70,9 +70,9 @@ class RewardedRollouts:
     panel: Panel | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """One group a request, in the order of the requests."""
-        groups = self.rollouts.run(requests, stream, policy_version)
+        groups = self.rollouts.run(requests, stream)
         written = self._judged(groups)
         rewards_N = self.reward(written, stream.at("reward"))
         self.metrics = self._describe(written, rewards_N)

@@ -27,7 +27,7 @@ class Solver:
     def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
         """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often."""
         requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
-        groups = self.rollouts.run(requests, stream, policy_version=0) if requests else []
+        groups = self.rollouts.run(requests, stream) if requests else []
         assert all(group.size == self.attempts for group in groups), "a fresh attempt is never lost"
         return [group.num_passed for group in groups]
 

@@ -99,7 +99,7 @@ class Collector:
     def prompts(self) -> Prompts:
         return Prompts(self.tokenizer, self.chat, self.system)
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """One group a request, in the order of the requests.
 
         Raises:
@@ -117,7 +117,7 @@ class Collector:
             if self.progress is not None:
                 self.progress(sum(not attempt.live for attempt in attempts))
         return [
-            _group(request, prompt_P, group, policy_version, self.environment.unit)
+            _group(request, prompt_P, group, self.environment.unit)
             for request, prompt_P, group in zip(requests, prompts, attempts_of, strict=True)
         ]
 
@@ -217,19 +217,17 @@ def _response(start_T: IntArray, completion: Completion) -> Turn:
         tokens_T=np.concatenate([start_T, completion.tokens_T]),
         logprobs_T=np.concatenate([zeros_T, completion.logprobs_T]),
         entropies_T=np.concatenate([zeros_T, completion.entropies_T]),
+        policy_version=completion.policy_version,
         stop=completion.stop,
         num_replayed=len(start_T),
     )
 
 
-def _group(
-    request: Request, prompt_P: IntArray, attempts: Sequence[_Attempt], policy_version: int, unit: Unit
-) -> Group:
+def _group(request: Request, prompt_P: IntArray, attempts: Sequence[_Attempt], unit: Unit) -> Group:
     return Group(
         request=request,
         prompt_tokens_P=prompt_P,
         rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in attempts if not a.lost),
-        policy_version=policy_version,
         unit=unit,
         dropped=dict(Counter(a.lost for a in attempts if a.lost)),
     )

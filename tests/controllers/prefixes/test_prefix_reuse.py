@@ -84,17 +84,18 @@ def test_steps_are_cut_between_turns():
 def test_packing_is_the_identity_on_what_matters():
     for unit in ("tokens", "steps"):
         made = rollout(True, 6, unit, first=7)
-        prefix = Prefix(cut(made, 3, unit), 3, unit, 2, 8, parent_success=True, policy_version=5)
+        prefix = Prefix(cut(made, 3, unit), 3, unit, 2, 8, parent_success=True)
         again = prefix_of(Start(text_of(prefix), 3, 2, 8, 5))
+        assert again.policy_version == 5
         assert text_of(again) == text_of(prefix)
         assert [t.tokens_T.tolist() for t in again.turns] == [t.tokens_T.tolist() for t in prefix.turns]
         assert all(t.num_replayed == len(t.tokens_T) for t in again.turns)
-    assert text_of(Prefix(cut(rollout(True, 6, first=8), 3, "tokens"), 3, "tokens", 2, 8, True, 5)) != text_of(prefix)
+    assert text_of(Prefix(cut(rollout(True, 6, first=8), 3, "tokens"), 3, "tokens", 2, 8, True)) != text_of(prefix)
 
 
 def test_grandchildren_are_cut_in_what_they_wrote_and_keep_what_they_replayed():
     parent = rollout(True, 12, first=0)
-    prefix = Prefix(cut(parent, 4, "tokens"), 4, "tokens", 2, 8, True, 0)
+    prefix = Prefix(cut(parent, 4, "tokens"), 4, "tokens", 2, 8, True)
     entropies = [0] * 4 + [5, 0, 0, 2, 0, 0, 0, 9]  # the new part has 8 tokens: window 2..5
     later = with_entropies(entropies)
     later = replace(later, turns=(replace(later.turns[0], num_replayed=4),))

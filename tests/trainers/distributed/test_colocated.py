@@ -50,10 +50,10 @@ def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: py
     heard: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: heard.append("given back"))
-    engine: Any = SimpleNamespace(sync=lambda policy: heard.append("sync"))
-    learner: Any = SimpleNamespace(policy=None)
+    engine: Any = SimpleNamespace(sync=lambda policy, version: heard.append(f"sync {version}"))
+    learner: Any = SimpleNamespace(policy=None, policy_version=7)
     _sync(engine, learner, None)
-    assert heard == ["given back", "sync"]
+    assert heard == ["given back", "sync 7"]
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,11 @@ def test_sync_shares_the_engines_own_module_and_copies_another(tiny_model: Qwen3
     sharing, apart = engine(learner), engine(own)
     wanted = sharing.generate(CONTEXTS, LIMITS, SEEDS)
     assert apart.generate(CONTEXTS, LIMITS, SEEDS)[1].tokens_T.tolist() != wanted[1].tokens_T.tolist()
-    sharing.sync(learner)
-    apart.sync(learner)
+    sharing.sync(learner, 3)
+    apart.sync(learner, 4)
     assert sharing.policy is learner and apart.policy is own
+    assert {done.policy_version for done in sharing.generate(CONTEXTS, LIMITS, SEEDS)} == {3}
+    assert {done.policy_version for done in apart.generate(CONTEXTS, LIMITS, SEEDS)} == {4}
     assert_equal(apart.generate(CONTEXTS, LIMITS, SEEDS), wanted)
     with torch.no_grad():
         learner.lm_head.weight.mul_(-1)  # a copy keeps the weights of its last sync

@@ -132,10 +132,11 @@ def test_no_sequence_is_accepted_from_the_weights_of_another_run(tmp_path: Path)
         engine.begin()
         with pytest.raises(AssertionError, match="a sync before the first sequence"):
             engine.generate([CONTEXT], [4], [0])
-        engine.sync(nn.Linear(2, 2))
-    assert one.version != two.version and one.version.endswith("-1") and two.version.endswith("-1")
+        engine.sync(nn.Linear(2, 2), 6)
+    assert one.version != two.version and one.version.endswith("-6") and two.version.endswith("-6")
     server.label = two.version  # it is one and the same server, and the other run was there
-    one.generate([CONTEXT], [4], [0])
+    (done,) = one.generate([CONTEXT], [4], [0])
+    assert done.policy_version == 6
     assert one.retried == 1 and server.label == one.version
 
 
@@ -193,7 +194,7 @@ def test_no_server_of_ours_boots_while_the_servers_sleep(tmp_path: Path) -> None
     assert [server.process is not None for server in servers] == [True, False, False]
     engine._lost(fine)
     assert fine.process is None
-    engine.sync(nn.Linear(2, 2))
+    engine.sync(nn.Linear(2, 2), 1)
     assert all(server.process is not None for server in servers) and engine.replicas == 3
 
 
@@ -203,7 +204,7 @@ def test_what_a_server_refuses_is_a_mistake_and_no_loss(tmp_path: Path) -> None:
 
     with served(answer) as server:
         engine = build_engine(tmp_path, server)
-        engine._number = 1
+        engine._synced = True
         with pytest.raises(UserError, match=r"refused a sequence of 3 \+ 4 tokens .*status 400: .*prompt too long"):
             engine.generate([CONTEXT], [4], [0])
         assert server.usable and engine.retried == 0

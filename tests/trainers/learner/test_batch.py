@@ -29,13 +29,14 @@ def turn(*tokens: int, replayed: int = 0, observation: tuple[int, ...] = ()) -> 
         tokens_T=np.asarray(tokens, np.int32),
         logprobs_T=np.where(generated_T, -np.asarray(tokens) / 10, 0).astype(np.float32),
         entropies_T=np.zeros(len(tokens), np.float32),
+        policy_version=0,
         num_replayed=replayed,
         observation_tokens_O=np.asarray(observation, np.int32),
     )
 
 
 def group(*rollouts: Rollout) -> Group:
-    return Group(Request(Problem("p", "ab", "c"), len(rollouts)), PROMPT, rollouts, policy_version=0)
+    return Group(Request(Problem("p", "ab", "c"), len(rollouts)), PROMPT, rollouts)
 
 
 def sequence(length: int, trained: int = 1) -> TrainingSequence:
@@ -111,10 +112,10 @@ def test_every_rollout_is_either_in_the_batch_or_counted() -> None:
 
 def test_prefix_groups_take_their_own_successes() -> None:
     (start,) = cut(Rollout((turn(5, 6, 7),), False), 1, "tokens")
-    prefix = Prefix((start,), 1, "tokens", 7, 8, False, 0)
+    prefix = Prefix((start,), 1, "tokens", 7, 8, False)
     request = Request(Problem("p", "ab", "c"), 2, Origin.PREFIX, prefix)
     rollouts = tuple(Rollout((turn(5, 9, replayed=1),), success) for success in (True, False))
-    batch = make_batch([Group(request, PROMPT, rollouts, 0)], OPTIONS)
+    batch = make_batch([Group(request, PROMPT, rollouts)], OPTIONS)
     assert [s.advantage for s in batch.sequences] == [1, -1]
     assert [np.flatnonzero(s.mask_T).tolist() for s in batch.sequences] == [[3], [3]]
 

@@ -25,12 +25,12 @@ OPTIONS = LearnerOptions(lr=1e-3)
 def make_turn(tokens: list[int], replayed: int = 0, observation: tuple[int, ...] = ()) -> Turn:
     zeros_T = np.zeros(len(tokens), np.float32)
     observed_O = np.asarray(observation, np.int32)
-    return Turn(np.asarray(tokens, np.int32), zeros_T, zeros_T, "end", replayed, "", observed_O)
+    return Turn(np.asarray(tokens, np.int32), zeros_T, zeros_T, 0, "end", replayed, "", observed_O)
 
 
 def make_group(prompt: list[int], rollouts: list[Rollout]) -> Group:
     request = Request(Problem("p", "", ""), len(rollouts))
-    return Group(request, np.asarray(prompt, np.int32), tuple(rollouts), 0)
+    return Group(request, np.asarray(prompt, np.int32), tuple(rollouts))
 
 
 def random_groups(seed: int, num_groups: int = 3, size: int = 4) -> list[Group]:

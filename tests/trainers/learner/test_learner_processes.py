@@ -57,9 +57,9 @@ def build_groups(step: int) -> list[Group]:
         for i in range(4 if step else 3):
             tokens_T = rng.integers(3, 40, rng.integers(1, 9)).astype(np.int32)
             zeros_T = np.zeros(len(tokens_T), np.float32)
-            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T),), i == 0))
+            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T, 0),), i == 0))
         request = Request(Problem("p", "", ""), len(rollouts))
-        groups.append(Group(request, np.asarray([4, 5, 6], np.int32), tuple(rollouts), 0))
+        groups.append(Group(request, np.asarray([4, 5, 6], np.int32), tuple(rollouts)))
     return groups
 
 
@@ -71,9 +71,9 @@ class EarlyEnd:
 
     def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any) -> list[Completion]:
         zeros_T = np.zeros(5, np.float32)
-        return [Completion(np.arange(3, 8, dtype=np.int32), zeros_T, zeros_T, "end")]
+        return [Completion(np.arange(3, 8, dtype=np.int32), zeros_T, zeros_T, "end", 0)]
 
-    def sync(self, policy: Any) -> None: ...
+    def sync(self, policy: Any, version: int) -> None: ...
 
 
 def train(folder: str) -> None:

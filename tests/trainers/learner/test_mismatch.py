@@ -63,7 +63,7 @@ def shifted_groups(model: Qwen3ForCausalLM, shift: float) -> list[Group]:
             logprobs_BT, _ = token_logprobs(model, read_BT, torch.arange(8)[None] >= 3)
         engine_T = logprobs_BT[0, 3:].numpy() - shift
         engine_T[:2] = 50.0  # at replayed tokens, where it would dominate everything
-        rollouts.append(Rollout((Turn(tokens_T, engine_T, engine_T, "end", 2),), i == 0))
+        rollouts.append(Rollout((Turn(tokens_T, engine_T, engine_T, 0, "end", 2),), i == 0))
     return [make_group([4, 5, 6], rollouts)]
 
 

@@ -400,10 +400,10 @@ def test_values_of_rollouts_are_those_of_a_plain_pass(tiny_model: Qwen3ForCausal
     groups = [*random_groups(0), make_group([4, 5], [replayed, prefixed])]
 
     class Recorded:
-        def run(self, requests: Any, stream: Stream, policy_version: int) -> list[Group]:
+        def run(self, requests: Any, stream: Stream) -> list[Group]:
             return groups
 
-    valued = ValuedRollouts(Recorded(), trained).run((), Stream(0), 0)
+    valued = ValuedRollouts(Recorded(), trained).run((), Stream(0))
     for group, original in zip(valued, groups, strict=True):
         for rollout, plain_rollout in zip(group.rollouts, original.rollouts, strict=True):
             tokens = group.prompt_tokens_P.tolist()

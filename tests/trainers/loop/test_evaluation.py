@@ -22,14 +22,14 @@ class Known:
 
     streams: list[Stream] = field(default_factory=list)
 
-    def run(self, requests: list[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: list[Request], stream: Stream) -> list[Group]:
         self.streams.append(stream)
         return [self._group(request) for request in requests]
 
     def _group(self, request: Request) -> Group:
         passes = int(request.problem.answer)
         rollouts = tuple(Rollout((), i < passes) for i in range(request.num_rollouts))
-        return Group(request, NO_TOKENS, rollouts, 0)
+        return Group(request, NO_TOKENS, rollouts)
 
 
 def test_pass_at_1_and_its_error_clustered_by_problem() -> None:

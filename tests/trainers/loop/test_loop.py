@@ -78,12 +78,13 @@ def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) ->
         "controller": chain(("uniform", Uniform())),
         "rollouts": SimulatedRollouts(),
         "learner": ScriptedLearner(),
-        "sync": lambda: None,
         "num_rollouts": SIZE,
         "seed": 0,
         "checkpoints": Checkpoints(folder / "checkpoints", CheckpointOptions(every=2)),
     }
-    return Training(folder=folder, fill=fill, budget=budget, **(values | changes))
+    values |= changes
+    values.setdefault("sync", lambda: values["rollouts"].sync(values["learner"].policy_version))
+    return Training(folder=folder, fill=fill, budget=budget, **values)
 
 
 def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
@@ -186,8 +187,8 @@ def test_seconds_count_neither_evaluation_nor_checkpoints(tmp_path: Path, monkey
         return result
 
     class Slow(SimulatedRollouts):
-        def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
-            return taking(2.0, super().run(requests, stream, policy_version))  # type: ignore[no-any-return]
+        def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+            return taking(2.0, super().run(requests, stream))  # type: ignore[no-any-return]
 
     class SlowLearner(ScriptedLearner):
         def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:

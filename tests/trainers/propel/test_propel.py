@@ -73,10 +73,10 @@ class FakeEngine:
             text = self.texts[seed % len(self.texts)]
             tokens_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
             zeros_T = np.zeros(len(tokens_T), np.float32)
-            found.append(Completion(tokens_T, zeros_T, zeros_T, "length" if text in self.cut else "end"))
+            found.append(Completion(tokens_T, zeros_T, zeros_T, "length" if text in self.cut else "end", 0))
         return found
 
-    def sync(self, policy: Any) -> None: ...
+    def sync(self, policy: Any, version: int) -> None: ...
 
 
 class FakeSolver:
@@ -85,19 +85,19 @@ class FakeSolver:
     def __init__(self) -> None:
         self.trials = 0
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         groups = []
         for request in requests:
             self.trials += request.num_rollouts
             passes = sums.parse(request.problem.prompt).operands[0]
             rollouts = tuple(rollout(i < passes) for i in range(request.num_rollouts))
-            groups.append(Group(request, np.zeros(1, np.int32), rollouts, 0))
+            groups.append(Group(request, np.zeros(1, np.int32), rollouts))
         return groups
 
 
 def rollout(success: bool, reward: float | None = None, tokens: int = 3) -> Rollout:
     zeros_T = np.zeros(tokens, np.float32)
-    return Rollout((Turn(np.full(tokens, 5, np.int32), zeros_T, zeros_T),), success, reward=reward)
+    return Rollout((Turn(np.full(tokens, 5, np.int32), zeros_T, zeros_T, 0),), success, reward=reward)
 
 
 def solver(attempts: int = 8) -> Solver:
@@ -381,12 +381,12 @@ def test_the_auxiliary_probe_tells_them_apart(tiny_model: Qwen3ForCausalLM, lab_
 def test_advantages_are_made_of_rewards_where_there_are_any() -> None:
     request = Request(Problem("p", "", ""), 4)
     rewards = [2.0, -1.0, 0.5, -0.2]
-    group = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0, r) for r in rewards), 0)
+    group = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0, r) for r in rewards))
     options = LearnerOptions(advantage="mean", divide_by_std=True)
     found = [sequence.advantage for sequence in make_batch([group], options).sequences]
     expected = (np.asarray(rewards) - np.mean(rewards)) / (np.std(rewards, ddof=1) + 1e-4)
     assert np.allclose(found, expected) and group.num_passed == 2
-    plain = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0) for r in rewards), 0)
+    plain = Group(request, np.ones(1, np.int32), tuple(rollout(r > 0) for r in rewards))
     binary = [sequence.advantage for sequence in make_batch([plain], LearnerOptions(advantage="mean")).sequences]
     assert binary == [0.5, -0.5, 0.5, -0.5]
 
@@ -397,15 +397,15 @@ class Drawn:
     def __init__(self, tokenizer: Any, texts: Sequence[str]):
         self.tokenizer, self.texts = tokenizer, texts
 
-    def run(self, requests: Sequence[Request], stream: Stream, policy_version: int) -> list[Group]:
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         made, groups = iter(self.texts), []
         for request in requests:
             rollouts = []
             for _ in range(request.num_rollouts):
                 tokens_T = np.asarray(self.tokenizer.encode(next(made), add_special_tokens=False), np.int32)
                 zeros_T = np.zeros(len(tokens_T), np.float32)
-                rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T),), True))
-            groups.append(Group(request, np.ones(1, np.int32), tuple(rollouts), 0))
+                rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T, 0),), True))
+            groups.append(Group(request, np.ones(1, np.int32), tuple(rollouts)))
         last = replace(groups[-1].rollouts[-1], truncated=True)
         return [*groups[:-1], replace(groups[-1], rollouts=(*groups[-1].rollouts[:-1], last))]
 
@@ -417,7 +417,7 @@ def test_a_generators_rollout_succeeds_if_it_is_valid(lab_tokenizer: Any) -> Non
     )
     [problem] = prompt_set(DOMAIN, 5, Stream(0))
     assert problem.prompt == "!"
-    groups = rewarded.run([Request(problem, 3)] * 2, Stream(0), 0)
+    groups = rewarded.run([Request(problem, 3)] * 2, Stream(0))
     outcomes = [(r.success, r.reward) for group in groups for r in group.rollouts]
     invalid = (False, -0.2)
     assert outcomes == [(True, 1.0), (True, 1.0), (True, 0.0), invalid, (True, 1.0), invalid]

@@ -35,6 +35,7 @@ class Script:
     limits: list[int] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     calls: int = 0
+    policy_version: int = 0
 
     def generate(
         self,
@@ -58,9 +59,12 @@ class Script:
         tokens = [*self.tokenizer.encode(self.answer(text, seed), add_special_tokens=False), END]
         tokens_T = np.asarray(tokens[:limit], np.int32)
         constant_T = np.full(len(tokens_T), 0.5, np.float32)
-        return Completion(tokens_T, -constant_T, constant_T, "end" if len(tokens) <= limit else "length")
+        return Completion(
+            tokens_T, -constant_T, constant_T, "end" if len(tokens) <= limit else "length", self.policy_version
+        )
 
-    def sync(self, policy: Any) -> None: ...
+    def sync(self, policy: Any, version: int) -> None:
+        self.policy_version = version
 
 
 @dataclass
@@ -140,7 +144,7 @@ def problem(name: str = "p", prompt: str = "ab", answer: str = "4") -> Problem:
 
 
 def prefix(rollout: Rollout, length: int, unit: Unit) -> Prefix:
-    return Prefix(cut(rollout, length, unit), length, unit, 1, 2, True, 0)
+    return Prefix(cut(rollout, length, unit), length, unit, 1, 2, True)
 
 
 def prefixed(of: Problem, rollout: Rollout, length: int, unit: Unit, num_rollouts: int = 2) -> Request:
@@ -161,9 +165,10 @@ def contents(group: Group) -> list[Any]:
 
 def test_groups_come_in_request_order_with_scored_rollouts(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, lambda read, seed: "7" if read == "3+4=" else str(seed % 2))
+    engine.sync(None, 5)
     collector = Collector(engine, OneTurn(), tiny_tokenizer, 8)
     asked = [problem("b", "3+4=", "7"), problem("a", "1+0=", "1")]
-    groups = collector.run([Request(asked[0], 3), Request(asked[1], 64, Origin.GENERATED)], STREAM, 5)
+    groups = collector.run([Request(asked[0], 3), Request(asked[1], 64, Origin.GENERATED)], STREAM)
 
     assert engine.calls == 1
     assert [(g.request.problem.id, g.size, g.policy_version, g.unit) for g in groups] == [
@@ -179,9 +184,30 @@ def test_groups_come_in_request_order_with_scored_rollouts(tiny_tokenizer: PreTr
     assert groups[0].num_generated == 6 and groups[0].dropped == {}
 
 
+def test_every_turn_says_which_weights_wrote_it(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Weights that change between the turns of an episode, as with an engine that is synced while it samples."""
+
+    class Moving(Script):
+        def generate(self, *calls: Any) -> list[Completion]:
+            self.sync(None, self.policy_version + 1)
+            return super().generate(*calls)
+
+    engine = Moving(tiny_tokenizer, lambda read, seed: "." if read.endswith("=2;") else "+1", policy_version=3)
+    collector = Collector(engine, Counting(), tiny_tokenizer, 40)
+    base = problem(answer="2")
+    (parent,) = collector.run([Request(base, 2)], STREAM)
+    assert [[turn.policy_version for turn in rollout.turns] for rollout in parent.rollouts] == [[4, 5, 6]] * 2
+    assert parent.policy_versions == (4, 5, 6) and parent.policy_version == 4
+    request = prefixed(base, parent.rollouts[0], 2, "steps")
+    assert request.prefix is not None and request.prefix.policy_version == 5
+    (child,) = collector.run([request], STREAM)
+    assert [turn.policy_version for turn in child.rollouts[0].turns] == [4, 5, 7]
+    assert child.policy_versions == (7,)  # what is replayed was written before
+
+
 def test_nothing_asked_nothing_done(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, lambda read, seed: "7")
-    assert Collector(engine, OneTurn(), tiny_tokenizer, 8).run([], STREAM, 0) == []
+    assert Collector(engine, OneTurn(), tiny_tokenizer, 8).run([], STREAM) == []
     assert engine.calls == 0
 
 
@@ -190,8 +216,8 @@ def test_prefix_tokens_are_context_and_masked(tiny_tokenizer: PreTrainedTokenize
     environment = OneTurn()
     collector = Collector(engine, environment, tiny_tokenizer, 10)
     base = problem(answer="abc")
-    (parent,) = collector.run([Request(base, 1)], STREAM, 0)
-    (child,) = collector.run([prefixed(base, parent.rollouts[0], 2, "tokens")], STREAM, 1)
+    (parent,) = collector.run([Request(base, 1)], STREAM)
+    (child,) = collector.run([prefixed(base, parent.rollouts[0], 2, "tokens")], STREAM)
 
     assert engine.contexts[1:] == ["abab"] * 2  # the prompt, then the prefix
     assert engine.limits == [10, 8, 8]  # what was replayed counts toward the limit
@@ -209,7 +235,7 @@ def test_prefix_tokens_are_context_and_masked(tiny_tokenizer: PreTrainedTokenize
 def test_a_response_cut_by_the_limit_fails_without_being_judged(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     environment = OneTurn()
     collector = Collector(Script(tiny_tokenizer, lambda read, seed: "777"), environment, tiny_tokenizer, 3)
-    (group,) = collector.run([Request(problem(answer="777"), 2)], STREAM, 0)
+    (group,) = collector.run([Request(problem(answer="777"), 2)], STREAM)
     assert [(r.success, r.truncated, r.turns[0].stop) for r in group.rollouts] == [(False, True, "length")] * 2
     assert environment.judged == []
 
@@ -217,9 +243,9 @@ def test_a_response_cut_by_the_limit_fails_without_being_judged(tiny_tokenizer: 
 def test_a_prefix_that_leaves_no_token_is_dropped_and_counted(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, lambda read, seed: "777")
     wide, narrow = (Collector(engine, OneTurn(), tiny_tokenizer, limit) for limit in (8, 3))
-    (parent,) = wide.run([Request(problem(), 1)], STREAM, 0)
-    (full,) = narrow.run([prefixed(problem(), parent.rollouts[0], 3, "tokens")], STREAM, 0)
-    (room,) = narrow.run([prefixed(problem(), parent.rollouts[0], 2, "tokens")], STREAM, 0)
+    (parent,) = wide.run([Request(problem(), 1)], STREAM)
+    (full,) = narrow.run([prefixed(problem(), parent.rollouts[0], 3, "tokens")], STREAM)
+    (room,) = narrow.run([prefixed(problem(), parent.rollouts[0], 2, "tokens")], STREAM)
     assert (full.size, full.dropped) == (0, {"no_room": 2})
     assert (room.size, room.dropped) == (2, {})
 
@@ -246,7 +272,7 @@ def test_what_has_ended_is_judged_while_others_are_still_sampled(tiny_tokenizer:
 
     engine = Patient(tiny_tokenizer, lambda read, seed: "7")
     engine.judged = threading.Event()
-    (group,) = Collector(engine, Telling(), tiny_tokenizer, 8).run([Request(problem(answer="7"), 3)], STREAM, 0)
+    (group,) = Collector(engine, Telling(), tiny_tokenizer, 8).run([Request(problem(answer="7"), 3)], STREAM)
     assert group.num_passed == 3
 
 
@@ -257,7 +283,7 @@ def test_a_verifier_that_raises_ends_the_run(tiny_tokenizer: PreTrainedTokenizer
 
     engine = Script(tiny_tokenizer, lambda read, seed: "7")
     with pytest.raises(UserError, match="verifier: broken"):
-        Collector(engine, Broken(), tiny_tokenizer, 8).run([Request(problem(), 3)], STREAM, 0)
+        Collector(engine, Broken(), tiny_tokenizer, 8).run([Request(problem(), 3)], STREAM)
 
 
 # Many turns.
@@ -265,7 +291,7 @@ def test_a_verifier_that_raises_ends_the_run(tiny_tokenizer: PreTrainedTokenizer
 
 def test_turns_are_read_back_with_their_observations(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
-    (group,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM, 0)
+    (group,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM)
     (rollout,) = group.rollouts
     assert rollout.success and not rollout.truncated and group.unit == "steps"
     assert [turn.observation for turn in rollout.turns] == ["=1;", "=2;", "=3;", "=4;", ""]
@@ -277,7 +303,7 @@ def test_turns_are_read_back_with_their_observations(tiny_tokenizer: PreTrainedT
 def test_an_episode_out_of_tokens_or_turns_is_truncated(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
     exact, within, turns = (
-        Collector(engine, Counting(max_turns=limit), tiny_tokenizer, tokens).run([Request(problem(), 1)], STREAM, 0)[0]
+        Collector(engine, Counting(max_turns=limit), tiny_tokenizer, tokens).run([Request(problem(), 1)], STREAM)[0]
         for limit, tokens in ((8, 9), (8, 8), (2, 40))
     )
     expected = [(exact, 3, 9, "end"), (within, 3, 8, "length"), (turns, 2, 6, "end")]
@@ -294,9 +320,9 @@ def test_replay_reconstructs_the_recorded_episode_without_the_engine(
 ) -> None:
     parent_engine, child_engine = (Script(tiny_tokenizer, count_to_the_target) for _ in range(2))
     recorded, rebuilt = Counting(), Counting()
-    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM, 0)
+    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM)
     request = prefixed(problem(), parent.rollouts[0], length, "steps", num_rollouts=1)
-    (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run([request], STREAM, 0)
+    (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run([request], STREAM)
 
     assert rebuilt.stepped[length:] == recorded.stepped[length:]  # equal states, from where the prefix ends
     assert child_engine.calls == parent_engine.calls - length == 5 - length
@@ -344,11 +370,11 @@ def test_replay_reconstructs_the_state_of_the_ledger(tiny_tokenizer: PreTrainedT
     account = Problem("l", "@37>52:7=", "52")
     parent_engine, child_engine = (Script(tiny_tokenizer, play_the_ledger) for _ in range(2))
     recorded, rebuilt = Watched(), Watched()
-    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(account, 1)], STREAM, 0)
+    (parent,) = Collector(parent_engine, recorded, tiny_tokenizer, 40).run([Request(account, 1)], STREAM)
     assert parent.num_passed == 1
     assert [turn.observation for turn in parent.rollouts[0].turns] == ["33|", "?|", "42|", "51|", "52|", ""]
     (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run(
-        [prefixed(account, parent.rollouts[0], length, "steps", num_rollouts=1)], STREAM, 0
+        [prefixed(account, parent.rollouts[0], length, "steps", num_rollouts=1)], STREAM
     )
     assert rebuilt.stepped == recorded.stepped  # the same states, turn by turn, replayed ones and fresh ones
     assert child_engine.contexts == parent_engine.contexts[length:]
@@ -360,9 +386,9 @@ def test_replaying_takes_less_time_than_generating(tiny_tokenizer: PreTrainedTok
     engine = Script(tiny_tokenizer, count_to_the_target, delay=0.02)
     collector = Collector(engine, Counting(), tiny_tokenizer, 40)
     began = time.perf_counter()
-    (parent,) = collector.run([Request(problem(), 4)], STREAM, 0)
+    (parent,) = collector.run([Request(problem(), 4)], STREAM)
     generated = time.perf_counter()
-    collector.run([prefixed(problem(), parent.rollouts[0], 4, "steps", num_rollouts=4)], STREAM, 0)
+    collector.run([prefixed(problem(), parent.rollouts[0], 4, "steps", num_rollouts=4)], STREAM)
     replayed = time.perf_counter()
     assert replayed - generated < 0.5 * (generated - began)  # one turn in five is left to the engine
 
@@ -372,9 +398,9 @@ def test_diverged_replays_are_dropped_and_counted(tiny_tokenizer: PreTrainedToke
     engine = Script(tiny_tokenizer, count_to_the_target)
     collector = Collector(engine, Drifting(ends=ends), tiny_tokenizer, 40)
     base = problem()
-    (parent,) = collector.run([Request(base, 2)], STREAM, 0)
+    (parent,) = collector.run([Request(base, 2)], STREAM)
     before = len(engine.contexts)
-    (child,) = collector.run([prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)], STREAM, 0)
+    (child,) = collector.run([prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)], STREAM)
     assert (child.size, child.num_passed, child.dropped) == (2, 2, {"diverged": 2})
     assert len(engine.contexts) - before == 4  # two turns of the two that were left
 
@@ -382,10 +408,10 @@ def test_diverged_replays_are_dropped_and_counted(tiny_tokenizer: PreTrainedToke
 def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     collector = Collector(TransformersEngine(tiny_model, [END], 0), OneTurn(), tiny_tokenizer, 12)
     base = problem()
-    (parent,) = collector.run([Request(base, 3)], STREAM, 0)
+    (parent,) = collector.run([Request(base, 3)], STREAM)
     longest = max(parent.rollouts, key=lambda rollout: rollout.num_generated)
     requests = [prefixed(base, longest, length, "tokens", 4) for length in (1, 5, 2)] + [Request(base, 4)]
-    for group in collector.run(requests, STREAM, 0):
+    for group in collector.run(requests, STREAM):
         length = 0 if group.request.prefix is None else group.request.prefix.length
         starts = {tuple(rollout.turns[0].tokens_T[:length].tolist()) for rollout in group.rollouts}
         assert starts == {tuple(longest.turns[0].tokens_T[:length].tolist())}
@@ -403,7 +429,7 @@ def sampled(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFas
 
 def test_equal_streams_give_identical_groups(sampled: Collector) -> None:
     requests = [Request(problem("p", "abc"), 4), Request(problem("q", "1+2"), 4)]
-    once, again, other = (sampled.run(requests, stream, 0) for stream in (STREAM, STREAM, STREAM.at(1)))
+    once, again, other = (sampled.run(requests, stream) for stream in (STREAM, STREAM, STREAM.at(1)))
     for left, right, different in zip(once, again, other, strict=True):
         assert contents(left) == contents(right) != contents(different)
 
@@ -411,10 +437,10 @@ def test_equal_streams_give_identical_groups(sampled: Collector) -> None:
 def test_other_requests_do_not_change_a_rollout(sampled: Collector) -> None:
     base = problem("p", "abc")
     kept = Request(base, 4)
-    (alone,) = sampled.run([kept], STREAM, 0)
+    (alone,) = sampled.run([kept], STREAM)
     longest = max(alone.rollouts, key=lambda rollout: rollout.num_generated)
     around = [Request(problem("q", "1+2=3"), 4), prefixed(base, longest, 2, "tokens"), kept, Request(base, 4)]
-    groups = sampled.run(around, STREAM, 0)
+    groups = sampled.run(around, STREAM)
 
     def tokens(group: Group) -> list[list[int]]:
         return [rollout.turns[0].tokens_T.tolist() for rollout in group.rollouts]
@@ -427,8 +453,8 @@ def test_other_requests_do_not_change_a_rollout(sampled: Collector) -> None:
 def test_every_turn_of_every_rollout_has_a_seed_of_its_own(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
     collector = Collector(engine, Counting(), tiny_tokenizer, 40)
-    (parent,) = collector.run([Request(problem(), 3)], STREAM, 0)
-    collector.run([prefixed(problem(), parent.rollouts[0], 2, "steps", num_rollouts=3)], STREAM, 0)
+    (parent,) = collector.run([Request(problem(), 3)], STREAM)
+    collector.run([prefixed(problem(), parent.rollouts[0], 2, "steps", num_rollouts=3)], STREAM)
     assert len(engine.seeds) == len(set(engine.seeds)) == 3 * 5 + 3 * 3
 
 
@@ -436,5 +462,5 @@ def test_progress_counts_finished_rollouts(tiny_tokenizer: PreTrainedTokenizerFa
     heard: list[int] = []
     engine = Script(tiny_tokenizer, lambda read, seed: "." if read.startswith("a") else count_to_the_target(read, seed))
     collector = Collector(engine, Counting(), tiny_tokenizer, 40, heard.append)
-    collector.run([Request(problem("p", "a"), 2), Request(problem("q", "b"), 3)], STREAM, 0)
+    collector.run([Request(problem("p", "a"), 2), Request(problem("q", "b"), 3)], STREAM)
     assert heard == [2, 2, 2, 2, 5]
