@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import unknown
@@ -295,6 +295,4 @@ def write_problems(problems: Iterable[Problem], path: str) -> None:
         + "\n"
         for p in problems
     )
-    unfinished = Path(f"{path}.unfinished")
-    unfinished.write_text("".join(lines), encoding="utf-8")
-    os.replace(unfinished, path)
+    write_text(Path(path), "".join(lines))

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
+from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.launch import commands
@@ -161,8 +162,8 @@ def main() -> int:
     command = " ".join(["python -m halfway.experiments.benchmarks.engines", *sys.argv[1:]])
     text = table(columns, command)
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "table.md").write_text(text)
-    (options.output / "results.json").write_text(json.dumps([asdict(column) for column in columns], indent=1) + "\n")
+    write_text(options.output / "table.md", text)
+    write_text(options.output / "results.json", json.dumps([asdict(column) for column in columns], indent=1) + "\n")
     print(text)
     return 1 if disagreements(columns) else 0
 

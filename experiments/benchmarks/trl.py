@@ -37,6 +37,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Rollout, Turn
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_text
 
 GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
 SPREADS: dict[str, Any] = {"even": np.linspace, "log": np.geomspace}
@@ -280,9 +281,9 @@ def main() -> int:
     print(found)
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.with_suffix(".md").write_text(found)
+        write_text(options.output.with_suffix(".md"), found)
         times = json.dumps({name: clock.steps for name, clock in clocks.items()}, indent=1)
-        options.output.with_suffix(".json").write_text(times + "\n")
+        write_text(options.output.with_suffix(".json"), times + "\n")
     share = medians(clocks["Halfway"])["step"] / medians(clocks["TRL"])["step"]
     return 0 if share <= GOAL else 1
 

@@ -1,6 +1,5 @@
 """Reading a configuration file, whatever it describes, writing one, and where two of them differ."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, given
@@ -56,9 +56,7 @@ def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
 def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
     """Write the configuration as YAML, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
-    os.replace(temporary, path)
+    write_text(path, OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
 
 
 def differences(left: RunConfig | ComparisonConfig, right: RunConfig | ComparisonConfig) -> list[tuple[str, Any, Any]]:

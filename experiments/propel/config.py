@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from halfway.curriculum.domains.base import DOMAINS
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
@@ -260,6 +261,4 @@ def prepare(config: PropelConfig) -> None:
                 )
         config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.tmp")
-    unfinished.write_text(OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
-    unfinished.replace(file)
+    write_text(file, OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
 from halfway.experiments.propel.study import Study
-from halfway.trainers.loop.records import write_json
 from halfway.trainers.probes.activations import ActivationStore
 from halfway.trainers.probes.heads import Site, load_probe, save_probe
 from halfway.trainers.probes.rates import fit_rates, score_rates

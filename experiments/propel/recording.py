@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from halfway.curriculum.support.atomic import write_bytes
 from halfway.experiments.propel.config import BASE, PropelConfig, load_study
 from halfway.trainers.probes.activations import ActivationStore
 from halfway.trainers.probes.heads import load_probe
@@ -66,4 +67,4 @@ def _arm(folder: Path, arm: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     text = json.dumps(record(load_study(Path(sys.argv[1])), int(sys.argv[2])))
-    Path(sys.argv[3]).write_bytes(gzip.compress(text.encode(), mtime=0))
+    write_bytes(Path(sys.argv[3]), gzip.compress(text.encode(), mtime=0))

@@ -11,13 +11,13 @@ import numpy as np
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Loaded, Study, load
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.records import write_json
 from halfway.trainers.loop.training import Training
 from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.probes.activations import ActivationStore, extract

@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
 from halfway.experiments.report.tables import interval
-from halfway.trainers.loop.records import write_json
 
 Records = Mapping[int, Mapping[str, Any]]
 """What was evaluated of an arm, by seed."""
@@ -98,7 +98,7 @@ def write_summary(config: PropelConfig) -> Path:
     summary = summarize_study(config)
     write_json(config.folder / "summary.json", summary)
     file = config.folder / "summary.md"
-    file.write_text(markdown(summary))
+    write_text(file, markdown(summary))
     return file
 
 

@@ -10,11 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.experiments.report.figures import PICTURES, STYLE, arm_colors, captions
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
-from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables, write_text
+from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables
 from halfway.experiments.running.provenance import read_provenance, versions
 
 PIXELS_AN_INCH = 130
@@ -104,9 +105,8 @@ def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dic
             figure = picture.draw(comparison)
             if figure is None:
                 continue
-            temporary = folder / f".{picture.name}.png"
-            figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
-            temporary.replace(folder / f"{picture.name}.png")
+            with replacing(folder / f"{picture.name}.png") as temporary:
+                figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
             drawn.append({"heading": picture.heading, "caption": explained[picture.name], "source": inline_svg(figure)})
     return drawn
 

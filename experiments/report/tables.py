@@ -1,6 +1,5 @@
 """The tables of a comparison: in the terminal, as Markdown, as HTML cells and as JSON."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import ArmSummary, Reach, StartRow, Summary
 
@@ -197,13 +197,6 @@ def write_tables(directory: Path, summary: Summary) -> None:
     """Write summary.json and summary.md, each atomically."""
     write_text(directory / "summary.json", msgspec.json.format(msgspec.json.encode(summary)).decode() + "\n")
     write_text(directory / "summary.md", "\n".join(table.markdown() for table in tables(summary)))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: readers see the old content or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
 
 
 def budget_text(summary: Summary) -> str:

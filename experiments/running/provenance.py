@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.support.atomic import write_text
+
 PACKAGES = ("halfway", "torch", "transformers", "accelerate", "vllm", "numpy")
 FILE = "provenance.json"
 
@@ -15,9 +17,7 @@ FILE = "provenance.json"
 def write_provenance(directory: Path, command: Sequence[str]) -> None:
     """Write provenance.json atomically: the command as typed, installed versions, and the kind of machine."""
     record = {"command": " ".join(command), "versions": versions(), "machine": machine()}
-    temporary = directory / f".{FILE}.tmp"
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
-    os.replace(temporary, directory / FILE)
+    write_text(directory / FILE, json.dumps(record, indent=2) + "\n")
 
 
 def read_provenance(directory: Path) -> Mapping[str, Any]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.loop.records import write_json
 from halfway.trainers.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import flat, to_plain
 from halfway.experiments.config.run import RunConfig, TrackingOptions
-from halfway.trainers.loop.records import write_json
 
 Answer = TypeVar("Answer")
 

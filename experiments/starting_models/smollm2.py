@@ -8,7 +8,6 @@ on the family "chain_sum" of reasoning-gym: there it learns to write its steps d
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks.sources import ReasoningGym
@@ -141,13 +141,9 @@ def cached(folder: Path, make: Callable[[Path], None]) -> bool:
     """
     if (folder / CHECKSUMS).exists() and json.loads((folder / CHECKSUMS).read_text()) == checksums(folder):
         return False
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    make(partial)
-    (partial / CHECKSUMS).write_text(json.dumps(checksums(partial), indent=1))
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+    with replacing_folder(folder) as partial:
+        make(partial)
+        (partial / CHECKSUMS).write_text(json.dumps(checksums(partial), indent=1))
     return True
 
 

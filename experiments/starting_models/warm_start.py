@@ -12,9 +12,7 @@ make the committed starting checkpoints again, plain Hugging Face folders of mod
 
 import argparse
 import math
-import os
 import random
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +22,7 @@ from typing import Any, Literal
 from halfway.curriculum.domains.induction_text import Short
 from halfway.curriculum.domains.sums import BEGIN
 from halfway.curriculum.lab import functions, ledger, sums, sums_writer
+from halfway.curriculum.support.atomic import replacing_folder
 from halfway.experiments.starting_models.tokenizers import END, INTEGERS, PAD, VOCABULARY, by_character, by_integer
 
 Task = Literal["running_sums", "ledger", "sums_generator", "induction_solver", "induction_generator"]
@@ -191,12 +190,9 @@ def _lr_factor(step: int, steps: int) -> float:
 def warm_start(output: Path, recipe: WarmStart) -> None:
     """Train and write the checkpoint folder, replacing an earlier one only when the new one is complete."""
     model = train(recipe)
-    partial = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    build_tokenizer(recipe.task).save_pretrained(partial)
-    shutil.rmtree(output, ignore_errors=True)
-    os.replace(partial, output)
+    with replacing_folder(output) as partial:
+        model.save_pretrained(partial)
+        build_tokenizer(recipe.task).save_pretrained(partial)
 
 
 def main(words: Sequence[str] | None = None) -> None:

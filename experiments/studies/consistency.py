@@ -18,10 +18,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.records import GroupRecord, load_run_records
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
-from halfway.experiments.report.tables import TextTable, interval, write_text
+from halfway.experiments.report.tables import TextTable, interval
 
 
 @dataclass(frozen=True, slots=True)

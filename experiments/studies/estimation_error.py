@@ -34,6 +34,7 @@ from halfway.curriculum.groups import Request
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
@@ -92,9 +93,9 @@ def main() -> int:
     table = error_table(rows, arguments.nodes, arguments.rollouts)
     Console().print(table.rich())
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "estimation_error.md").write_text(table.markdown())
+    write_text(arguments.out / "estimation_error.md", table.markdown())
     plain = [{name: getattr(row, name) for name in ErrorRow.__slots__} for row in rows]
-    (arguments.out / "estimation_error.json").write_text(json.dumps(plain, indent=1) + "\n")
+    write_text(arguments.out / "estimation_error.json", json.dumps(plain, indent=1) + "\n")
     error_figure(rows).savefig(arguments.out / "estimation_error.png", dpi=110)
     print(f"written to {arguments.out}")
     return 0

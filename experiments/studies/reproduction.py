@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 from omegaconf import OmegaConf
 
+from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.tables import write_text
 
 FOLDER = Path(__file__).parent
 DATA, PAGE = FOLDER / "reproduction.yaml", FOLDER.parent / "REPRODUCTION.md"

@@ -13,10 +13,10 @@ from torch import distributed
 
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import reason
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import AppraisingLearner, Rollouts
 from halfway.trainers.distributed.collectives import control_group, lost_processes
-from halfway.trainers.loop.records import cause
 
 LEADER = 0
 END = "end"
@@ -84,7 +84,7 @@ class WorkerGroup:
                 try:
                     self._do(name, arguments)
                 except OSError as error:  # as for a full disk, which only the leader makes one line of
-                    raise UserError(f"{name}: {cause(error)} on process {self.rank}; resume the run") from error
+                    raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any) -> Any:
         with lost_processes():

@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator, PartialState
 from torch import Tensor, nn
 
+from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
@@ -209,15 +210,15 @@ def convert(folder: Path) -> None:
     Raises:
         UserError: if DeepSpeed's converter fails.
     """
-    command = [
-        *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"),
-        *("--input_folder", str(folder / SHARDS / TAG), "--output_folder", str(folder / f"{UNIVERSAL}.partial" / TAG)),
-        *("--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"),
-    ]
-    # The converter is a program of its own: as a rank it would wait for the others.
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"learner.deepspeed: {folder} cannot be converted for another number of processes: {last}")
-    os.replace(folder / f"{UNIVERSAL}.partial", folder / UNIVERSAL)
+    with replacing_folder(folder / UNIVERSAL) as partial:
+        command = [
+            *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"),
+            *("--input_folder", str(folder / SHARDS / TAG), "--output_folder", str(partial / TAG)),
+            *("--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"),
+        ]
+        # The converter is a program of its own: as a rank it would wait for the others.
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise UserError(f"learner.deepspeed: {folder} cannot be converted for another number of processes: {last}")

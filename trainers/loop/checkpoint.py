@@ -1,19 +1,17 @@
 """Checkpoints: a folder a step, complete or absent."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.loop.records import cause
 from halfway.trainers.options import CheckpointOptions
 
 STATE_FILE = "loop.json"
-PARTIAL = ".partial-"
 
 
 @dataclass(frozen=True)
@@ -48,23 +46,15 @@ class Checkpoints:
         Raises:
             UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
         """
-        partial = self.folder / f"{PARTIAL}{step:08d}"
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            save_parts(partial)
-            (partial / STATE_FILE).write_text(json.dumps(state))
-            shutil.rmtree(self.path(step), ignore_errors=True)
-            os.replace(partial, self.path(step))
-        except OSError as error:
-            shutil.rmtree(partial, ignore_errors=True)
+            with replacing_folder(self.path(step)) as partial:
+                save_parts(partial)
+                (partial / STATE_FILE).write_text(json.dumps(state))
+        except WriteError as error:
             raise UserError(
-                f"checkpoint: {self.path(step)} cannot be written ({cause(error)}); "
+                f"checkpoint: {self.path(step)} cannot be written ({error.reason}); "
                 f"{self._intact()}; make room for it and resume"
             ) from error
-        except UserError:  # as of a process that was lost
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
         self._prune()
 
     def read_latest(self) -> tuple[Path, Any] | None:

@@ -2,13 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.atomic import writing
 
 
 class JsonLines:
@@ -25,7 +23,7 @@ class JsonLines:
         return self.path.stat().st_size
 
     def append(self, *records: Mapping[str, Any]) -> None:
-        """Write records at the end, one write call for all of them. Raises UserError if that fails."""
+        """Write records at the end, one write call for all of them. Raises WriteError if that fails."""
         with writing(self.path), self.path.open("a") as file:
             file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
 
@@ -49,29 +47,3 @@ class RunLog:
         """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet."""
         for name, file in vars(self).items():
             file.truncate(sizes[name] if sizes else 0)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically: readers see the old content or the new one, never a part.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    with writing(path):
-        temporary.write_text(json.dumps(value))
-        os.replace(temporary, path)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system has against writing a file, such as a full disk, into a UserError."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({cause(error)}); make room for it and resume") from error
-
-
-def cause(error: OSError) -> str:
-    """Why the operating system refused, in its own words."""
-    return os.strerror(error.errno) if error.errno else one_line(error)

@@ -14,6 +14,7 @@ from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import fingerprint
 from halfway.trainers.contracts import Learner, Recorder, Rollouts
@@ -21,7 +22,7 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.progress import Progress, Stopwatch, decision_records, evaluation_record, step_record
-from halfway.trainers.loop.records import RunLog, write_json
+from halfway.trainers.loop.records import RunLog
 from halfway.trainers.options import Budget, FillOptions
 
 

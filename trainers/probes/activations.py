@@ -7,8 +7,7 @@ the weights of the model alone: not on other tasks of the batch (but for roundin
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.trainers.probes.options import ActivationOptions
@@ -269,7 +269,7 @@ def extract(
             rows_ND[done : done + len(batch)] = features_BD
             rows_ND.flush()
         done += len(batch)
-        _write_manifest(path, manifest | {"done": done})
+        write_json(path / MANIFEST, manifest | {"done": done})
     return ActivationStore.open(path, reference)
 
 
@@ -297,9 +297,3 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return manifest
-
-
-def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    unfinished = path / f"{MANIFEST}.unfinished"
-    unfinished.write_text(json.dumps(manifest))
-    os.replace(unfinished, path / MANIFEST)

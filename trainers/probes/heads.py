@@ -1,7 +1,6 @@
 """The heads of probes, and a probe with what it needs to score a task: where it reads, its scale, its temperature."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.probes.options import HEADS, HeadKind
@@ -85,9 +85,8 @@ def save_probe(probe: Probe, site: Site, file: Path) -> None:
     """Write a probe as a safetensors file that says where it reads."""
     # One entry: safetensors writes several in an order that changes, and equal probes shall be equal files.
     metadata = {"probe": json.dumps({"site": asdict(site), "kind": probe.kind})}
-    unfinished = file.with_name(file.name + ".unfinished")
-    save_file(probe.state_dict(), unfinished, metadata)
-    os.replace(unfinished, file)
+    with replacing(file) as temporary:
+        save_file(probe.state_dict(), temporary, metadata)
 
 
 def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:

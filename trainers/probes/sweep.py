@@ -1,7 +1,6 @@
 """The sweep over layers, poolings, heads and balancing, and the choice of a probe."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfway.curriculum.support.atomic import write_bytes
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.probes.activations import ActivationStore, Features
 from halfway.trainers.probes.heads import Probe, Site, save_probe
@@ -144,9 +144,7 @@ def read_cells(folder: Path) -> list[Cell]:
 
 def _append(file: Path, record: Mapping[str, Any]) -> None:
     complete = b"".join(line + b"\n" for line in file.read_bytes().split(b"\n")[:-1]) if file.exists() else b""
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    unfinished.write_bytes(complete + json.dumps(record).encode() + b"\n")
-    os.replace(unfinished, file)
+    write_bytes(file, complete + json.dumps(record).encode() + b"\n")
 
 
 def _fit_cell(

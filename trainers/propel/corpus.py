@@ -1,7 +1,6 @@
 """The corpus: texts of the base generator, judged and labelled, as Parquet files with where they came from."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,6 +11,7 @@ import numpy as np
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.probes.sweep import LabelledRows
@@ -185,9 +185,8 @@ def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, A
         metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},
     )
     table = arrow.Table.from_pylist([asdict(row) for row in rows], schema=schema)
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    parquet.write_table(table, unfinished)
-    os.replace(unfinished, file)
+    with replacing(file) as temporary:
+        parquet.write_table(table, temporary)
 
 
 def read_rows(file: Path) -> tuple[list[CorpusRow], Mapping[str, Any]]:

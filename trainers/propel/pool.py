@@ -1,7 +1,6 @@
 """Pools: problems with a rate probe's guess, which a run trains on or begins with. No solver is called."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from halfway.curriculum.domains.base import Domain
 from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.trainers.probes.heads import Probe, Site
@@ -108,9 +108,8 @@ def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None
     )
     table = arrow.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], schema=schema)
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    parquet.write_table(table, unfinished, compression="zstd")
-    os.replace(unfinished, file)
+    with replacing(file) as temporary:
+        parquet.write_table(table, temporary, compression="zstd")
 
 
 def read_provenance(file: Path) -> dict[str, Any]:

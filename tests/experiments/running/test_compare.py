@@ -27,7 +27,7 @@ BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "trai
 FAKE = """
 import json, sys
 from pathlib import Path
-from halfway.trainers.loop.records import write_json
+from halfway.curriculum.support.atomic import write_json
 folder = Path(sys.argv[1])
 log = folder / "steps.jsonl"
 begin = len(log.read_text().splitlines()) if log.exists() else 0

@@ -1,0 +1,92 @@
+"""Files and folders that are complete or absent: written under another name, then renamed."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+
+
+class WriteError(UserError):
+    """A file or folder that cannot be written. `reason` is why, in the operating system's words."""
+
+    def __init__(self, path: Path, reason: str):
+        super().__init__(f"{path}: cannot be written ({reason}); make room for it and resume")
+        self.reason = reason
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically: readers see the old content or the new one, never a part.
+
+    Raises:
+        WriteError: if it cannot be written; an earlier file stays as it is.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """The same for bytes."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same for a value as JSON."""
+    write_text(path, json.dumps(value))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name to write a file under, in the same folder; at the end the file takes the place of `path`.
+
+    Raises:
+        WriteError: if it cannot be written; an earlier file stays as it is.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with writing(path):
+            yield temporary
+            os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a new, empty folder beside `path` to write into; at the end it takes the place of `path`.
+
+    Raises:
+        WriteError: if it cannot be written; an earlier folder stays as it is.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with writing(path):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            yield partial
+            shutil.rmtree(path, ignore_errors=True)
+            os.replace(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system has against writing `path`, such as a full disk, into a WriteError."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(path, reason(error)) from error
+
+
+def reason(error: OSError) -> str:
+    """Why the operating system refused, in its own words."""
+    return os.strerror(error.errno) if error.errno else one_line(error)
