@@ -9,7 +9,7 @@ ENGINES ?= .venv-engines
 
 .PHONY: quickstart test test-engines check lint format bench reproduction engines clean
 
-quickstart: $(VENV)/installed-core
+quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/quickstart.yaml --jobs 2
 
 test: $(VENV)/installed-dev
@@ -33,11 +33,11 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(VENV)/installed-core
+bench: $(VENV)/installed-train
 	$(VENV)/bin/python -m halfway.experiments.benchmarks.controllers
 	$(VENV)/bin/python -m halfway.experiments.benchmarks.pros
 
-reproduction: $(VENV)/installed-core
+reproduction: $(VENV)/installed-train
 	$(VENV)/bin/python -m halfway.experiments.studies.reproduction
 
 $(VENV)/bin/python:
@@ -45,12 +45,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # torch goes first: a later "torch" in a dependency is then satisfied by the build chosen here.
-$(VENV)/installed-core: $(VENV)/bin/python pyproject.toml constraints/tested.txt
+$(VENV)/installed-train: $(VENV)/bin/python pyproject.toml constraints/tested.txt
 	$(PIP) torch $(TORCH_ARGS)
-	$(PIP) --editable .
+	$(PIP) --editable '.[train]'
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed-core
+$(VENV)/installed-dev: $(VENV)/installed-train
 	$(PIP) --editable '.[dev]'
 	touch $@
 

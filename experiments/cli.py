@@ -25,7 +25,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-File = Annotated[Path, typer.Argument(help="YAML file.", show_default=False)]
+
+def recipe(word: str) -> Path:
+    """The YAML file of that name; if there is none, the recipe of that name in this repository or installed package."""
+    path = Path(word)
+    if path.exists():
+        return path
+    from halfway.experiments.config.yaml_files import REPOSITORY
+
+    return REPOSITORY / path if (REPOSITORY / path).is_file() else path
+
+
+File = Annotated[Path, typer.Argument(help="YAML file.", show_default=False, metavar="FILE", parser=recipe)]
 Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison.", show_default=False)]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Changes, such as learner.lr=3e-4 seed=1.", show_default=False)
@@ -38,7 +49,7 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> None:
-            with one_line_errors():
+            with one_line_errors(options.get("name", function.__name__)):
                 function(*args, **kwargs)
 
         app.command(**options)(guarded)
@@ -48,14 +59,25 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Show a UserError, or what the operating system refused, as one red line, and exit."""
+def one_line_errors(name: str) -> Iterator[None]:
+    """Show a UserError, a missing extra or what the operating system refused as one red line, and exit.
+
+    Args:
+        name: the command that is run.
+    """
     from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum.support.extras import remedy
 
     try:
         yield
     except UserError as error:
         complain(str(error))
+        raise typer.Exit(USER_ERROR) from None
+    except ModuleNotFoundError as error:
+        extra = remedy(error)
+        if extra is None:
+            raise
+        complain(f"halfway {name}: {extra}")
         raise typer.Exit(USER_ERROR) from None
     except BrokenPipeError:  # the reader of our output has gone, as in `halfway list | head -1`
         raise
@@ -153,7 +175,7 @@ def validate(
     from halfway.curriculum.support.errors import UserError
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
-    files = [Path(word) for word in words if word not in changes]
+    files = [recipe(word) for word in words if word not in changes]
     if not files:
         raise UserError(f"validate: {changes} are changes and no files; give a YAML file too")
     failed = 0

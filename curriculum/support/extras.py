@@ -1,17 +1,48 @@
-"""Optional packages, and values as they appear in one-line messages."""
+"""Packages that only an extra of Halfway installs, and values as they appear in one-line messages."""
 
+from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
 
+_MODULES = {
+    "train": (
+        *("accelerate", "cycler", "jinja2", "matplotlib", "mlflow", "omegaconf", "safetensors", "scipy", "tokenizers"),
+        *("torch", "transformers", "yaml"),
+    ),
+    "tasks": ("math_verify", "pyarrow", "reasoning_gym"),
+    "bayes": ("polyagamma", "pyro"),
+    "propel": ("sklearn", "torchmetrics"),
+    "vllm": ("vllm",),
+    "deepspeed": ("deepspeed", "ninja"),
+    "lora": ("peft",),
+    "smollm2": ("gguf",),
+}
+EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
+"""Module -> the extra that installs it. Whatever else we import, `pip install halfway` alone installs."""
 
-def load_extra(module: str, needed_by: str, extra: str = "tasks") -> Any:
-    """Import a module of an optional extra. Raises UserError, naming the extra, if it is not installed."""
+
+def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
+    """Import a module of an optional extra: `extra`, or else the one in `EXTRAS`.
+
+    Raises:
+        UserError: if it is not installed, with the extra that installs it.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"{needed_by}: needs the package {error.name}; pip install 'halfway[{extra}]'") from error
+        chosen = extra or EXTRAS[module.partition(".")[0]]
+        raise UserError(f"{needed_by}: needs the package {error.name}; pip install 'halfway[{chosen}]'") from error
+
+
+def remedy(error: ModuleNotFoundError) -> str | None:
+    """What an import lacked and which extra installs it; None if no extra does, or it is installed already."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS or find_spec(package) is not None:
+        return None
+    return f"needs the package {package}; pip install 'halfway[{EXTRAS[package]}]'"
 
 
 def one_line(value: object, limit: int = 160) -> str:

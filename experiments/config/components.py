@@ -7,6 +7,7 @@ from typing import Any
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.controller import PassRateController, chain
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import remedy
 from halfway.curriculum.support.registry import Registry, unknown
 from halfway.experiments.config.validation import typed
 
@@ -29,7 +30,9 @@ def kind_of(registry: Registry, name: str, path: str) -> type[Any]:
     except UserError:
         raise unknown(path, name, registry.names()) from None
     except ImportError as error:
-        raise UserError(f"{path}: {name!r} needs the module {error.name}, which is not installed") from None
+        extra = remedy(error) if isinstance(error, ModuleNotFoundError) else None
+        lacks = extra or f"needs the module {error.name}, which is not installed"
+        raise UserError(f"{path}: {name!r} {lacks}") from None
     return kind
 
 

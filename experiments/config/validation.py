@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 
@@ -24,6 +21,9 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
         UserError: for an unknown, missing or ill-typed field, with its path, its value and a remedy; whatever the
             dataclass itself refuses comes with the path in front.
     """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     check_names(kind, data, path)
     try:
         built = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), data))
@@ -54,6 +54,9 @@ def check_names(kind: type[Any], data: Any, path: str) -> None:
 
 def check_types(kind: type[Any], data: Mapping[str, Any], path: str) -> None:
     """Refuse the first field whose value does not fit its type."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     hints = get_type_hints(kind)
     for name, value in data.items():
         if is_dataclass(hints[name]) and isinstance(hints[name], type):

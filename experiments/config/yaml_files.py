@@ -1,12 +1,11 @@
-"""YAML files laid over one another, and dotted overrides on top: plain mappings, not checked yet."""
+"""YAML files laid over one another, and dotted overrides on top: plain mappings, not checked yet.
+
+OmegaConf is imported where it is used: `halfway list` does without it, as the core is installed without it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
@@ -81,6 +80,10 @@ def _candidates(path: Path, folder: Path) -> tuple[Path, ...]:
 
 def parse(path: Path) -> dict[str, Any]:
     """The mapping in one YAML file. "3e-4" is a number here, which plain YAML 1.1 takes for text."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import MarkedYAMLError, YAMLError
+
     try:
         content = OmegaConf.load(path)
     except FileNotFoundError:
@@ -106,6 +109,10 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_override(override: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
     name, equals, _ = override.partition("=")
     if not equals or not name:
         raise UserError(f"override: {override!r} is not acceptable; write field=value, for example learner.lr=3e-4")
@@ -119,6 +126,8 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 def plain(config: Any) -> dict[str, Any]:
     """The same content in dictionaries and lists, interpolations left as they are."""
+    from omegaconf import OmegaConf
+
     container = OmegaConf.to_container(config)
     assert isinstance(container, dict)
     return {str(k): v for k, v in container.items()}
@@ -126,6 +135,9 @@ def plain(config: Any) -> dict[str, Any]:
 
 def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The same mapping with every "${other.field}" replaced. Raises UserError where there is no such field."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         return plain(OmegaConf.create(OmegaConf.to_container(OmegaConf.create(dict(raw)), resolve=True)))
     except OmegaConfBaseException as error:
