@@ -1,8 +1,10 @@
-"""What must answer at once imports nothing heavy, and imports point one way."""
+"""What must answer at once imports nothing heavy, imports point one way and in no circle, and folders stay small."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,18 +37,21 @@ def test_no_heavy_import(code: str) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
-def imported(path: Path) -> set[str]:
-    """The rooms of ours ("curriculum", ...) and the packages of others that a file imports anywhere."""
+def imports(path: Path) -> set[str]:
+    """The dotted names that a file imports anywhere, for its type checker too: modules, and what is taken from them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        found |= {name.removeprefix("halfway.").partition(".")[0] for name in names}
-    return found
+            assert node.level == 0, f"{path}: a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("halfway.") for name in found}
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms of ours ("curriculum", ...) and the packages of others that a file imports anywhere."""
+    return {name.partition(".")[0] for name in imports(path)}
 
 
 def test_what_is_imported_is_found() -> None:
@@ -61,3 +66,70 @@ def test_imports_point_one_way(layer: str) -> None:
     files = set((REPOSITORY / layer).rglob("*.py")) - IN_TORCH
     assert files
     assert {str(path): found for path in files if (found := imported(path) & above)} == {}
+
+
+def circles(root: Path) -> set[frozenset[str]]:
+    """The groups of files below a folder that import one another, directly or through others."""
+    files = {module_name(path, root): path for layer in LAYERS for path in (root / layer).rglob("*.py")}
+    direct = {
+        name: {found for i in imports(path) if (found := longest(i, files))} - {name} for name, path in files.items()
+    }
+    reach = {name: reachable(name, direct) for name in direct}
+    return {
+        frozenset(other for other in within if name in reach[other]) for name, within in reach.items() if name in within
+    }
+
+
+def module_name(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def longest(name: str, files: Mapping[str, Path]) -> str:
+    """The file that an imported name is in; empty if it is none of ours."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def reachable(start: str, direct: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [start]
+    while left:
+        new = direct[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def test_circles_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "trainers" / "room"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text("if TYPE_CHECKING:\n    from halfway.trainers.room.b import B\n")
+    (folder / "b.py").write_text("def f():\n    import halfway.trainers.room.c\n")
+    (folder / "c.py").write_text("from halfway.trainers.room import a\nfrom halfway.trainers.room.d import D\n")
+    (folder / "d.py").write_text("import halfway.trainers.room.e\n")
+    (folder / "e.py").write_text("")
+    assert circles(tmp_path) == {frozenset(f"trainers.room.{name}" for name in "abc")}
+
+
+def test_no_files_import_one_another() -> None:
+    """But a method that fits a model by Pyro, and the model, which is written for the arrays of the method."""
+    pair = frozenset({"controllers.beliefs.bayes_model", "controllers.beliefs.hierarchical_bayes"})
+    assert circles(REPOSITORY) == {pair}
+
+
+LARGEST_FOLDER = 12
+
+
+def test_folders_show_at_most_a_dozen_files() -> None:
+    """`controllers/` itself aside, which has one file per method."""
+    folders = Counter(
+        str(path.parent.relative_to(REPOSITORY))
+        for layer in LAYERS
+        for path in (REPOSITORY / layer).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+    assert {"trainers/loop", "curriculum"} <= set(folders)
+    del folders["controllers"]
+    assert {folder: count for folder, count in folders.items() if count > LARGEST_FOLDER} == {}
