@@ -100,7 +100,7 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
     """Field -> what the docstrings of a class and its bases say about it under "Attributes:", as one line.
 
     Example:
-        >>> from halfway.trainers.options import CheckpointOptions
+        >>> from halfway.trainers.loop.options import CheckpointOptions
         >>> attribute_texts(CheckpointOptions)["keep"]
         'newest checkpoints kept.'
     """

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.run import NAME, RunConfig, parse_run_config
 from halfway.experiments.config.validation import typed
-from halfway.trainers.options import Budget, require
+from halfway.trainers.loop.options import Budget
 
 # What belongs to a comparison as a whole, so that its arms are compared on equal terms.
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")

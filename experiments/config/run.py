@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.environments import ENVIRONMENTS
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import SOURCES
 from halfway.experiments.config import yaml_files
@@ -22,16 +22,9 @@ from halfway.experiments.config.components import (
 )
 from halfway.experiments.config.validation import typed
 from halfway.trainers.engines import ENGINES
-from halfway.trainers.options import (
-    Budget,
-    CheckpointOptions,
-    EvaluationOptions,
-    FillOptions,
-    LearnerOptions,
-    LoraOptions,
-    RolloutOptions,
-    require,
-)
+from halfway.trainers.learner.options import LearnerOptions, LoraOptions
+from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
 

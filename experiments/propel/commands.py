@@ -14,7 +14,7 @@ from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.summary import draw_summary, write_summary
 from halfway.experiments.running.progress_bars import progress_display, single_run
 from halfway.experiments.running.provenance import write_provenance
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 if TYPE_CHECKING:
     from halfway.experiments.propel.stages import Progress

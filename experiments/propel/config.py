@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from halfway.curriculum.domains.base import DOMAINS
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.components import component, with_defaults
@@ -18,7 +18,6 @@ from halfway.experiments.config.loading import flat
 from halfway.experiments.config.run import NAME, ModelOptions, check_precision
 from halfway.experiments.config.validation import typed
 from halfway.trainers.engines import ENGINES
-from halfway.trainers.options import RolloutOptions, require
 from halfway.trainers.probes.options import ActivationOptions, SweepOptions
 from halfway.trainers.propel.options import (
     Band,
@@ -28,6 +27,7 @@ from halfway.trainers.propel.options import (
     GeneratorTraining,
     RewardOptions,
 )
+from halfway.trainers.rollouts.options import RolloutOptions
 
 BASE = "base"  # the arm that is not trained
 UNTRAINED = "this model is not trained; give 0"

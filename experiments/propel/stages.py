@@ -18,8 +18,8 @@ from halfway.experiments.propel.study import Loaded, Study, load
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
-from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.probes.activations import ActivationStore, extract
 from halfway.trainers.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.probes.scores import Floats

@@ -18,7 +18,7 @@ from halfway.experiments.running.build import end_tokens, find_model, load_model
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.adapters import add_adapters
-from halfway.trainers.options import LoraOptions, RolloutOptions
+from halfway.trainers.learner.options import LoraOptions
 from halfway.trainers.probes.activations import model_fingerprint
 from halfway.trainers.propel.corpus import Corpus, load_corpus
 from halfway.trainers.propel.oracle import ModelOracle
@@ -27,6 +27,7 @@ from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Author
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.options import RolloutOptions
 
 
 @dataclass(frozen=True)

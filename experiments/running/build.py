@@ -16,7 +16,7 @@ from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
 from halfway.experiments.config.run import ModelOptions, RunConfig
 from halfway.experiments.config.yaml_files import find
 from halfway.experiments.running.memory import samples_from_module
-from halfway.trainers.options import RolloutOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup

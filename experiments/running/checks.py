@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -12,7 +12,7 @@ from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, P
 from halfway.experiments.running.build import build_problems, find_model
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import model_config, require_layout, require_room
-from halfway.trainers.options import RolloutOptions, require
+from halfway.trainers.rollouts.options import RolloutOptions
 
 Drawn = dict[str, ProblemSplit]
 """Problems that were drawn already, by all that they depend on: arms mostly share them."""

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.cluster import ShapeOptions
 from halfway.experiments.config.run import RunConfig
-from halfway.trainers.options import DeepSpeedOptions, RolloutOptions, require
+from halfway.trainers.learner.options import DeepSpeedOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 GIB = 2**30
 # What a server keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 MINUTE = 60
 

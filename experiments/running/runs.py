@@ -20,7 +20,7 @@ from halfway.experiments.config.loading import differences, load_run_config, sav
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 

@@ -16,8 +16,8 @@ from halfway.curriculum import Stream
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
 from halfway.trainers.learner.weights import named_weights
-from halfway.trainers.options import DeepSpeedOptions, LearnerOptions, LoraOptions
 
 STEPS, SAVED = 10, 5
 WAYS = {

@@ -21,7 +21,8 @@ from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.options import DeepSpeedOptions, LearnerOptions, LoraOptions, RolloutOptions, VllmOptions
+from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
+from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 # By name: DeepSpeed, adapters, embeddings tied to the output layer or not.
 WAYS = {

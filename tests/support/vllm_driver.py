@@ -20,7 +20,8 @@ from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.options import LearnerOptions, RolloutOptions, VllmOptions
+from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 END, PAD, TEMPERATURE = 1, 0, 0.7
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
-from halfway.trainers.options import RolloutOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 if TYPE_CHECKING:
     from torch import nn

@@ -21,7 +21,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines import watchdog
 from halfway.trainers.engines.base import Completion
-from halfway.trainers.options import RolloutOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 PROBE_SECONDS = 5.0
 # A request to a busy server may take so many times as long as a silent one, and then even a healthy one is lost.

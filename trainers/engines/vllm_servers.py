@@ -27,7 +27,7 @@ from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finis
 from halfway.trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
 from halfway.trainers.learner.weights import named_weights
-from halfway.trainers.options import RolloutOptions, ServerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 POLL_SECONDS = 0.5

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
-from halfway.trainers.options import LearnerOptions
 
 POLICY_FOLDER = "policy"
 OPTIMIZER_FILE = "optimizer.pt"

@@ -13,7 +13,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import IntArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.trainers.learner.advantages import advantages
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 BoolArray = NDArray[np.bool_]
 Floats = NDArray[np.floating[Any]]

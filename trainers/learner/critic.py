@@ -18,8 +18,8 @@ from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import before
-from halfway.trainers.options import LearnerOptions
 
 CRITIC_FILE = "critic.pt"
 

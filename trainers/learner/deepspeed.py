@@ -20,7 +20,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.learner.backend import build_optimizer, other_model, save_policy, set_lr
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
 # Below the folder of a checkpoint: what every process wrote, the same for any number of processes, and what it is.

@@ -39,8 +39,8 @@ from halfway.trainers.learner.critic import Critic, valued
 from halfway.trainers.learner.gae import with_targets
 from halfway.trainers.learner.loss import TokenSums, loss_denominator, policy_loss, value_loss
 from halfway.trainers.learner.mismatch import mismatch_weights
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import TokenScores, score_tokens
-from halfway.trainers.options import LearnerOptions
 
 COUNTERS_FILE = "learner.json"
 

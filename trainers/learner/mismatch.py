@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from halfway.trainers.learner.loss import TokenSums, bounded_exp
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 
 def mismatch_weights(

@@ -9,7 +9,7 @@ from typing import Any
 
 from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.options import CheckpointOptions
+from halfway.trainers.loop.options import CheckpointOptions
 
 STATE_FILE = "loop.json"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from halfway.curriculum.groups import Group
-from halfway.trainers.options import FillOptions
+from halfway.trainers.loop.options import FillOptions
 
 
 class Filed(NamedTuple):

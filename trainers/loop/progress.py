@@ -14,7 +14,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 IDLE_STEPS = 10
 """A run stops after this many steps in a row without a rollout, if its budget counts what is generated."""

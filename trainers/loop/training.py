@@ -21,9 +21,9 @@ from halfway.trainers.contracts import Learner, Recorder, Rollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
+from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, decision_records, evaluation_record, step_record
 from halfway.trainers.loop.records import RunLog
-from halfway.trainers.options import Budget, FillOptions
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.registry import unknown
-from halfway.trainers.options import require
 
 HeadKind = Literal["linear", "mlp", "deep_mlp"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)

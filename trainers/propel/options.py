@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from halfway.curriculum.domains.diversity import Units
-from halfway.trainers.options import LearnerOptions, require
+from halfway.curriculum.support.errors import require
+from halfway.trainers.learner.options import LearnerOptions
 
 
 @dataclass(frozen=True)

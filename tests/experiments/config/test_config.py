@@ -18,7 +18,7 @@ from halfway.experiments.config.loading import (
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.running.build import build_problems
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 # Data pages and records of past runs are no recipes.
 NO_RECIPE = {"reproduction.yaml", "config.yaml", "comparison.yaml"}

@@ -18,7 +18,7 @@ from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.running import compare
 from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
 

@@ -30,7 +30,7 @@ from halfway.experiments.running.memory import (
     zero_states,
 )
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
-from halfway.trainers.options import DeepSpeedOptions
+from halfway.trainers.learner.options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "cluster"
 FILES = sorted(CLUSTER.glob("*.yaml"))

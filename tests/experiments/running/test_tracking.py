@@ -11,7 +11,7 @@ from halfway.experiments.config.loading import save
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running import tracking
 from halfway.experiments.running.tracking import MlflowRecorder, Tracker, step_metrics, ui_command
-from halfway.trainers.options import Budget
+from halfway.trainers.loop.options import Budget
 
 RAW = {"name": "a", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 9}}
 

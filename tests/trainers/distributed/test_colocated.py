@@ -16,7 +16,7 @@ from halfway.experiments.running.memory import model_shape, rank_parts, samples_
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm import vllm_engine
 from halfway.trainers.engines.vllm_server import server_flags
-from halfway.trainers.options import RolloutOptions, VllmOptions
+from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 OPTIONS = RolloutOptions(vllm=VllmOptions(kv_cache_gib=2))
 

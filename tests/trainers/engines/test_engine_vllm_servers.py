@@ -21,7 +21,8 @@ from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.options import LearnerOptions, RolloutOptions, ServerOptions, VllmOptions
+from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions, VllmOptions
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines

@@ -24,7 +24,7 @@ from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_server import Server, ServerError
 from halfway.trainers.engines.vllm_servers import VllmServersEngine, own_devices, own_folder, require_own_devices
-from halfway.trainers.options import RolloutOptions, ServerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 CONTEXT = np.asarray([5, 6, 7], np.int32)
 GENERATE = "/inference/v1/generate"

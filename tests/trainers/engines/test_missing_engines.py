@@ -11,7 +11,8 @@ from halfway.curriculum import UserError
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.learner.deepspeed import build_accelerator
-from halfway.trainers.options import DeepSpeedOptions, LearnerOptions, RolloutOptions, ServerOptions
+from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 
 @pytest.mark.parametrize("name", ["vllm", "vllm_servers"])

@@ -13,7 +13,7 @@ import atexit, sys
 from pathlib import Path
 from halfway.trainers.engines.vllm_server import Server
 from halfway.trainers.engines.vllm_servers import VllmServersEngine
-from halfway.trainers.options import RolloutOptions
+from halfway.trainers.rollouts.options import RolloutOptions
 
 folder = Path(sys.argv[1]) / "of the run"
 folder.mkdir()

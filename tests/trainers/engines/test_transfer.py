@@ -17,7 +17,7 @@ from halfway.curriculum import UserError
 from halfway.trainers.engines.transfer import Broadcast, Files, broadcast, make_group, own_address, parts, write_files
 from halfway.trainers.engines.vllm_server import Server, ServerError
 from halfway.trainers.engines.vllm_servers import VllmServersEngine
-from halfway.trainers.options import RolloutOptions, ServerOptions
+from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 WEIGHTS = {f"w{i}": torch.full((2, 5), float(i), dtype=torch.bfloat16 if i % 2 else torch.float32) for i in range(5)}
 

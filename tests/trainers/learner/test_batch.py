@@ -17,7 +17,7 @@ from halfway.trainers.learner.batch import (
     split_microbatches,
     split_minibatches,
 )
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 OPTIONS = LearnerOptions()
 PROMPT = np.asarray([3, 4], np.int32)

@@ -14,7 +14,7 @@ from places import IMPORTABLE, SUPPORT
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import UserError
-from halfway.trainers.options import DeepSpeedOptions
+from halfway.trainers.learner.options import DeepSpeedOptions
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
 pytestmark = pytest.mark.engines

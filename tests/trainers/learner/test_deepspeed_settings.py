@@ -10,8 +10,9 @@ import torch
 
 from halfway.curriculum import UserError
 from halfway.trainers.learner.deepspeed import DeepSpeedBackend, deepspeed_config
+from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.options import CheckpointOptions, DeepSpeedOptions, LearnerOptions
+from halfway.trainers.loop.options import CheckpointOptions
 
 
 def backend(engine: Any, **options: Any) -> DeepSpeedBackend:

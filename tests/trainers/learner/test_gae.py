@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from halfway.trainers.learner.batch import TrainingSequence
 from halfway.trainers.learner.gae import gae, with_targets
-from halfway.trainers.options import CriticOptions
+from halfway.trainers.learner.options import CriticOptions
 
 shares = st.floats(0, 1, allow_nan=False)
 value_lists = st.lists(st.floats(-2, 2, allow_nan=False), min_size=1, max_size=25)

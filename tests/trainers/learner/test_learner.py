@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.trainers.learner.batch import split_minibatches
 from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
-from halfway.trainers.options import LearnerOptions
 
 PAD = 0
 OPTIONS = LearnerOptions(lr=1e-3)

@@ -18,7 +18,7 @@ from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 OPTIONS = LearnerOptions(
     lr=1e-3,

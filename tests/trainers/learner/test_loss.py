@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halfway.trainers.learner.loss import loss_denominator, policy_loss
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 LOW, HIGH = 0.2, 0.28
 NORMALIZATIONS = ["token", "sequence", "constant"]

@@ -9,8 +9,8 @@ from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Rollout, Turn, UserError
 from halfway.trainers.learner.mismatch import mismatch_weights
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
-from halfway.trainers.options import LearnerOptions
 
 # Ratios learner / engine of two sequences; the first token of each is context, with a ratio that must not matter.
 RATIOS = [[100.0, 0.4, 1.0, 3.0], [0.01, 0.9, 1.25, 1.0]]

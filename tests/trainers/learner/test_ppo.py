@@ -39,8 +39,8 @@ from halfway.trainers.learner.batch import TrainingSequence, make_batch
 from halfway.trainers.learner.critic import ValuedRollouts
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.loss import loss_denominator, value_loss
+from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.scoring import score_tokens
-from halfway.trainers.options import CriticOptions, LearnerOptions
 
 CRITIC = CriticOptions(lr=1e-2, gae_lambda=0.9, gamma=0.95)
 PPO = replace(OPTIONS, advantage="gae", critic=CRITIC)

@@ -10,7 +10,7 @@ from test_learner import OPTIONS, assert_close, gradients, random_groups
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from halfway.trainers.learner import scoring
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 
 
 def small(kind: str) -> Any:

@@ -8,8 +8,8 @@ from plays import group, problem_set
 
 from halfway.curriculum import Group, Origin, UserError
 from halfway.trainers.loop.fill import Filling, adaptive_request
+from halfway.trainers.loop.options import FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, step_record
-from halfway.trainers.options import FillOptions
 
 PROBLEMS = problem_set(500)
 

@@ -25,8 +25,8 @@ from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
-from halfway.trainers.options import Budget, CheckpointOptions, FillOptions
 
 GROUPS, SIZE = 4, 4
 PROBLEMS = problem_set(24)

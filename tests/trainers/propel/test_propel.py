@@ -24,7 +24,7 @@ from halfway.curriculum.problems import Problem
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.learner.batch import make_batch
-from halfway.trainers.options import LearnerOptions
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.probes.activations import model_fingerprint
 from halfway.trainers.probes.heads import Probe, Site
 from halfway.trainers.probes.options import ProbeTraining

@@ -1,0 +1,145 @@
+"""The settings of the loop: how batches fill, how long it trains, when it evaluates and saves. Frozen values."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True)
+class FillOptions:
+    """How a training batch is filled.
+
+    Attributes:
+        policy: "once" = one round of `groups` requests, train on what `degenerate` leaves of it; "refill" = further
+            rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
+        groups: groups in a training batch.
+        max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
+        request: size of a round under "refill": "fixed" = always the size of the first; "adaptive" = GRESO's law.
+        request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in
+            GRESO's scripts, those for dynamic sampling included.
+        request_groups: the same as a number of groups; 0 = by `request_factor`.
+        min_request: smallest adaptive request, in groups.
+        safety: beta of the adaptive law.
+        degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
+            "keep" = they train like others. A critic learns from them; without one they only count as tokens.
+        surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
+    """
+
+    policy: Literal["once", "refill"] = "once"
+    groups: int = 32
+    max_rounds: int = 10
+    request: Literal["fixed", "adaptive"] = "fixed"
+    request_factor: float = 1.0
+    request_groups: int = 0
+    min_request: int = 1
+    safety: float = 1.25
+    degenerate: Literal["drop", "keep"] = "drop"
+    surplus: Literal["discard", "carry"] = "discard"
+
+    def __post_init__(self) -> None:
+        require(self.groups >= 1, "fill.groups", self.groups, "give at least 1")
+        require(self.max_rounds >= 1, "fill.max_rounds", self.max_rounds, "give at least 1")
+        factor, request = self.request_factor, self.request_groups
+        require(0 < factor < math.inf, "fill.request_factor", factor, "give a positive number such as 1.5")
+        require(request >= 0, "fill.request_groups", request, "give 0 (= by fill.request_factor) or more")
+        require(
+            request == 0 or factor == 1,
+            "fill.request_groups",
+            request,
+            f"fill.request_factor={factor:g} says the same in other words; leave it at 1, or this at 0",
+        )
+        require(self.min_request >= 1, "fill.min_request", self.min_request, "give at least 1")
+        require(self.safety >= 1, "fill.safety", self.safety, "give at least 1")
+        require(
+            self.policy == "refill" or self.request == "fixed",
+            "fill.request",
+            self.request,
+            "an adaptive request needs fill.policy=refill",
+        )
+        require(
+            self.policy == "once" or self.degenerate == "drop",
+            "fill.degenerate",
+            self.degenerate,
+            "fill.policy=refill goes on until enough groups are not degenerate; use fill.policy=once to keep them",
+        )
+        require(
+            self.policy == "refill" or self.surplus == "discard",
+            "fill.surplus",
+            self.surplus,
+            "fill.policy=once leaves no surplus to carry; use fill.policy=refill",
+        )
+
+    @property
+    def first_request(self) -> int:
+        """Groups in the first round under "refill"."""
+        # The small subtrahend keeps an exact product, such as 1.1 x 10, from being raised by one.
+        return self.request_groups or math.ceil(self.request_factor * self.groups - 1e-9)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run trains. Exactly one of the four is given; arms of a comparison share it.
+
+    Attributes:
+        rollouts: rollouts generated for training.
+        tokens: tokens generated for training.
+        steps: learner steps.
+        seconds: wall-clock seconds of the loop, without evaluation and checkpoints.
+    """
+
+    rollouts: int | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {k: v for k, v in vars(self).items() if v is not None}
+        require(len(given) == 1, "budget", given, "give exactly one of rollouts, tokens, steps, seconds")
+        require(next(iter(given.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
+
+    @property
+    def unit(self) -> str:
+        return next(k for k, v in vars(self).items() if v is not None)
+
+    @property
+    def total(self) -> float:
+        return float(getattr(self, self.unit))
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Held-out pass@1, the mean of `samples` sampled attempts a problem.
+
+    Attributes:
+        points: evaluations after the start, evenly spaced over the budget, the last one at its end; 0 = none.
+        samples: attempts a problem.
+        problems: size of the held-out set; these problems never train.
+    """
+
+    points: int = 4
+    samples: int = 8
+    problems: int = 128
+
+    def __post_init__(self) -> None:
+        require(self.points >= 0, "evaluation.points", self.points, "give 0 or more")
+        require(self.samples >= 1, "evaluation.samples", self.samples, "give at least 1")
+        require(self.problems >= 0, "evaluation.problems", self.problems, "give 0 or more")
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """When the run can be resumed from.
+
+    Attributes:
+        every: steps between checkpoints; the last step always writes one.
+        keep: newest checkpoints kept.
+    """
+
+    every: int = 10
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "checkpoint.every", self.every, "give at least 1")
+        require(self.keep >= 1, "checkpoint.keep", self.keep, "give at least 1")
