@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 

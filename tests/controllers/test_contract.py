@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plays import child, describe, group, play, problem_set, propose, simulated, through_json
+from controller_harness import child, describe, group, play, problem_set, propose, simulated, through_json
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Chain, Origin, Plan, Stream, chain, save_state

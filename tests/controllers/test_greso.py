@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import child, group, play, problem_set, propose, simulated
+from controller_harness import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.greso import Greso, GresoState
 from halfway.controllers.uniform import Uniform

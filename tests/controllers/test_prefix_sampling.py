@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import child, group, play, problem_set, propose, rollout, through_json
+from controller_harness import child, group, play, problem_set, propose, rollout, through_json
 
 from halfway.controllers.laws.control import Knob
 from halfway.controllers.prefix_sampling import PrefixSampling, PrefixSamplingState

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import group, play, propose, through_json
+from controller_harness import group, play, propose, through_json
 
 from halfway.controllers.beliefs.calibration import RATE, REFERENCE, Calibration, Line, Residual, guesses_of
 from halfway.controllers.probe import Probed

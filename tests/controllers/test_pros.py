@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import group, play, problem_set, propose, rollout, simulated, through_json
+from controller_harness import group, play, problem_set, propose, rollout, simulated, through_json
 
 from halfway.controllers.beliefs.forest import crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief

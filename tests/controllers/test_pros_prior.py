@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from plays import group, play, propose, through_json
+from controller_harness import group, play, propose, through_json
 
 from halfway.controllers.beliefs.calibration import RATE, Calibration
 from halfway.controllers.beliefs.forest import bare_forest, learn

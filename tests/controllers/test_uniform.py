@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from plays import problem_set, propose, through_json
+from controller_harness import problem_set, propose, through_json
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Request, Stream

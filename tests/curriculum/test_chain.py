@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from controller_harness import describe, play, problem_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plays import describe, play, problem_set
 
 from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling

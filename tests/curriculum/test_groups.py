@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from plays import POLICY_VERSION, child, group, problem_set
+from controller_harness import POLICY_VERSION, child, group, problem_set
 
 from halfway.curriculum.decision_log import group_record
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from halfway.curriculum import signals
-from halfway.trainers.learner.advantages import advantages
+from halfway.trainers.learner.objective.advantages import advantages
 
 
 def test_entropy_published_values():

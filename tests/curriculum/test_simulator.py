@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from plays import problem_set
+from controller_harness import problem_set
 
 from halfway.curriculum import Origin, Prefix, Problem, Request, Stream, cut
 from halfway.curriculum.simulation.simulator import SimulatedRollouts

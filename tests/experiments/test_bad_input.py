@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from plays import coin
+from controller_harness import coin
 from typer.testing import CliRunner, Result
 
 from halfway.curriculum.problems import Problem
@@ -32,7 +32,8 @@ tracking: {mlflow: false}
 threads: 1
 """
 SUMS = ("^1/1a2b3c1d4=", "^4/1a1b2c3d3=", "^2/0a2b1c1d5=", "^7/2a1b1c5d2=")
-"""Sheets short enough to be answered in a few tokens; the coin of `plays` makes their groups worth training on."""
+"""Sheets short enough to be answered in a few tokens; the coin of `controller_harness` makes their groups worth
+training on."""
 
 
 @pytest.fixture(autouse=True)

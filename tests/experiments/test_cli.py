@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import IMPORTABLE, REPOSITORY
+from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner, Result
 
 from halfway.curriculum.support.errors import UserError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from places import REPOSITORY
+from paths import REPOSITORY
 from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 

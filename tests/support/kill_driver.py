@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from plays import coin
+from controller_harness import coin
 
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.config.loading import load_run_config

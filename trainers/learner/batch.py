@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import IntArray, Rollout
 from halfway.curriculum.streams import Stream
-from halfway.trainers.learner.advantages import advantages
+from halfway.trainers.learner.objective.advantages import advantages
 from halfway.trainers.learner.options import LearnerOptions
 
 BoolArray = NDArray[np.bool_]

@@ -36,9 +36,9 @@ from halfway.trainers.learner.batch import (
     split_minibatches,
 )
 from halfway.trainers.learner.critic import Critic, valued
-from halfway.trainers.learner.gae import with_targets
-from halfway.trainers.learner.loss import TokenSums, loss_denominator, policy_loss, value_loss
-from halfway.trainers.learner.mismatch import mismatch_weights
+from halfway.trainers.learner.objective.gae import with_targets
+from halfway.trainers.learner.objective.loss import TokenSums, loss_denominator, policy_loss, value_loss
+from halfway.trainers.learner.objective.mismatch import mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import TokenScores, score_tokens
 
@@ -46,14 +46,15 @@ COUNTERS_FILE = "learner.json"
 
 
 class PolicyGradientLearner:
-    """Owns the policy and improves it from groups of rollouts, by the loss in `halfway.trainers.learner.loss`.
+    """Owns the policy and improves it from groups of rollouts, by the loss in
+    `halfway.trainers.learner.objective.loss`.
 
     The policy stays in eval mode, so that dropout is off and its log-probabilities are those of the distribution that
     was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
     for bit on one device with the same number of threads).
 
     With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has an advantage of its own, from a
-    critic that learns by `halfway.trainers.learner.loss.value_loss`.
+    critic that learns by `halfway.trainers.learner.objective.loss.value_loss`.
 
     On several processes each calls `update` with the same groups; the sequences are scattered over them by length.
     """
@@ -119,7 +120,8 @@ class PolicyGradientLearner:
             `grad_norm` (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
             `policy_loss` and `mismatch_weights`, and `engine_gap`: |old log-probability - the engine's|, in nats. With
             a critic also `value_loss` and `critic_grad_norm` like the policy's, the sums of `value_loss`, the metrics
-            of `halfway.trainers.learner.gae.with_targets`, and `warming_up` (0 or 1: only the critic was trained).
+            of `halfway.trainers.learner.objective.gae.with_targets`, and `warming_up` (0 or 1: only the critic was
+            trained).
 
         Raises:
             UserError: if a loss or a gradient norm is not finite. The optimizer step is not taken.

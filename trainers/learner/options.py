@@ -132,8 +132,8 @@ class LearnerOptions:
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
         mismatch: correction where engine and learner give the sampled tokens other probabilities (see
-            `halfway.trainers.learner.mismatch`); needs old_logprobs=learner. "none" suits an engine that shares the
-            learner's weights and precision.
+            `halfway.trainers.learner.objective.mismatch`); needs old_logprobs=learner. "none" suits an engine that
+            shares the learner's weights and precision.
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches: optimizer steps per epoch, whatever the size of the batch.
         minibatch_groups: the alternative: groups per optimizer step. Larger batches then get more steps: as many as

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from controller_harness import group, problem_set, rollout
 from hypothesis import given
 from hypothesis import strategies as st
-from plays import group, problem_set, rollout
 
 from halfway.controllers.prefixes.reuse import Start, cut_point, prefix_of, start_of, text_of
 from halfway.curriculum import Origin, Rollout, restore_state, save_state

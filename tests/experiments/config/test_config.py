@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 

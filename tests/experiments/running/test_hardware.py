@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.curriculum import UserError

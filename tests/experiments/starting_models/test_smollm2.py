@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.sources import ReasoningGym

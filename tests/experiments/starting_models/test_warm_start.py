@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import OmegaConf
-from places import REPOSITORY
+from paths import REPOSITORY
 from sandboxes import needs_sandbox
 
 import halfway.experiments.starting_models.warm_start

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from places import REPOSITORY
+from paths import REPOSITORY
 
 from halfway.experiments.starting_models.widen import widen_heads
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plays import group, problem_set, rollout
+from controller_harness import group, problem_set, rollout
 
 from halfway.controllers.pros import Pros, tag
 from halfway.curriculum import Stream

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.studies.reproduction import PAGE, Measured, read_rows, render

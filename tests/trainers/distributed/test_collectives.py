@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from places import IMPORTABLE
+from paths import IMPORTABLE
 from torch import distributed
 
 from halfway.curriculum import UserError

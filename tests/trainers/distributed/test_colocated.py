@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from places import REPOSITORY
+from paths import REPOSITORY
 
 from halfway.curriculum import UserError
 from halfway.experiments.config.loading import load_run_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import IMPORTABLE, REPOSITORY
+from paths import IMPORTABLE, REPOSITORY
 
 from halfway.curriculum import Origin, Problem, Request
 from halfway.trainers.distributed.workers import spread

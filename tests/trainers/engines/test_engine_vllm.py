@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from places import IMPORTABLE, SUPPORT
+from paths import IMPORTABLE, SUPPORT
 from vllm_driver import END, TEMPERATURE, TOLERANCE, build_policy, calls
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from places import IMPORTABLE, REPOSITORY, SUPPORT
+from paths import IMPORTABLE, REPOSITORY, SUPPORT
 
 from halfway.experiments.starting_models.widen import widen_heads
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import IMPORTABLE, SUPPORT
+from paths import IMPORTABLE, SUPPORT
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)

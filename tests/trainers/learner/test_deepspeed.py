@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from deepspeed_driver import SAVED, STEPS
-from places import IMPORTABLE, SUPPORT
+from paths import IMPORTABLE, SUPPORT
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import UserError

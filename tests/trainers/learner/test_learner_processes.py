@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
-from places import IMPORTABLE
+from paths import IMPORTABLE
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn

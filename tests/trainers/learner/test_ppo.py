@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from places import REPOSITORY
+from paths import REPOSITORY
 from test_gae import plain
 from test_learner import (
     OPTIONS,
@@ -38,7 +38,7 @@ from halfway.experiments.running.runs import prepare
 from halfway.trainers.learner.batch import TrainingSequence, make_batch
 from halfway.trainers.learner.critic import ValuedRollouts
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.loss import loss_denominator, value_loss
+from halfway.trainers.learner.objective.loss import loss_denominator, value_loss
 from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.scoring import score_tokens
 

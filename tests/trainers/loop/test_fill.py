@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from plays import group, problem_set
+from controller_harness import group, problem_set
 
 from halfway.curriculum import Group, Origin, UserError
 from halfway.trainers.loop.fill import Filling, adaptive_request

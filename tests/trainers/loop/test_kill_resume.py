@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kill_driver import MOMENTS
-from places import IMPORTABLE, SUPPORT
+from paths import IMPORTABLE, SUPPORT
 
 CHAINS = {
     "greso": """

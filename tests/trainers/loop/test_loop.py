@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plays import problem_set
+from controller_harness import problem_set
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.greso import Greso

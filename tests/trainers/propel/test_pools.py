@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import REPOSITORY
+from paths import REPOSITORY
 from test_propel_study import finish, tiny
 from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ from test_learner import OPTIONS, gradients, make_group
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Rollout, Turn, UserError
-from halfway.trainers.learner.mismatch import mismatch_weights
+from halfway.trainers.learner.objective.mismatch import mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfway.trainers.learner.batch import TrainingSequence
-from halfway.trainers.learner.gae import gae, with_targets
+from halfway.trainers.learner.objective.gae import gae, with_targets
 from halfway.trainers.learner.options import CriticOptions
 
 shares = st.floats(0, 1, allow_nan=False)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.trainers.learner.advantages import advantages
+from halfway.trainers.learner.objective.advantages import advantages
 
 
 def group(num: int, passed: int) -> list[bool]:

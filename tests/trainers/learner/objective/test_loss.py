@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from halfway.trainers.learner.loss import loss_denominator, policy_loss
+from halfway.trainers.learner.objective.loss import loss_denominator, policy_loss
 from halfway.trainers.learner.options import LearnerOptions
 
 LOW, HIGH = 0.2, 0.28

@@ -8,7 +8,7 @@ the learner's distribution; large weights are truncated or masked, which bounds 
 import torch
 from torch import Tensor
 
-from halfway.trainers.learner.loss import TokenSums, bounded_exp
+from halfway.trainers.learner.objective.loss import TokenSums, bounded_exp
 from halfway.trainers.learner.options import LearnerOptions
 
 
