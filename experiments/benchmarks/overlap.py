@@ -31,7 +31,7 @@ from halfway.experiments.config.run import ModelOptions
 from halfway.experiments.config.yaml_files import REPOSITORY
 from halfway.experiments.running.build import end_tokens, load_model
 from halfway.trainers.engines.base import Completion, Engine, Finished
-from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.rollouts.collector import Collector
 
 SOLVER = REPOSITORY / "experiments" / "lab" / "induction_solver"

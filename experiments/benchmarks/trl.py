@@ -97,7 +97,7 @@ def load(path: str) -> tuple[Any, Any]:
 
 
 def halfway(task: Task, steps: int, clock: Clock) -> None:
-    from halfway.trainers.engines.transformers import TransformersEngine
+    from halfway.trainers.engines.transformers.engine import TransformersEngine
     from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.learner.options import LearnerOptions
 

@@ -11,7 +11,6 @@ from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import SOURCES
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.cluster import ClusterOptions
 from halfway.experiments.config.components import (
     Members,
     check_chain,
@@ -21,6 +20,7 @@ from halfway.experiments.config.components import (
     with_defaults,
 )
 from halfway.experiments.config.validation import typed
+from halfway.trainers.distributed.cluster import ClusterOptions
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.learner.options import LearnerOptions, LoraOptions
 from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
-from halfway.trainers.engines.vllm_server import SERVER_ENVIRONMENT, restart_pause, server_flags
+from halfway.trainers.engines.vllm_servers.server import SERVER_ENVIRONMENT, restart_pause, server_flags
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0

@@ -10,8 +10,8 @@ from typing import Any
 
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.cluster import ShapeOptions
 from halfway.experiments.config.run import RunConfig
+from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.learner.options import DeepSpeedOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
-from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner import learner as learner_module
 from halfway.trainers.learner.learner import PolicyGradientLearner
 

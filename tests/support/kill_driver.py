@@ -22,7 +22,7 @@ from halfway.experiments.running.build import build_run
 HEAVY = (
     "transformers.models.qwen3.modeling_qwen3",
     "halfway.trainers.rollouts.collector",
-    "halfway.trainers.engines.transformers",
+    "halfway.trainers.engines.transformers.engine",
     "halfway.trainers.loop.evaluation",
     "halfway.trainers.learner.learner",
 )

@@ -17,7 +17,7 @@ from vllm_driver import PAD, TEMPERATURE, build_policy
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
+from halfway.trainers.engines.vllm.engine import VllmEngine, vllm_engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner

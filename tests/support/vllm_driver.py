@@ -15,10 +15,10 @@ from torch import nn
 
 from halfway.curriculum import UserError
 from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
-from halfway.trainers.engines import vllm_worker
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm import VllmEngine, vllm_engine
+from halfway.trainers.engines.vllm import worker
+from halfway.trainers.engines.vllm.engine import VllmEngine, vllm_engine
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
@@ -88,10 +88,10 @@ def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, 
         return sync
 
     def not_repacked() -> None:
-        repack = vllm_worker.repack_tied_heads
-        vllm_worker.repack_tied_heads = lambda model: None
+        repack = worker.repack_tied_heads
+        worker.repack_tied_heads = lambda model: None
         engine.sync(policy, 1)
-        vllm_worker.repack_tied_heads = repack
+        worker.repack_tied_heads = repack
 
     ways: dict[str, Callable[[], None]] = {
         "right": lambda: engine.sync(policy, 1),

@@ -6,8 +6,8 @@ ENGINES = Registry(
     what="rollouts.engine",
     group="halfway.engines",
     builtin={
-        "transformers": "halfway.trainers.engines.transformers:transformers_engine",
-        "vllm": "halfway.trainers.engines.vllm:vllm_engine",
-        "vllm_servers": "halfway.trainers.engines.vllm_servers:vllm_servers_engine",
+        "transformers": "halfway.trainers.engines.transformers.engine:transformers_engine",
+        "vllm": "halfway.trainers.engines.vllm.engine:vllm_engine",
+        "vllm_servers": "halfway.trainers.engines.vllm_servers.engine:vllm_servers_engine",
     },
 )

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.config.cluster import ShapeOptions
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
@@ -30,6 +29,7 @@ from halfway.experiments.running.memory import (
     zero_states,
 )
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
+from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.learner.options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "cluster"
@@ -195,7 +195,7 @@ def test_vllm_understands_the_command() -> None:
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[3:]))
     assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "0.0.0.0"
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
-    assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_transfer.Registration"
+    assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_servers.receiver.Registration"
 
 
 @pytest.mark.engines
@@ -315,7 +315,7 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from halfway.experiments.running import launch
 
-    monkeypatch.setattr("halfway.trainers.engines.vllm_server.FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.server.FIRST_PAUSE", 0.1)
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
     note = tmp_path / "starts"
     server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)

@@ -14,8 +14,8 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import model_shape, rank_parts, samples_from_module
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm import vllm_engine
-from halfway.trainers.engines.vllm_server import server_flags
+from halfway.trainers.engines.vllm.engine import vllm_engine
+from halfway.trainers.engines.vllm_servers.server import server_flags
 from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 OPTIONS = RolloutOptions(vllm=VllmOptions(kv_cache_gib=2))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3ForCausalLM
 
 from halfway.trainers.engines.base import Completion
-from halfway.trainers.engines.transformers import TransformersEngine, sample
+from halfway.trainers.engines.transformers.engine import TransformersEngine, sample
 
 END, PAD = 1, 0
 

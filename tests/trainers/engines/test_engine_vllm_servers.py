@@ -19,7 +19,7 @@ from vllm_driver import PAD, TEMPERATURE, build_policy, calls, change
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers import VllmServersEngine, assign, vllm_servers_engine
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, assign, vllm_servers_engine
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions, VllmOptions

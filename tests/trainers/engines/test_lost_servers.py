@@ -19,11 +19,13 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
-from halfway.trainers.engines import vllm_server, vllm_servers, watchdog
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_server import Server, ServerError
-from halfway.trainers.engines.vllm_servers import VllmServersEngine, own_devices, own_folder, require_own_devices
+from halfway.trainers.engines.vllm_servers import engine as vllm_servers
+from halfway.trainers.engines.vllm_servers import server as vllm_server
+from halfway.trainers.engines.vllm_servers import watchdog
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, own_devices, own_folder, require_own_devices
+from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 CONTEXT = np.asarray([5, 6, 7], np.int32)
@@ -105,7 +107,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 
 
 def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    imports = "import sys; from halfway.trainers.engines.vllm_servers import own_folder"
+    imports = "import sys; from halfway.trainers.engines.vllm_servers.engine import own_folder"
     code = f"{imports}; print(own_folder(sys.argv[1]), flush=True)"
     words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
     unknown = tmp_path / f"{vllm_servers.PREFIX}unknown"

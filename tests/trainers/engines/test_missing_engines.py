@@ -56,7 +56,7 @@ def test_a_plain_learner_and_engine_import_neither() -> None:
     program = (
         "import sys, halfway.experiments.running.build, halfway.experiments.cli\n"
         "import halfway.trainers.distributed.workers, halfway.trainers.learner.learner\n"
-        "import halfway.trainers.engines.transformers\n"
+        "import halfway.trainers.engines.transformers.engine\n"
         "print([name for name in ('vllm', 'deepspeed', 'mlflow', 'ray') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,8 +11,8 @@ import pytest
 RUN = """
 import atexit, sys
 from pathlib import Path
-from halfway.trainers.engines.vllm_server import Server
-from halfway.trainers.engines.vllm_servers import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.rollouts.options import RolloutOptions
 
 folder = Path(sys.argv[1]) / "of the run"

@@ -14,9 +14,17 @@ from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from halfway.curriculum import UserError
-from halfway.trainers.engines.transfer import Broadcast, Files, broadcast, make_group, own_address, parts, write_files
-from halfway.trainers.engines.vllm_server import Server, ServerError
-from halfway.trainers.engines.vllm_servers import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.transfer import (
+    Broadcast,
+    Files,
+    broadcast,
+    make_group,
+    own_address,
+    parts,
+    write_files,
+)
 from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 WEIGHTS = {f"w{i}": torch.full((2, 5), float(i), dtype=torch.bfloat16 if i % 2 else torch.float32) for i in range(5)}
@@ -70,7 +78,7 @@ def holds_all(server: Receiver) -> bool:
 
 
 def test_weights_come_a_few_at_a_time_and_no_two_parts_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
     names, previous = [], None
     for part in parts(weights()):
         assert not previous
@@ -80,7 +88,7 @@ def test_weights_come_a_few_at_a_time_and_no_two_parts_are_held(monkeypatch: pyt
 
 
 def test_files_hold_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
     loaded = [load_file(path) for path in write_files(weights(), tmp_path)]
     assert [sorted(part) for part in loaded] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
     assert all(torch.equal(values, WEIGHTS[name]) for part in loaded for name, values in part.items())
@@ -164,7 +172,7 @@ def test_a_broadcast_waits_with_a_limit_without_which_nccl_tells_nothing() -> No
 
 
 def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
     one, two = servers = [Receiver("one"), Receiver("two")]
     transfer = Broadcast(10.0)
     transfer.catch_up(one, "0")

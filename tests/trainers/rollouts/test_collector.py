@@ -17,7 +17,7 @@ from halfway.curriculum.rollouts import Origin, Rollout, Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, Finished
-from halfway.trainers.engines.transformers import TransformersEngine
+from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.rollouts.collector import Collector
 
 END = 1

@@ -24,8 +24,14 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
-from halfway.trainers.engines.transfer import TRANSFERS, Transfer, in_parallel
-from halfway.trainers.engines.vllm_server import LARGEST_SEED, OtherWeightsError, Server, ServerError, server_command
+from halfway.trainers.engines.vllm_servers.server import (
+    LARGEST_SEED,
+    OtherWeightsError,
+    Server,
+    ServerError,
+    server_command,
+)
+from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import named_weights
 from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 

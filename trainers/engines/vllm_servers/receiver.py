@@ -13,9 +13,9 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from halfway.trainers.engines.transfer import broadcast, c10d, make_group, own_address
-from halfway.trainers.engines.vllm_server import BACKEND
-from halfway.trainers.engines.vllm_worker import repack_tied_heads
+from halfway.trainers.engines.vllm.worker import repack_tied_heads
+from halfway.trainers.engines.vllm_servers.server import BACKEND
+from halfway.trainers.engines.vllm_servers.transfer import broadcast, c10d, make_group, own_address
 
 
 @dataclass

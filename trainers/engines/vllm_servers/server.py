@@ -19,8 +19,8 @@ import numpy as np
 from halfway.curriculum.rollouts import IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines import watchdog
 from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.vllm_servers import watchdog
 from halfway.trainers.rollouts.options import RolloutOptions
 
 PROBE_SECONDS = 5.0
@@ -37,7 +37,7 @@ LARGEST_SEED = 2**63 - 1
 # learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
 FREE_SHARE = 0.001
 BACKEND = "halfway"
-EXTENSION = "halfway.trainers.engines.vllm_transfer.Registration"
+EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
@@ -245,7 +245,7 @@ class Server:
         self.call("POST", "/wake_up", seconds=seconds)
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
-        """Join a group of processes for weights, see `halfway.trainers.engines.vllm_transfer.Init`.
+        """Join a group of processes for weights, see `halfway.trainers.engines.vllm_servers.receiver.Init`.
 
         Raises:
             ServerError: if it fails.
@@ -269,7 +269,7 @@ class Server:
             self.call("POST", "/start_weight_update", seconds=seconds)
 
     def receive(self, part: dict[str, Any], seconds: float) -> None:
-        """Take some of the weights, see `vllm_transfer.Update`. Raises ServerError if it fails."""
+        """Take some of the weights, see `receiver.Update`. Raises ServerError if it fails."""
         self.call("POST", "/update_weights", {"update_info": part}, seconds)
 
     def end_update(self, version: str, seconds: float, changes: bool = True) -> None:

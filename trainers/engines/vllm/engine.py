@@ -13,8 +13,8 @@ from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
-from halfway.trainers.engines.vllm_server import FREE_SHARE
-from halfway.trainers.engines.vllm_worker import WeightLoader
+from halfway.trainers.engines.vllm.worker import WeightLoader
+from halfway.trainers.engines.vllm_servers.server import FREE_SHARE
 from halfway.trainers.learner.batch import TrainingSequence, pad, split_microbatches
 from halfway.trainers.learner.scoring import token_logprobs
 from halfway.trainers.learner.weights import copy_weights, named_weights

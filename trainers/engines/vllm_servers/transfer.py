@@ -1,6 +1,6 @@
 """How weights get from the learner to vLLM servers: through files, or through a broadcast between devices.
 
-The servers' side is `halfway.trainers.engines.vllm_transfer`.
+The servers' side is `halfway.trainers.engines.vllm_servers.receiver`.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from torch import Tensor, distributed
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines.vllm_server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 
 # Weights in one part: the learner's memory holds no more of the gathered model at a time.
 PART_BYTES = 2**28

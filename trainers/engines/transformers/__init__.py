@@ -1,0 +1,1 @@
+"""Sampling in this process with a `transformers` module, by the engine of that name."""
