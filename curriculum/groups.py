@@ -142,10 +142,10 @@ class Group:
     def policy_version(self) -> int:
         """The oldest version among its rollouts, so that no token of the group is staler than this says.
 
-        Raises ValueError for a group that lost all its rollouts, like `pass_rate`.
+        Raises ValueError for a group that lost all its rollouts, like `pass_rate`, or of which only counts are known.
         """
-        if not self.rollouts:
-            raise ValueError(f"the group of problem {self.request.problem.id!r} has no rollouts, so no policy version")
+        if not self.policy_versions:
+            raise ValueError(f"the group of problem {self.request.problem.id!r} has no tokens, so no policy version")
         return self.policy_versions[0]
 
     @property

@@ -87,14 +87,16 @@ class Hint:
     Attributes:
         text: what is given.
         share: of the whole reference, in characters; above 0, at most 1.
-        place: "prompt" = appended to the prompt, after a line that says what it is; "response" = the response begins
-            with it. Its tokens are context there like those of a prefix: never in the loss, never in an importance
-            ratio, never counted as generated.
+        place: "prompt" = appended to the prompt, after `opening`; "response" = the response begins with it. Its tokens
+            are context there like those of a prefix: never in the loss, never in an importance ratio, never counted as
+            generated.
+        opening: what stands between prompt and hint.
     """
 
     text: str
     share: float
     place: Place = "response"
+    opening: str = "\n\nThe solution begins like this:\n"
 
 
 def hint_of(problem: Problem, length: int, place: Place = "response") -> Hint:

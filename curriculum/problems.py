@@ -1,6 +1,7 @@
 """Problems and the indexed set of them that a run trains on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -106,7 +107,7 @@ class ProblemSet(Sequence[Problem]):
                     f"problems: {problem.id!r} has no feature {feature!r}; add the column to the problem file, or "
                     f"choose another of its features: {', '.join(sorted(problem.features)) or 'it has none'}"
                 )
-        kinds = {(type(value) is str, np.shape(value)) for value in values}
+        kinds = {(type(value) is str, np.asarray(value).shape) for value in values}
         if len(kinds) > 1:
             raise UserError(f"problems: feature {feature!r} is not of one kind; give every problem a number, or a word")
         return np.asarray(values)
@@ -126,3 +127,13 @@ class ProblemSet(Sequence[Problem]):
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self._problems)
+
+
+def fingerprint(problems: Iterable[Problem]) -> str:
+    """A hash of all problems in their order, to tell whether two runs train on the same set."""
+    digest = hashlib.blake2b(digest_size=16)
+    for problem in problems:
+        stated = (problem.id, problem.prompt, problem.answer, problem.verifier)
+        facts = (*stated, problem.solution) if problem.solution else stated
+        digest.update(repr(facts).encode("utf-8", "replace"))
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.prefix import Prefix
+from halfway.curriculum.prefix import Hint, Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray, Rollout, Turn, Unit
 from halfway.curriculum.streams import Stream
@@ -28,7 +28,8 @@ class SimulatedRollouts:
 
     A rollout of a problem succeeds with probability 1 / (1 + exp(-(skill - difficulty + push))). Skill grows by
     `growth` with every learner update. Push is `pull` times the replayed share for the prefix of a success, minus that
-    for the prefix of a failure. Equal requests, streams and policy versions give equal groups.
+    for the prefix of a failure, and `pull` times its share of the reference for a hint. Equal requests, streams and
+    policy versions give equal groups.
 
     Attributes:
         skill: of the starting policy, in logits.
@@ -62,24 +63,27 @@ class SimulatedRollouts:
             seen[key] += 1
         return groups
 
-    def pass_probability(self, problem: Problem, prefix: Prefix | None) -> float:
+    def pass_probability(self, problem: Problem, prefix: Prefix | None, hint: Hint | None = None) -> float:
         """Probability that one rollout succeeds now."""
         logit = self.skill + self.growth * self.policy_version - self.difficulty(problem)
         if prefix is not None:
             logit += self.pull * prefix.length / self.length * (1 if prefix.parent_success else -1)
+        if hint is not None:
+            logit += self.pull * hint.share
         return (1 + math.tanh(logit / 2)) / 2  # the logistic function, which does not overflow so
 
     def difficulty(self, problem: Problem) -> float:
         """In logits: the problem's own, or a draw that belongs to its id."""
         own = problem.features.get("difficulty")
         if own is not None:
+            assert not isinstance(own, tuple), "a difficulty is one number"
             return float(own)
         quantile = max(Stream(0, ("difficulty", problem.id)).uniform(), 2.0**-54)
         return NormalDist(0.0, self.spread).inv_cdf(quantile)
 
     def _group(self, request: Request, stream: Stream) -> Group:
         generator = stream.generator()
-        probability = self.pass_probability(request.problem, request.prefix)
+        probability = self.pass_probability(request.problem, request.prefix, request.hint)
         successes_N = generator.random(request.num_rollouts) < probability
         width = self.length * (STEP_TOKENS if self.unit == "steps" else 1)
         tokens_NT = generator.integers(2, VOCABULARY, (request.num_rollouts, width), np.int32)

@@ -4,7 +4,7 @@ import ast
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -170,16 +170,6 @@ def content_id(source: str, prompt: str, answer: str) -> str:
         encoded = text.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return f"{source}-{digest.hexdigest()}"
-
-
-def fingerprint(problems: Iterable[Problem]) -> str:
-    """A hash of all problems in their order, to tell whether two runs train on the same set."""
-    digest = hashlib.blake2b(digest_size=16)
-    for problem in problems:
-        facts = (problem.id, problem.prompt, problem.answer, problem.verifier)
-        facts += (problem.solution,) if problem.solution else ()
-        digest.update(repr(facts).encode("utf-8", "replace"))
-    return digest.hexdigest()
 
 
 def _distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:

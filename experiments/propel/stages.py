@@ -11,6 +11,7 @@ import numpy as np
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
+from halfway.curriculum.session import Session
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
@@ -243,15 +244,14 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) ->
     texts = Collector(engine, Writing(), loaded.tokenizer, limit, chat=loaded.chat, system=loaded.system)
     panel = study.panel if config.reward.oracles else None
     rewarded = RewardedRollouts(texts, loaded.tokenizer, study.domain, reward, config.reward, panel)
+    prompts = prompt_set(study.domain, options.prompts, study.stream.at("prompts"))
     return Training(
         folder=folder,
-        problems=prompt_set(study.domain, options.prompts, study.stream.at("prompts")),
-        controller=chain(("uniform", Uniform())),
+        session=Session(prompts, chain(("uniform", Uniform())), rollouts.num_rollouts, study.seed),
         rollouts=rewarded,
         learner=ReportingLearner(learner, rewarded),
         sync=lambda: engine.sync(learner.policy, learner.policy_version),
         fill=FillOptions(policy="once", groups=options.groups, degenerate="keep"),
-        num_rollouts=rollouts.num_rollouts,
         budget=Budget(steps=options.steps),
         seed=study.seed,
         checkpoints=_checkpoints(folder, options.save_every),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halfway.curriculum.controller import chain
+from halfway.curriculum.session import EVERYTHING, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
@@ -199,18 +200,18 @@ def _assemble(
     if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
         learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
+    provides = EVERYTHING | ({"values"} if config.learner.advantage == "gae" else frozenset())
+    session = Session(problems.train, controller, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
     # One stream for all evaluations: sampling noise that they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
     return Training(
         folder=folder,
-        problems=problems.train,
-        controller=controller,
+        session=session,
         rollouts=ValuedRollouts(rollouts, learner) if "values" in controller.needs else rollouts,
         learner=learner,
         sync=sync,
         fill=config.fill,
-        num_rollouts=config.rollouts.num_rollouts,
         budget=config.budget,
         seed=config.seed,
         checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),

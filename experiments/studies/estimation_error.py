@@ -32,7 +32,6 @@ from halfway.controllers.prefixes.reuse import prefix_of
 from halfway.controllers.pros import Pros, ProsState, tag
 from halfway.curriculum.groups import Request
 from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.states import restore_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
@@ -134,8 +133,8 @@ def pros_of(config: RunConfig, folder: Path) -> Pros:
 
 def load(training: "Training", checkpoint: Path, pros: Pros) -> ProsState:
     """Put the policy of a checkpoint into the engine. Returns what PROS remembered."""
-    saved = json.loads((checkpoint / "loop.json").read_text())["controller"]
-    states = restore_state(training.controller.init(training.problems), saved)
+    training.session.load_state_dict(json.loads((checkpoint / "loop.json").read_text())["session"])
+    states = training.session.state
     training.learner.load(checkpoint)
     training.sync()
     [state] = [state for state in states.values() if isinstance(state, ProsState)]

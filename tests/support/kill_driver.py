@@ -68,7 +68,7 @@ def train(config_path: Path, folder: Path, moment: str | None) -> None:
         return lambda: training.progress.step == steps
 
     if moment == "propose":
-        training.controller = Fatal(training.controller, "propose", steps_done(3))
+        training.session.controller = Fatal(training.session.controller, "propose", steps_done(3))
     elif moment == "rollout":
         training.rollouts = Fatal(training.rollouts, "run", steps_done(3), after=True)
     elif moment == "update":

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import IntArray, Rollout
+from halfway.curriculum.rollouts import IntArray, Origin, Rollout
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.objective.advantages import advantages
 from halfway.trainers.learner.options import LearnerOptions
 
@@ -22,7 +23,8 @@ Floats = NDArray[np.floating[Any]]
 TRUNCATED = "truncated"  # cut by a limit, under compact filtering
 UNGROUPED = "ungrouped"  # the only rollout left of its group: it has no advantage
 NOT_GENERATED = "not_generated"  # every token of it was replayed
-REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED)
+WEIGHED_OUT = "weighed_out"  # a controller gave it the weight 0
+REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED, WEIGHED_OUT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +41,10 @@ class TrainingSequence:
         reference_logprobs_T: of the reference policy, likewise; None if there is none.
         reward: of the whole rollout; it comes with the last generated token.
         group: position of the rollout's group in the update.
-        advantages_T, values_T, returns_T: with a critic, of every generated token: advantage, value of the state before
-            it as it was before the update, and what the value is to become. 0 where the mask is False.
+        weight: factor on all of its advantages.
+        advantages_T: of every generated token, from a critic or a controller; 0 where the mask is False.
+        values_T, returns_T: with a critic, of every generated token: value of the state before it as it was before the
+            update, and what the value is to become. 0 where the mask is False.
     """
 
     tokens_T: IntArray
@@ -51,6 +55,7 @@ class TrainingSequence:
     reference_logprobs_T: Floats | None = None
     reward: float = 0.0
     group: int = 0
+    weight: float = 1.0
     advantages_T: Floats | None = None
     values_T: Floats | None = None
     returns_T: Floats | None = None
@@ -85,7 +90,7 @@ class Padded:
     Attributes:
         tokens_BT: int64.
         mask_BT: False on padding.
-        advantages_BT: of every token; or one column, where all tokens of a sequence have one advantage.
+        advantages_BT: of every token, weights included; or one column, where all tokens of a sequence have one.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
             on padding.
     """
@@ -109,29 +114,71 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     degenerate group is not left out here; with equal rewards its advantages are zero.
 
     With advantage=gae there is no baseline, so a rollout alone in its group stays; its advantages are up to the critic.
+
+    Weights and advantages that controllers gave (`Group.weights`) come in here. A stored group brings its own old
+    log-probabilities, as recorded at sampling, so that its importance ratio is to the policy that wrote it.
+
+    Raises:
+        UserError: if a controller gives advantages and there is a critic, whose business they are.
     """
     sequences = []
     left_out: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
     for position, group in enumerate(groups):
-        if group.size < 2 and options.advantage != "gae":
+        if group.size < 2 and options.advantage != "gae" and not (group.weights and group.weights.steers):
             left_out[UNGROUPED] += group.size
             continue
-        advantages_N = group_advantages(group, options)
-        for rollout, advantage in zip(group.rollouts, advantages_N, strict=True):
-            if options.compact_filtering and rollout.truncated:
-                left_out[TRUNCATED] += 1
-            elif rollout.num_generated == 0:
-                left_out[NOT_GENERATED] += 1
+        for i, advantage in enumerate(group_advantages(group, options)):
+            reason = _left_out(group, i, options)
+            if reason:
+                left_out[reason] += 1
             else:
-                sequence = make_sequence(group.prompt_tokens_P, rollout, float(advantage))
-                old = sequence.engine_logprobs_T if options.old_logprobs == "engine" else None
-                made = replace(sequence, old_logprobs_T=old, reward=rollout.trained_reward, group=position)
-                sequences.append(made)
+                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
     return Batch(tuple(sequences), dict(left_out))
 
 
+def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
+    """Why rollout i is not in the loss; empty if it is."""
+    rollout = group.rollouts[i]
+    if options.compact_filtering and rollout.truncated:
+        return TRUNCATED
+    if rollout.num_generated == 0:
+        return NOT_GENERATED
+    return "" if group.weights_N[i] > 0 else WEIGHED_OUT
+
+
+def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -> TrainingSequence:
+    """Rollout i of a group as the loss sees it."""
+    rollout, given = group.rollouts[i], group.weights and group.weights.advantages_NT
+    sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
+    own = options.old_logprobs == "engine" or group.request.origin is Origin.STORED
+    advantages_T = None
+    if given:
+        advantages_T = np.zeros(sequence.length)
+        advantages_T[sequence.mask_T] = given[i]
+    return replace(
+        sequence,
+        old_logprobs_T=sequence.engine_logprobs_T if own else None,
+        reward=rollout.trained_reward,
+        weight=float(group.weights_N[i]),
+        advantages_T=advantages_T,
+    )
+
+
 def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float64]:
-    """Advantages by the group's own baseline; 0 where a critic gives them token by token later."""
+    """Advantages by the group's own baseline, or by a controller; 0 where they are given token by token.
+
+    Raises:
+        UserError: if both a critic and a controller give them.
+    """
+    steers = group.weights is not None and group.weights.steers
+    if steers and options.advantage == "gae":
+        raise UserError(
+            "learner.advantage: 'gae' is not acceptable; a controller gives advantages of its own: use "
+            "learner.advantage=leave_one_out, or leave that controller out"
+        )
+    if group.weights is not None and steers:
+        given_N = group.weights.advantages_N
+        return np.zeros(group.size) if given_N is None else np.asarray(given_N, np.float64)
     if options.advantage == "gae":
         return np.zeros(group.size)
     rewards_N = [rollout.trained_reward for rollout in group.rollouts]
@@ -241,17 +288,24 @@ def scatter(
 def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
     """Right-padded arrays of at least one sequence. An optional array is on all of the sequences, or on none."""
     int64 = np.dtype(np.int64)
-    advantages_BT = _stack_optional([s.advantages_T for s in sequences])
     return Padded(
         tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
         mask_BT=_stack([s.mask_T for s in sequences], False),
-        advantages_BT=np.asarray([[s.advantage] for s in sequences]) if advantages_BT is None else advantages_BT,
+        advantages_BT=_advantages(sequences),
         engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),
         old_logprobs_BT=_stack_optional([s.old_logprobs_T for s in sequences]),
         reference_logprobs_BT=_stack_optional([s.reference_logprobs_T for s in sequences]),
         values_BT=_stack_optional([s.values_T for s in sequences]),
         returns_BT=_stack_optional([s.returns_T for s in sequences]),
     )
+
+
+def _advantages(sequences: Sequence[TrainingSequence]) -> NDArray[Any]:
+    """One column, unless some sequence has an advantage for every token."""
+    if all(s.advantages_T is None for s in sequences):
+        return np.asarray([[s.weight * s.advantage] for s in sequences])
+    rows = [np.where(s.mask_T, s.advantage, 0) if s.advantages_T is None else s.advantages_T for s in sequences]
+    return _stack([s.weight * row_T for s, row_T in zip(sequences, rows, strict=True)], 0)
 
 
 def _stack(rows: Sequence[NDArray[Any]], fill: float, dtype: "np.dtype[Any] | None" = None) -> NDArray[Any]:

@@ -210,9 +210,14 @@ class PolicyGradientLearner:
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
         """Add what is computed once, before the first step: old log-probabilities if needed, and the reference's."""
         options = self.options
-        if options.old_logprobs == "learner" and count_minibatches(sequences, options) * options.num_epochs > 1:
-            scored = self._score(self._logprobs_of(self._model), sequences)
-            sequences = [replace(s, old_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+        lacking = [i for i, sequence in enumerate(sequences) if sequence.old_logprobs_T is None]
+        several = count_minibatches(sequences, options) * options.num_epochs > 1
+        if lacking and (several or len(lacking) < len(sequences)):
+            scored = self._score(self._logprobs_of(self._model), [sequences[i] for i in lacking])
+            completed = list(sequences)
+            for i, row_T in zip(lacking, scored, strict=True):
+                completed[i] = replace(completed[i], old_logprobs_T=row_T)
+            sequences = completed
         if options.kl_coefficient > 0:
             with adapters_off(self.policy) if self._adapted else nullcontext():
                 scored = self._score(self._logprobs_of(self._reference or self._model), sequences)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import Origin
 from halfway.trainers.loop.options import FillOptions
 
 
 class Filed(NamedTuple):
-    """A group and what became of it: "trained", "degenerate", "surplus", "carried" or "empty"."""
+    """A group and what became of it: "trained", "degenerate", "surplus", "carried", "empty" or "declined"."""
 
     round: int
     group: Group
@@ -33,29 +34,31 @@ def adaptive_request(default: int, minimum: int, safety: float, missing: int, ze
 class Filling:
     """A batch that is being filled, round by round. The loop folds `add` over the rounds while `wanted` is positive.
 
-    A group trains if it is not degenerate, judged on raw successes, and the batch has room; with the option
-    degenerate=keep it need only have rollouts. GRESO's original flags a round as the last one when its request is small
-    and then trains on an under-filled batch; here rounds go on until the batch is full, `max_rounds` is reached, or a
-    round comes back empty.
+    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option degenerate=keep it need
+    only have rollouts. A group to which controllers give no weight is declined. A group that was extended takes the
+    place of what it was before.
+
+    GRESO's original flags a round as the last one when its request is small and then trains on an under-filled batch;
+    here rounds go on until the batch is full, `max_rounds` is reached, or a round comes back empty.
 
     Attributes:
         rounds: rounds so far.
-        filed: every group of this step in order, first those carried over from the step before.
-        num_carried_in: how many of `filed` were carried in; they were observed in the step that rolled them out.
+        placed: every group of this step in order, with the round that began it; first those carried over from the step
+            before.
+        num_carried_in: how many of `placed` were carried in; they were observed in the step that rolled them out.
         exhausted: a round brought no group at all: the controllers proposed nothing.
     """
 
     options: FillOptions
     rounds: int = 0
-    filed: tuple[Filed, ...] = ()
+    placed: tuple[tuple[int, Group], ...] = ()
     num_carried_in: int = 0
     exhausted: bool = False
 
     @classmethod
     def begin(cls, options: FillOptions, carried: Sequence[Group] = ()) -> "Filling":
         """An empty batch, or one that starts with the surplus carried over from the step before."""
-        filling = cls(options)._file(carried, round_index=0)
-        return replace(filling, num_carried_in=len(carried))
+        return cls(options, placed=tuple((0, group) for group in carried), num_carried_in=len(carried))
 
     def wanted(self) -> int:
         """Groups to ask for in the next round; 0 = stop."""
@@ -65,7 +68,7 @@ class Filling:
         if options.policy == "once":
             return self.missing
         default = options.first_request
-        latest = [entry.group for entry in self.filed[self.num_carried_in :] if entry.round == self.rounds - 1]
+        latest = [group for round_, group in self._own if round_ == self.rounds - 1]
         if options.request == "fixed" or not latest:
             return default
         zero_variance = sum(group.degenerate for group in latest) / len(latest)
@@ -73,8 +76,14 @@ class Filling:
 
     def add(self, groups: Sequence[Group]) -> "Filling":
         """The batch after one more round."""
-        filling = self._file(groups, self.rounds)
-        return replace(filling, rounds=self.rounds + 1, exhausted=not groups)
+        more = {group.request.ticket: group for group in groups if group.request.ticket}
+        place_of = {group.request.ticket: place for place, (_, group) in enumerate(self.placed) if group.request.ticket}
+        placed = list(self.placed)
+        for ticket in more.keys() & place_of.keys():
+            round_, _ = placed[place_of[ticket]]
+            placed[place_of[ticket]] = (round_, more[ticket])
+        placed += [(self.rounds, group) for group in groups if group.request.ticket not in place_of]
+        return replace(self, placed=tuple(placed), rounds=self.rounds + 1, exhausted=not groups)
 
     @property
     def missing(self) -> int:
@@ -88,40 +97,50 @@ class Filling:
         Under "once" a batch may shrink by its degenerate groups, so only a round without enough requests counts.
         """
         if self.options.policy == "once":
-            return len(self.filed) < self.options.groups
+            return len(self.placed) < self.options.groups
         return self.missing > 0
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Every group that was rolled out in this step."""
-        return tuple(entry.group for entry in self.filed[self.num_carried_in :])
+        return tuple(group for _, group in self._own)
 
     @property
     def trained(self) -> tuple[Group, ...]:
-        return tuple(entry.group for entry in self.filed if entry.outcome == "trained")
+        return tuple(entry.group for entry in self.outcomes if entry.outcome == "trained")
 
     @property
     def surplus(self) -> tuple[Group, ...]:
         """Groups that could train and found no room."""
-        return tuple(entry.group for entry in self.filed if entry.outcome in ("surplus", "carried"))
+        return tuple(entry.group for entry in self.outcomes if entry.outcome in ("surplus", "carried"))
 
     @property
     def outcomes(self) -> tuple[Filed, ...]:
         """Every group with its round and what became of it, for the decision log."""
-        return self.filed
+        room, filed = self.options.groups, []
+        for round_, group in self.placed:
+            outcome = self._outcome(group, room)
+            room -= outcome == "trained"
+            filed.append(Filed(round_, group, outcome))
+        return tuple(filed)
+
+    @property
+    def _own(self) -> tuple[tuple[int, Group], ...]:
+        """Groups that were rolled out in this step, with their rounds."""
+        entries = self.placed[self.num_carried_in :]
+        return tuple(entry for entry in entries if entry[1].request.origin is not Origin.STORED)
 
     @property
     def _max_rounds(self) -> int:
         return 1 if self.options.policy == "once" else self.options.max_rounds
 
-    def _file(self, groups: Sequence[Group], round_index: int) -> "Filling":
-        filed, room = list(self.filed), self.missing
-        spare = "carried" if self.options.surplus == "carry" else "surplus"
-        for group in groups:
-            if not group.size or (group.degenerate and self.options.degenerate == "drop"):
-                outcome = "degenerate" if group.size else "empty"
-            else:
-                outcome = "trained" if room > 0 else spare
-                room -= outcome == "trained"
-            filed.append(Filed(round_index, group, outcome))
-        return replace(self, filed=tuple(filed))
+    def _outcome(self, group: Group, room: int) -> str:
+        if not group.size:
+            return "empty"
+        if not group.weights_N.any():
+            return "declined"
+        if not group.teaches and self.options.degenerate == "drop":
+            return "degenerate"
+        if room > 0:
+            return "trained"
+        return "carried" if self.options.surplus == "carry" else "surplus"

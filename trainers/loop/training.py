@@ -6,17 +6,13 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from halfway.curriculum.controller import PassRateController, propose_until_full
 from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Skip
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
+from halfway.curriculum.session import Session, Ticket
+from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import fingerprint
 from halfway.trainers.contracts import Learner, Recorder, Rollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
@@ -32,6 +28,7 @@ class Training:
 
     Attributes:
         folder: the run directory; records and checkpoints go there.
+        session: the controllers at work, with the problems.
         sync: hands the learner's weights to the rollout engine, with their version.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the one at the start.
@@ -40,13 +37,11 @@ class Training:
     """
 
     folder: Path
-    problems: ProblemSet
-    controller: PassRateController[Any]
+    session: Session
     rollouts: Rollouts
     learner: Learner
     sync: Callable[[], None]
     fill: FillOptions
-    num_rollouts: int
     budget: Budget
     seed: int
     checkpoints: Checkpoints
@@ -55,14 +50,11 @@ class Training:
     finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
-    state: Any = None
     carried: tuple[Group, ...] = ()
 
     def __post_init__(self) -> None:
         self.log = RunLog(self.folder)
         self.stream = Stream(self.seed)
-        self.fingerprint = fingerprint([*self.problems, *self.problems.generated])
-        self.state = self.controller.init(self.problems)
 
     def train(self) -> Progress:
         """Train until the budget is spent, from the newest checkpoint if there is one."""
@@ -85,21 +77,20 @@ class Training:
         return self.progress
 
     def step(self, clock: Stopwatch) -> None:
-        """One step: propose and roll out until the batch is full, observe, update, sync, log."""
+        """One step: draw and roll out until the batch is full, observe, update, sync, log."""
         step = self.progress.step
         filling = Filling.begin(self.fill, self.carried)
-        skips: list[tuple[int, Skip]] = []
-        while wanted := filling.wanted():
-            stream = self.stream.at(step, filling.rounds)
+        while (wanted := filling.wanted()) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             with clock.time("propose"):
-                plan = Plan(step, wanted, self.num_rollouts)
-                plan, self.state = propose_until_full(self.controller, plan, self.state, stream.at("propose"))
-                skips += [(filling.rounds, skip) for skip in plan.skipped]
+                tickets = self.session.next_batch(wanted)
+            if not (wanted or tickets):
+                break  # nothing more is asked of the groups in hand
             with clock.time("rollout"):
-                groups = self.rollouts.run(plan.requests, stream.at("rollout"))
-            filling = filling.add(groups)
+                groups = self.roll_out(tickets, self.stream.at(step, filling.rounds, "rollout"))
+            filling = filling.add(self.session.weigh(groups))
+        skips = self.session.skipped
         with clock.time("observe"):
-            self.state = self.controller.observe(self.state, filling.groups, step)
+            self.session.commit()
         with clock.time("update"):
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"))
         with clock.time("sync"):
@@ -107,11 +98,22 @@ class Training:
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
         self.log.decisions.append(*decision_records(filling, skips, step))
-        metrics = self.controller.metrics(self.state)
+        metrics = self.session.metrics()
         record = step_record(self.progress, self.learner.policy_version, filling, len(skips), learned, metrics, clock)
         self.log.steps.append(record)
         for recorder in self.recorders:
             recorder.step(record)
+
+    def roll_out(self, tickets: Sequence[Ticket], stream: Stream) -> list[Group]:
+        """The groups of the tickets: new ones, ones in hand with what extends them, and stored ones as they are."""
+        asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
+        for group in self.rollouts.run(asked, stream):
+            self.session.record_group(group.request.ticket, group)
+        group_of = {group.request.ticket: group for group in self.session.in_hand()}
+        for ticket in tickets:
+            if ticket.request.stored is not None:
+                group_of[ticket.id] = replace(ticket.request.stored, request=ticket.request, weights=None)
+        return [group_of[ticket.request.extends or ticket.id] for ticket in tickets]
 
     def evaluate_if_due(self, clock: Stopwatch) -> None:
         """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""
@@ -132,8 +134,7 @@ class Training:
         with clock.time("checkpoint"):
             state = {
                 "progress": to_plain(self.progress),
-                "problems": self.fingerprint,
-                "controller": save_state(self.state),
+                "session": self.session.state_dict(),
                 "carried": to_plain(self.carried),
                 "log_sizes": self.log.sizes(),
             }
@@ -150,12 +151,7 @@ class Training:
             self.log.truncate()
             return
         folder, state = found
-        if state["problems"] != self.fingerprint:
-            raise UserError(
-                f"problems: {len(self.problems)} training problems that are not those of {folder}; "
-                "resume with the data and problem options that wrote it, or train under another name=..."
-            )
-        self.state = restore_state(self.state, state["controller"])
+        self.session.load_state_dict(state["session"])
         self.progress = from_plain(Progress, state["progress"])
         self.carried = from_plain(tuple[Group, ...], state["carried"])
         self.learner.load(folder)

@@ -1,13 +1,14 @@
 """From prompts and observations to tokens: as they are, or through the chat template of the tokenizer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from halfway.curriculum.groups import Request
 from halfway.curriculum.problems import Message, Problem
-from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.rollouts import NO_TOKENS, IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 
@@ -45,6 +46,21 @@ class Prompts:
             return self._encode(problem.prompt)
         return self._encode(self._render(self._messages(problem)))
 
+    def of_request(self, request: Request) -> IntArray:
+        """The problem's prompt, and a hint that belongs into it."""
+        problem, hint = request.problem, request.hint
+        if hint is None or hint.place == "response":
+            return self.of_problem(problem)
+        added = hint.opening + hint.text
+        *before, last = problem.messages or (Message("user", problem.prompt),)
+        messages = (*before, replace(last, content=last.content + added)) if problem.messages else ()
+        return self.of_problem(replace(problem, prompt=problem.prompt + added, messages=messages))
+
+    def of_start(self, request: Request) -> IntArray:
+        """What the response begins with by way of a hint."""
+        hint = request.hint
+        return self._encode(hint.text) if hint is not None and hint.place == "response" else NO_TOKENS
+
     def of_text(self, prompt: str) -> IntArray:
         """Like `of_problem`, for a prompt alone."""
         return self.of_problem(Problem("", prompt, ""))
@@ -80,4 +96,10 @@ class Prompts:
         return text
 
     def _encode(self, text: str) -> IntArray:
-        return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+        try:
+            return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+        except Exception as error:  # a tokenizer without a token for what it does not know raises its library's own
+            raise UserError(
+                f"problems: the model's tokenizer cannot encode {text!r}: {one_line(error)}; change the prompt, or "
+                "take another model.path"
+            ) from error

@@ -71,7 +71,7 @@ class Collector:
     """Rolls out requests. All rollouts of a request start from the same state, so a group never mixes starts.
 
     A prefix in steps is replayed through the environment, without the engine. A prefix in tokens begins the first
-    response: the engine reads it as context, the verifier judges the whole response.
+    response: the engine reads it as context, the verifier judges the whole response. So does a hint at that place.
 
     A response that the token limit cut is not shown to the environment: the rollout counts as truncated and failed,
     whatever it has said so far.
@@ -108,7 +108,7 @@ class Collector:
         A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
         number of the rollout, turn. So its tokens do not depend on the other requests.
         """
-        prompts = [self.prompts.of_problem(request.problem) for request in requests]
+        prompts = [self.prompts.of_request(request) for request in requests]
         attempts_of = self._begin(requests, prompts, stream)
         attempts = [attempt for group in attempts_of for attempt in group]
         self._replay(attempts)
@@ -129,16 +129,17 @@ class Collector:
             key = (request.problem.id, request.origin.value)
             group_stream = stream.at(*key, seen[key])
             seen[key] += 1
+            start_T, problem, prefix = self.prompts.of_start(request), request.problem, request.prefix
             attempts_of.append(
                 [
-                    _Attempt(group_stream.at(number), request.problem, next(episodes), prompt_P, request.prefix)
+                    _Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
                     for number in range(request.num_rollouts)
                 ]
             )
         return attempts_of
 
     def _replay(self, attempts: Sequence[_Attempt]) -> None:
-        """Bring attempts with a prefix to where it ends, or mark them as lost."""
+        """Bring attempts to where their prefix or hint ends, or mark them as lost."""
         started = [(attempt, attempt.prefix) for attempt in attempts if attempt.prefix is not None]
         stepped = [(attempt, prefix) for attempt, prefix in started if prefix.unit == "steps"]
         episodes = replay(
@@ -156,6 +157,7 @@ class Collector:
             if prefix.unit == "tokens":
                 (turn,) = prefix.turns
                 attempt.start_T = turn.tokens_T
+        for attempt in attempts:
             if not attempt.lost and attempt.num_tokens >= self.max_response_tokens:
                 attempt.lost = "no_room"
 

@@ -20,6 +20,7 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
+from halfway.curriculum.session import Session
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
@@ -74,17 +75,16 @@ class Idle(PassRateController[None]):
 def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) -> Training:
     """A run of Uniform on the simulated learner, in which some groups are degenerate and some are not."""
     values: dict[str, Any] = {
-        "problems": PROBLEMS,
-        "controller": chain(("uniform", Uniform())),
         "rollouts": SimulatedRollouts(),
         "learner": ScriptedLearner(),
-        "num_rollouts": SIZE,
         "seed": 0,
         "checkpoints": Checkpoints(folder / "checkpoints", CheckpointOptions(every=2)),
     }
+    parts = {"problems": PROBLEMS, "controller": chain(("uniform", Uniform())), "num_rollouts": SIZE}
+    parts |= {name: changes.pop(name) for name in parts.keys() & changes.keys()}
     values |= changes
     values.setdefault("sync", lambda: values["rollouts"].sync(values["learner"].policy_version))
-    return Training(folder=folder, fill=fill, budget=budget, **values)
+    return Training(folder=folder, fill=fill, budget=budget, session=Session(**parts, seed=values["seed"]), **values)
 
 
 def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def test_a_changed_problem_set_is_refused(tmp_path: Path) -> None:
     for problems in (changed, PROBLEMS[:-1], list(reversed(PROBLEMS))):
         run = training(tmp_path, ONCE, Budget(steps=4), problems=ProblemSet(problems))
         with pytest.raises(
-            UserError, match=r"^problems: 2[34] training problems that are not those of .*name="
+            UserError, match=r"^problems: 2[34] training problems that are not those of .*a new run"
         ) as caught:
             run.train()
         assert "\n" not in str(caught.value)

@@ -1,0 +1,336 @@
+"""A chain at work in somebody's trainer: requests out, outcomes in, once a step the chain observes.
+
+The trainer draws tickets, rolls their requests out, gives the outcomes back in any order, in pieces if it likes, and
+commits once every training step:
+
+    session = Session(problems, chain(("uniform", Uniform()), ("greso", Greso())), num_rollouts=8, seed=0)
+    for ticket in session.next_batch(64):
+        session.record_counts(ticket.id, passed=..., size=8)
+    session.commit()
+
+Halfway's own loop does the same, so there is one way to fold a chain over a run.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan, Skip
+from halfway.curriculum.problems import Problem, ProblemSet, fingerprint
+from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
+from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+
+EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions"}
+"""What Halfway's own loop can always give a chain. The rest depends on the problems, or on a critic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request in the trainer's hands. The id travels with the row and comes back with the rewards."""
+
+    id: str
+    request: Request
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has come back of a ticket so far.
+
+    Attributes:
+        request: as it was handed out; of a group that was extended, all of its rollouts together.
+        lost: reason -> rollouts that will never come.
+    """
+
+    request: Request
+    rollouts: tuple[Rollout, ...] = ()
+    lost: dict[str, int] = field(default_factory=dict)
+    prompt_tokens_P: IntArray = field(default_factory=lambda: NO_TOKENS)
+    unit: Unit = "tokens"
+
+    @property
+    def missing(self) -> int:
+        """Rollouts that have not come back yet."""
+        return self.request.num_rollouts - len(self.rollouts) - sum(self.lost.values())
+
+    def group(self) -> Group:
+        return Group(self.request, self.prompt_tokens_P, self.rollouts, unit=self.unit, dropped=self.lost)
+
+    def joined(self, more: "Outcome") -> "Outcome":
+        """The outcome with the rollouts of a ticket that extends it."""
+        asked = replace(
+            self.request,
+            num_rollouts=self.request.num_rollouts + more.request.num_rollouts,
+            decisions=more.request.decisions,
+        )
+        return replace(self, request=asked, rollouts=self.rollouts + more.rollouts, lost=_summed(self.lost, more.lost))
+
+
+class Session:
+    """Folds a chain over a run.
+
+    Every draw has an address of its own: the steps committed so far, and the batches drawn since the last commit. So a
+    trainer that records everything before it commits gets the same decisions as any other with the same outcomes; one
+    that observes late gets the same decisions for the same order of events.
+
+    What is in flight begins the next plan, decided by those who chose it: no member takes it a second time. A group
+    that is being extended is observed when it is whole.
+
+    Attributes:
+        state: of the controller.
+        step: commits so far.
+        round: batches drawn since the last commit.
+        skipped: problems refused since the last commit, each with its round.
+    """
+
+    def __init__(
+        self,
+        problems: ProblemSet,
+        controller: PassRateController[Any],
+        num_rollouts: int,
+        seed: int = 0,
+        provides: Collection[str] = EVERYTHING,
+        host: str = "this trainer",
+    ):
+        """
+        Args:
+            num_rollouts: N, rollouts of a group unless a controller says otherwise.
+            provides: what the trainer can give, of `NEEDS`. Generated problems, reference solutions and features are
+                looked for in `problems`.
+            host: what the trainer is called, for messages.
+
+        Raises:
+            UserError: if a controller needs what the trainer or the problems cannot give.
+        """
+        require_needs(controller, problems, provides, host)
+        self.problems, self.controller, self.num_rollouts = problems, controller, num_rollouts
+        self.state: Any = controller.init(problems)
+        self.step = self.round = 0
+        self.skipped: list[tuple[int, Skip]] = []
+        self._stream = Stream(seed)
+        self._fingerprint = fingerprint([*problems, *problems.generated])
+        self._num_given = len(problems.generated)
+        self._outcomes: dict[str, Outcome] = {}  # in the order they were drawn
+        self._reissued: list[str] = []
+
+    @property
+    def continues(self) -> bool:
+        """Whether the chain may ask for more rollouts of groups in hand, though no more groups are wanted."""
+        return "rounds" in self.controller.claims
+
+    def next_batch(self, wanted: int) -> list[Ticket]:
+        """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
+
+        There are fewer if the chain proposes no more. Those of an interrupted run come first. A request with `stored`
+        is not rolled out: it is that group, to be trained on once more, and nothing is recorded of it.
+        """
+        again = [Ticket(ticket, self._outcomes[ticket].request) for ticket in self._reissued[:wanted]]
+        del self._reissued[:wanted]
+        wanted -= len(again)
+        if wanted == 0 and (again or not self.continues):
+            return again
+        address = self._stream.at(self.step, self.round, "propose")
+        flying = [outcome.request for outcome in self._flying()]
+        groups = sum(not request.extends for request in flying)
+        plan = Plan(self.step, wanted + groups, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
+        plan, self.state = propose_until_full(self.controller, plan, self.state, address)
+        self._grow(plan.grown)
+        self.skipped += [(self.round, skip) for skip in plan.skipped]
+        tickets = self._issue([request for request in plan.requests if not request.ticket])
+        self.round += 1
+        return again + tickets
+
+    def record(
+        self,
+        ticket: str,
+        rollouts: Sequence[Rollout],
+        prompt_tokens_P: IntArray = NO_TOKENS,
+        unit: Unit = "tokens",
+        lost: Mapping[str, int] | None = None,
+    ) -> None:
+        """Outcomes of a ticket, all at once or in pieces, in any order of tickets.
+
+        Args:
+            prompt_tokens_P: the prompt as the policy read it.
+            unit: what prefixes of these rollouts are counted in.
+            lost: reason -> rollouts that will never come.
+
+        Raises:
+            UserError: if the ticket was never drawn, or has all its rollouts already.
+        """
+        outcome = self._expecting(ticket)
+        after = replace(
+            outcome,
+            rollouts=outcome.rollouts + tuple(rollouts),
+            lost=_summed(outcome.lost, lost or {}),
+            prompt_tokens_P=prompt_tokens_P,
+            unit=unit,
+        )
+        if after.missing < 0:
+            raise UserError(
+                f"ticket: {ticket!r} asks for {outcome.request.num_rollouts} rollouts, and {-after.missing} more came "
+                "back; record each rollout once"
+            )
+        self._outcomes[ticket] = after
+        if after.missing == 0 and after.request.extends:
+            self._join(ticket)
+
+    def record_group(self, ticket: str, group: Group) -> None:
+        """A ticket's whole outcome, as rollouts made it."""
+        self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
+
+    def record_counts(self, ticket: str, passed: int, size: int) -> None:
+        """An outcome of which only counts are known, for chains that need no tokens."""
+        if not 0 <= passed <= size:
+            raise UserError(f"ticket: {ticket!r} has {passed} of {size} passed; give 0 to {size}")
+        self.record(ticket, [Rollout((), success=i < passed) for i in range(size)])
+
+    def abandon(self, ticket: str, reason: str) -> None:
+        """What is missing of the ticket will never come (stale, cancelled, filtered): it is counted as lost."""
+        outcome = self._expecting(ticket)
+        self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
+
+    def in_hand(self) -> Iterator[Group]:
+        """Whole groups that the chain has not observed yet, in the order they were drawn."""
+        extended = {outcome.request.extends for outcome in self._flying()}
+        for ticket, outcome in self._outcomes.items():
+            if outcome.missing == 0 and ticket not in extended:
+                yield outcome.group()
+
+    def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """The groups as the chain wants them to train. Nothing is remembered of it."""
+        return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))
+
+    def commit(self) -> list[Group]:
+        """End a training step: the chain observes what is whole. Returns it, in the order it was drawn."""
+        groups = list(self.in_hand())
+        self.state = self.controller.observe(self.state, groups, self.step)
+        whole = {group.request.ticket for group in groups}
+        self._outcomes = {ticket: outcome for ticket, outcome in self._outcomes.items() if ticket not in whole}
+        self.step, self.round, self.skipped = self.step + 1, 0, []
+        return groups
+
+    def grow(self, problems: Sequence[Problem]) -> None:
+        """Add generated problems that somebody else has written.
+
+        Raises:
+            UserError: if an id occurs already.
+        """
+        self._grow(tuple(problems))
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers worth plotting, `MEMBER/QUANTITY`; and how many tickets are in flight."""
+        flying = sum(1 for _ in self._flying())
+        return {**self.controller.metrics(self.state), **({"in_flight": float(flying)} if flying else {})}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that steers, as plain JSON data: tickets in flight with what has come back of them, too."""
+        return {
+            "problems": self._fingerprint,
+            "grown": to_plain(self.problems.generated[self._num_given :]),
+            "step": self.step,
+            "round": self.round,
+            "skipped": to_plain(self.skipped),
+            "controller": save_state(self.state),
+            "outcomes": to_plain(self._outcomes),
+            "reissued": list(self._reissued),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = False) -> None:
+        """Continue from what `state_dict` gave.
+
+        Args:
+            reissue: offer the tickets in flight once more, for a trainer that has lost them; what had come back of them
+                is forgotten.
+
+        Raises:
+            UserError: if it is of other problems or of another chain; nothing is changed then.
+        """
+        if saved["problems"] != self._fingerprint:
+            raise UserError(
+                f"problems: {len(self.problems)} training problems that are not those of the saved session; resume "
+                "with the data and problem options that wrote it, or begin a new run"
+            )
+        grown = from_plain(tuple[Problem, ...], saved["grown"])
+        given = ProblemSet(self.problems, self.problems.generated[: self._num_given])
+        problems = given.grown(grown) if grown else given
+        template = self.controller.init(given)
+        template = self.controller.grown(template, problems) if grown else template
+        self.state = restore_state(template, saved["controller"])
+        self.problems, self.step, self.round = problems, saved["step"], saved["round"]
+        self.skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
+        self._outcomes = from_plain(dict[str, Outcome], saved["outcomes"])
+        self._reissued = list(saved["reissued"])
+        if reissue:
+            self._reissued = [ticket for ticket, outcome in self._outcomes.items() if outcome.missing]
+            for ticket in self._reissued:
+                self._outcomes[ticket] = Outcome(self._outcomes[ticket].request)
+
+    def _flying(self) -> Iterator[Outcome]:
+        return (outcome for outcome in self._outcomes.values() if outcome.missing)
+
+    def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
+        """Tickets for new requests. A stored group is whole already, so nothing is expected of it."""
+        in_hand = Counter(group.request.ticket for group in self.in_hand())
+        in_hand.subtract(request.extends for request in requests if request.extends)
+        for request in requests:
+            if request.extends and in_hand[request.extends] < 0:
+                raise UserError(
+                    f"controllers.{request.decisions[-1].member}: a request extends the group {request.extends!r}, "
+                    "which is not in hand; extend groups of Plan.in_hand only, each once in a round"
+                )
+        tickets = [f"{self.step}.{self.round}.{i}" for i in range(len(requests))]
+        issued = [replace(request, ticket=ticket) for request, ticket in zip(requests, tickets, strict=True)]
+        self._outcomes |= {request.ticket: Outcome(request) for request in issued if request.stored is None}
+        return [Ticket(request.ticket, request) for request in issued]
+
+    def _join(self, ticket: str) -> None:
+        """Make a complete extension part of the group that it extends."""
+        more = self._outcomes.pop(ticket)
+        self._outcomes[more.request.extends] = self._outcomes[more.request.extends].joined(more)
+
+    def _expecting(self, ticket: str) -> Outcome:
+        if ticket not in self._outcomes:
+            raise UserError(f"ticket: {ticket!r} was never drawn, or was observed already; record each ticket once")
+        if self._outcomes[ticket].missing == 0:
+            raise UserError(f"ticket: {ticket!r} has all its rollouts already; record each ticket once")
+        return self._outcomes[ticket]
+
+    def _grow(self, more: tuple[Problem, ...]) -> None:
+        if more:
+            self.problems = self.problems.grown(more)
+            self.state = self.controller.grown(self.state, self.problems)
+
+
+def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in {**one, **other}}
+
+
+def require_needs(
+    controller: PassRateController[Any], problems: ProblemSet, provides: Collection[str], host: str
+) -> None:
+    """Refuse a chain that needs what it cannot have here.
+
+    Raises:
+        UserError: naming the member, what it needs and who lacks it.
+    """
+    for name, member in getattr(controller, "members", {"controller": controller}).items():
+        for need in sorted(member.needs):
+            feature = need.removeprefix("feature:")
+            if feature != need:
+                problems.column(feature)
+            elif need == "solutions":
+                if not any(problem.solution for problem in problems):
+                    raise UserError(
+                        f"controllers.{name} needs {NEEDS[need]}; name the file's column of solutions in "
+                        "problems.source, or leave the controller out"
+                    )
+            elif need == "generated":
+                if not problems.generated and "generated" not in provides:
+                    raise UserError(f"controllers.{name} needs {NEEDS[need]}; give some, or leave the controller out")
+            elif need not in provides:
+                raise UserError(f"controllers.{name} needs {NEEDS.get(need, need)}, which {host} does not have")

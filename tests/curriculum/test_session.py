@@ -1,0 +1,426 @@
+"""A chain behind a session: the decisions of a plain fold, whatever the order in which a trainer speaks to it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from controller_harness import describe, problem_set, simulated
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import (
+    Chain,
+    Group,
+    Origin,
+    PassRateController,
+    Plan,
+    Problem,
+    ProblemSet,
+    Request,
+    Rollout,
+    Stream,
+    UserError,
+    Verdict,
+    chain,
+    propose_until_full,
+    save_state,
+)
+from halfway.curriculum.prefix import hint_of
+from halfway.curriculum.session import EVERYTHING, Session, Ticket
+
+PROBLEMS = problem_set(60, generated=120)
+PROVIDES = EVERYTHING | {"values"}
+
+
+def chain_of(*names: str) -> Chain:
+    return chain(*((name, CONTROLLERS.get(name)()) for name in names))
+
+
+def with_company(name: str) -> Chain:
+    claims = CONTROLLERS.get(name)().claims
+    return chain_of(*((name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)))
+
+
+CHAINS: dict[str, Callable[[], Chain]] = {
+    **{name: (lambda name=name: with_company(name)) for name in CONTROLLERS.names()},
+    "full": lambda: chain_of("prefix_sampling", "uniform", "greso"),
+    "pros_greso": lambda: chain_of("pros", "greso"),
+    "probe_pros": lambda: chain_of("probe", "pros"),
+    "nested": lambda: chain(("inner", chain_of("prefix_sampling", "uniform")), ("greso", CONTROLLERS.get("greso")())),
+    "probe_full": lambda: chain_of("probe", "prefix_sampling", "uniform", "greso"),
+}
+
+
+def through_json(session: Session) -> dict[str, Any]:
+    saved: dict[str, Any] = json.loads(json.dumps(session.state_dict()))
+    return saved
+
+
+def roll_out(session: Session, tickets: Sequence[Ticket], step: int, seed: int = 0) -> None:
+    requests = [ticket.request for ticket in tickets]
+    for group in simulated(step).run(requests, Stream(seed).at(step, "rollout")):
+        session.record_group(group.request.ticket, group)
+
+
+def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
+    """Plans and last state of a run without a session, at the addresses of one."""
+    state, plans = controller.init(PROBLEMS), []
+    for step in range(steps):
+        plan = Plan(step, 16, 8)
+        plan, state = propose_until_full(controller, plan, state, Stream(0).at(step, 0, "propose"))
+        plans.append(describe(plan))
+        groups = simulated(step).run(plan.requests, Stream(0).at(step, "rollout"))
+        state = controller.observe(state, groups, step)
+    return plans, state
+
+
+@pytest.mark.parametrize("make", CHAINS.values(), ids=CHAINS)
+def test_a_session_decides_as_a_plain_fold_does(make: Callable[[], Chain]) -> None:
+    expected, state = fold(make(), 30)
+    session, plans = Session(PROBLEMS, make(), 8, provides=PROVIDES), []
+    for step in range(30):
+        if step % 7 == 3:
+            restored = Session(PROBLEMS, make(), 8, provides=PROVIDES)
+            restored.load_state_dict(through_json(session))
+            session = restored
+        tickets = session.next_batch(16)
+        requests = tuple(ticket.request for ticket in tickets)
+        plans.append(describe(Plan(step, 16, 8, requests, tuple(skip for _, skip in session.skipped))))
+        roll_out(session, tickets, step)
+        session.commit()
+    assert plans == expected
+    assert save_state(session.state) == save_state(state)
+
+
+class Interleaved(RuleBasedStateMachine):
+    """Any order of draw, record in pieces, abandon, commit, save and restore; tickets are followed from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session = self.fresh()
+        self.expected: dict[str, int] = {}  # rollouts that have not come back
+        self.whole: list[str] = []  # complete and not observed
+        self.observed: Counter[str] = Counter()
+
+    @staticmethod
+    def fresh() -> Session:
+        return Session(PROBLEMS, chain_of("prefix_sampling", "uniform", "greso"), 4, provides=PROVIDES)
+
+    @rule(wanted=st.integers(0, 9))
+    def draw(self, wanted: int) -> None:
+        flying = [self.session._outcomes[ticket].request for ticket in self.expected]
+        tickets = self.session.next_batch(wanted)
+        assert len(tickets) <= wanted
+        assert not {ticket.id for ticket in tickets} & (self.expected.keys() | set(self.whole) | self.observed.keys())
+        fresh = [r.problem.id for r in (*flying, *(t.request for t in tickets)) if r.origin is Origin.FRESH]
+        assert len(set(fresh)) == len(fresh) or len(fresh) > len(PROBLEMS)
+        self.expected |= {ticket.id: ticket.request.num_rollouts for ticket in tickets}
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def record(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(sorted(self.expected)))
+        number = data.draw(st.integers(0, self.expected[ticket]))
+        passed = data.draw(st.integers(0, number))
+        made = simulated(0).run([self.session._outcomes[ticket].request], Stream(number))[0].rollouts[:number]
+        self.session.record(ticket, [replace(rollout, success=i < passed) for i, rollout in enumerate(made)])
+        self.came_back(ticket, number)
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(sorted(self.expected)))
+        self.session.abandon(ticket, "stale")
+        self.came_back(ticket, self.expected[ticket])
+
+    def came_back(self, ticket: str, number: int) -> None:
+        self.expected[ticket] -= number
+        if self.expected[ticket] == 0:
+            del self.expected[ticket]
+            self.whole.append(ticket)
+
+    @rule()
+    def commit(self) -> None:
+        groups = self.session.commit()
+        assert sorted(group.request.ticket for group in groups) == sorted(self.whole)
+        assert all(group.size + sum(group.dropped.values()) == group.request.num_rollouts for group in groups)
+        self.observed.update(self.whole)
+        self.whole = []
+        assert max(self.observed.values(), default=1) == 1
+
+    @rule()
+    def restore(self) -> None:
+        saved = through_json(self.session)
+        self.session = self.fresh()
+        self.session.load_state_dict(saved)
+        assert through_json(self.session) == saved
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        assert {t: o.missing for t, o in self.session._outcomes.items() if o.missing} == self.expected
+        assert {t for t, o in self.session._outcomes.items() if not o.missing} == set(self.whole)
+
+
+Interleaved.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestInterleaved = Interleaved.TestCase
+
+
+def test_what_a_trainer_has_lost_is_offered_again() -> None:
+    session = Session(PROBLEMS, chain_of("uniform"), 4)
+    first, second, third = session.next_batch(3)
+    session.record_counts(first.id, 1, 4)
+    session.record(second.id, [Rollout((), True)])
+    resumed = Session(PROBLEMS, chain_of("uniform"), 4)
+    resumed.load_state_dict(through_json(session), reissue=True)
+    again = resumed.next_batch(3)
+    assert [ticket.id for ticket in again[:2]] == [second.id, third.id] and len(again) == 3
+    for ticket in again:
+        resumed.record_counts(ticket.id, 2, 4)
+    assert [group.num_passed for group in resumed.commit()] == [1, 2, 2, 2]
+
+
+def test_late_outcomes_are_observed_in_the_order_they_were_drawn() -> None:
+    session = Session(PROBLEMS, chain_of("uniform"), 4)
+    first, second = session.next_batch(2)
+    session.record_counts(second.id, 3, 4)
+    assert [group.request.ticket for group in session.commit()] == [second.id]
+    later = session.next_batch(2)
+    assert session.metrics()["in_flight"] == 3
+    for ticket in (*later, first):
+        session.record_counts(ticket.id, 0, 4)
+    assert [group.request.ticket for group in session.commit()] == [first.id, *(ticket.id for ticket in later)]
+    assert "in_flight" not in session.metrics()
+
+
+@dataclass(frozen=True)
+class Pilot(PassRateController[None]):
+    """Two rollouts more for every group in hand that is neither all passed nor all failed, once."""
+
+    more: int = 2
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"rounds"})
+
+    needs = claims
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        asked = {request.extends for request in plan.requests}
+        for group in plan.in_hand:
+            if not group.degenerate and group.size == plan.num_rollouts and group.request.ticket not in asked:
+                plan = plan.extend(group, self.more, "goes on")
+        return plan, state
+
+
+def piloted() -> Session:
+    return Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot())), 4)
+
+
+def test_an_extended_group_is_observed_whole_and_once() -> None:
+    session = piloted()
+    first, second, third = session.next_batch(3)
+    for ticket, passed in ((first, 0), (second, 2), (third, 4)):
+        session.record_counts(ticket.id, passed, 4)
+    (more,) = session.next_batch(0)
+    assert (more.request.extends, more.request.num_rollouts) == (second.id, 2)
+    assert [group.request.ticket for group in session.in_hand()] == [first.id, third.id]
+    resumed = piloted()
+    resumed.load_state_dict(through_json(session))
+    assert [group.size for group in resumed.commit()] == [4, 4]  # the one that is being extended has to wait
+    resumed.record_counts(more.id, 1, 2)
+    (whole,) = resumed.commit()
+    assert (whole.request.ticket, whole.num_passed, whole.size, whole.request.num_rollouts) == (second.id, 3, 6, 6)
+    assert [action for _, action in whole.request.decisions] == ["drawn", "goes on"]
+
+
+def test_rollouts_lost_in_an_extension_are_lost_to_the_group() -> None:
+    session = piloted()
+    (ticket,) = session.next_batch(1)
+    session.record_counts(ticket.id, 1, 4)
+    (more,) = session.next_batch(0)
+    session.record(more.id, [Rollout((), True)], lost={"stale": 1})
+    (whole,) = session.commit()
+    assert (whole.size, whole.num_passed, dict(whole.dropped)) == (5, 2, {"stale": 1})
+
+
+def test_a_neighbour_that_goes_on_shifts_no_draw() -> None:
+    alone, together = Session(PROBLEMS, chain_of("uniform"), 4), piloted()
+    for _ in range(6):
+        mine, others = alone.next_batch(5), together.next_batch(5)
+        assert [t.request.problem.id for t in mine] == [t.request.problem.id for t in others]
+        for ticket in mine:
+            alone.record_counts(ticket.id, 1, 4)
+        for ticket in others:
+            together.record_counts(ticket.id, 1, 4)
+        for ticket in together.next_batch(0):
+            together.record_counts(ticket.id, 1, 2)
+        assert together.next_batch(0) == []
+        assert {group.size for group in together.commit()} == {6}
+        alone.commit()
+
+
+@dataclass(frozen=True)
+class Writer(PassRateController[tuple[int, ...]]):
+    """Writes one new problem in every step, and proposes it."""
+
+    def init(self, problems: ProblemSet) -> Any:
+        return {"known": None}
+
+    def propose(self, plan: Plan, state: Any, stream: Stream) -> tuple[Plan, Any]:
+        if plan.missing == 0:
+            return plan, state
+        made = Problem(f"new{plan.step}", "?", "0")
+        return plan.grow([made]).add([Request(made, plan.num_rollouts, Origin.GENERATED)], "written"), state
+
+
+def test_new_problems_survive_a_resume_and_ids_stay_unique() -> None:
+    session = Session(problem_set(5), chain(("writer", Writer())), 4)
+    for _ in range(3):
+        (ticket,) = session.next_batch(1)
+        session.record_counts(ticket.id, 1, 4)
+        session.commit()
+    assert [problem.id for problem in session.problems.generated] == ["new0", "new1", "new2"]
+    resumed = Session(problem_set(5), chain(("writer", Writer())), 4)
+    resumed.load_state_dict(through_json(session))
+    assert [problem.id for problem in resumed.problems.generated] == ["new0", "new1", "new2"]
+    assert through_json(resumed) == through_json(session)
+    with pytest.raises(UserError, match="'new1' is generated and occurs twice"):
+        resumed.grow([Problem("new1", "!", "0")])
+
+
+@dataclass(frozen=True)
+class Weigher(PassRateController[None]):
+    """One factor for all rollouts of a group."""
+
+    factor: float
+
+    def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
+        return [group.weighed(np.full(group.size, self.factor)) for group in groups]
+
+
+def test_weights_compose_by_multiplication_and_change_nothing_by_default() -> None:
+    group = simulated(0).run([Request(PROBLEMS[0], 4)], Stream(0))[0]
+    plain = Session(PROBLEMS, chain_of("uniform", "greso"), 4).weigh([group])
+    assert plain[0] is group and plain[0].weights is None
+    several = chain(("a", Weigher(2.0)), ("inner", chain(("b", Weigher(0.25)))), ("uniform", Uniform()))
+    (weighed,) = Session(PROBLEMS, several, 4).weigh([group])
+    assert weighed.weights_N.tolist() == [0.5] * 4 and weighed.teaches == group.teaches
+
+
+@pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])
+def test_weights_without_a_loss_are_refused(factor: float) -> None:
+    group = simulated(0).run([Request(PROBLEMS[0], 4)], Stream(0))[0]
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("mine", Weigher(factor))), 4)
+    with pytest.raises(UserError, match=r"controllers\.mine: .*'p0'.*finite and at least 0") as caught:
+        session.weigh([group])
+    assert "\n" not in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Sized(PassRateController[None]):
+    """Gives a request as many rollouts as its problem's number says."""
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        sizes = [1 + int(request.problem.id[1:]) % 3 for request in plan.undecided]
+        return plan.decide([Verdict(True, f"{size}", num_rollouts=size) for size in sizes]), state
+
+
+def test_a_verdict_changes_how_many_rollouts_a_request_gets() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("sized", Sized())), 8)
+    tickets = session.next_batch(12)
+    assert {(int(t.request.problem.id[1:]) % 3 + 1, t.request.num_rollouts) for t in tickets} == {
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    }
+    assert Plan(0, 12, 8).budget == 96
+
+
+@dataclass(frozen=True)
+class Needy(PassRateController[None]):
+    """Needs what it is told to need."""
+
+    wants: str
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.wants})
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [
+        ("tokens", "controllers.needy needs the tokens of rollouts, which TRL does not have"),
+        ("solutions", "needs a reference solution of every problem"),
+        ("feature:difficulty", "'p0' has no feature 'difficulty'"),
+        ("generated", "needs generated problems"),
+    ],
+)
+def test_what_a_trainer_cannot_give_is_refused_at_the_start(need: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Session(problem_set(3), chain(("uniform", Uniform()), ("needy", Needy(need))), 4, provides=(), host="TRL")
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_mistakes_with_tickets_are_one_line_and_change_nothing() -> None:
+    session = Session(PROBLEMS, chain_of("uniform"), 4)
+    (ticket,) = session.next_batch(1)
+    session.record(ticket.id, [Rollout((), True)] * 2)
+    before = through_json(session)
+    for wrong, words in (
+        (lambda: session.record_counts("9.9.9", 1, 4), "never drawn"),
+        (lambda: session.abandon("9.9.9", "x"), "never drawn"),
+        (lambda: session.record_counts(ticket.id, 1, 4), "2 more came back"),
+        (lambda: session.record_counts(ticket.id, 5, 4), "5 of 4 passed"),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            wrong()
+        assert "\n" not in str(caught.value) and through_json(session) == before
+    session.record_counts(ticket.id, 0, 2)
+    with pytest.raises(UserError, match="has all its rollouts already"):
+        session.record_counts(ticket.id, 0, 1)
+
+
+def test_a_session_of_other_problems_or_another_chain_is_refused_and_stays_as_it_is() -> None:
+    session = Session(PROBLEMS, chain_of("uniform", "greso"), 4)
+    session.next_batch(3)
+    saved = through_json(session)
+    for other in (Session(problem_set(59), chain_of("uniform", "greso"), 4), Session(PROBLEMS, chain_of("uniform"), 4)):
+        before = through_json(other)
+        with pytest.raises(UserError, match=r"not those of the saved session|resume with the configuration"):
+            other.load_state_dict(saved)
+        assert through_json(other) == before
+
+
+@dataclass(frozen=True)
+class Impatient(Pilot):
+    """Extends a group that is not in hand."""
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        if plan.requests and not any(request.extends for request in plan.requests):
+            odd = replace(plan.requests[0], extends="7.7.7")
+            return plan.add([odd], "too early"), state
+        return plan, state
+
+
+def test_extending_what_is_not_in_hand_is_refused() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("hasty", Impatient())), 4)
+    with pytest.raises(
+        UserError, match=r"controllers\.hasty: a request extends the group '7\.7\.7', which is not in hand"
+    ):
+        session.next_batch(2)
+
+
+def test_a_hint_needs_a_reference() -> None:
+    assert hint_of(Problem("a", "1+1=", "2", solution="one and one is 2"), 8).text == "one and "
+    with pytest.raises(UserError, match="'a' has no reference solution to hint at"):
+        hint_of(Problem("a", "1+1=", "2"), 1)
+    with pytest.raises(ValueError, match=r"outside 1\.\.3"):
+        hint_of(Problem("a", "1+1=", "2", solution="abc"), 4)
