@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfway.curriculum.lab import ledger, sums
+from halfway.curriculum.lab import ledger, operators, sums
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
@@ -26,6 +26,7 @@ SOURCES = Registry(
     builtin={
         "file": "halfway.curriculum.tasks.files:File",
         "ledger": "halfway.curriculum.tasks.sources:LedgerAccounts",
+        "operator_sheets": "halfway.curriculum.tasks.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
         "running_sums": "halfway.curriculum.tasks.sources:RunningSums",
@@ -219,6 +220,60 @@ class RunningSums(sums.SumsOptions, Source):
             yield Problem(
                 content_id("running_sums", prompt, answer), prompt, answer, "running_sums", "running_sums", facts
             )
+
+
+@dataclass(frozen=True)
+class OperatorSheets(operators.OperatorOptions, Source):
+    """Operator sheets, the lab task of many skills; the options are those of the task.
+
+    The strata take turns, so that the first problems, which are the held-out ones, hold equally many of each, and so
+    does the training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others
+    too. The features:
+
+    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in the alphabet.
+    - `category`: the stratum and the number of lines, such as "A-D/5".
+    - `lines`, `allowed`: as in the prompt.
+    - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
+    - `operators`: a vector, how many lines of the sheet have operator A, B, ...
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "stay below min_lines, or an empty sheet would pass"
+        require(self.max_allowed < self.min_lines, "operator_sheets.max_allowed", self.max_allowed, remedy)
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return _distinct("operator_sheets", wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        seen: set[str] = set()
+        while True:
+            stratum = self.strata[len(seen) % len(self.strata)]  # a sheet drawn before is no turn
+            sheet = operators.make_sheet(self, stratum, rng)
+            prompt, answer = operators.render(sheet), operators.solve(sheet)
+            seen.add(prompt)
+            facts = _operator_facts(sheet, operators.STRATA[stratum])
+            yield Problem(
+                content_id("operator_sheets", prompt, answer),
+                prompt,
+                answer,
+                "operator_sheets",
+                "operator_sheets",
+                facts,
+                solution=answer,
+            )
+
+
+def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | str | tuple[float, ...]]:
+    name = f"{stratum[0]}-{stratum[-1]}"
+    return {
+        "stratum": name,
+        "category": f"{name}/{len(sheet.operators)}",
+        "lines": len(sheet.operators),
+        "allowed": sheet.allowed,
+        "teacher_rate": operators.chance(sheet, operators.OperatorTeacher()),
+        "operators": tuple(float(sheet.operators.count(name)) for name in operators.OPERATORS),
+    }
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from halfway.curriculum.lab import functions, sums
+from halfway.curriculum.lab import functions, operators, sums
 
 PAD, END = "_", "$"
 VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
 """Of running sums and the ledger."""
+
+OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
+"""Of operator sheets."""
 
 LARGEST = functions.RESULTS[-1]
 MARKS = "!x+-*/%()<>=ie,:"
@@ -24,6 +27,11 @@ lab. Any other number is several tokens. Equal texts have equal tokens, which jo
 def by_character() -> Any:
     """A character-level tokenizer; "$" ends a turn."""
     return _tokenizer(VOCABULARY, ".")
+
+
+def by_operator() -> Any:
+    """A character-level tokenizer of operator sheets; "$" ends a turn."""
+    return _tokenizer(OPERATORS, ".")
 
 
 def by_integer() -> Any:

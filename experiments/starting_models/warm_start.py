@@ -1,6 +1,7 @@
 """Supervised warm start of the lab's policies: a tiny transformer learns a task from its flawed teacher.
 
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/lab/base
+    python -m halfway.experiments.starting_models.warm_start operator_sheets experiments/lab/skills_base
     python -m halfway.experiments.starting_models.warm_start ledger experiments/lab/ledger_base
     python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
     python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
@@ -21,11 +22,12 @@ from typing import Any, Literal
 
 from halfway.curriculum.domains.induction_text import Short
 from halfway.curriculum.domains.sums import BEGIN
-from halfway.curriculum.lab import functions, ledger, sums, sums_writer
+from halfway.curriculum.lab import functions, ledger, operators, sums, sums_writer
 from halfway.curriculum.support.atomic import replacing_folder
-from halfway.experiments.starting_models.tokenizers import END, INTEGERS, PAD, VOCABULARY, by_character, by_integer
+from halfway.experiments.starting_models import tokenizers
+from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator
 
-Task = Literal["running_sums", "ledger", "sums_generator", "induction_solver", "induction_generator"]
+Task = Literal["running_sums", "operator_sheets", "ledger", "sums_generator", "induction_solver", "induction_generator"]
 
 IGNORED = -100  # the label that torch's cross-entropy leaves out
 
@@ -37,8 +39,9 @@ class WarmStart:
     Attributes:
         steps, lr: AdamW with a linear warm-up of 30 steps and a cosine to 5 % of the peak.
         batch_tokens: about how many tokens a batch has.
-        first_steps: the first steps train on sheets of four lines only, from which copying is learned soonest.
-        min_lines, max_lines: lines of the later sheets, uniform over batches.
+        first_steps: the first steps train on sheets of four lines only, from which copying is learned soonest; those of
+            operators on the first stratum only. With all tables at once nothing but copying is learned for 700 steps.
+        min_lines, max_lines: lines of the later sheets, uniform over batches. Both are of sums and operators.
         hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
     """
 
@@ -57,6 +60,9 @@ class WarmStart:
 
 RECIPES = {
     "running_sums": WarmStart("running_sums"),
+    "operator_sheets": WarmStart(
+        "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, min_lines=3, max_lines=7
+    ),
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
@@ -70,14 +76,23 @@ Part = tuple[str, bool]
 
 def build_tokenizer(task: Task = "running_sums") -> Any:
     """The tokenizer of a task's policy."""
+    if task == "operator_sheets":
+        return by_operator()
     return by_integer() if task.startswith("induction") else by_character()
+
+
+def vocabulary_of(task: Task) -> tuple[str, ...]:
+    """The tokens of a task's policy, by number."""
+    if task == "operator_sheets":
+        return tokenizers.OPERATORS
+    return tokenizers.INTEGERS if task.startswith("induction") else tokenizers.VOCABULARY
 
 
 def build_model(recipe: WarmStart) -> Any:
     """A randomly initialised model; torch's global generator decides the weights."""
     import transformers
 
-    vocabulary = INTEGERS if recipe.task.startswith("induction") else VOCABULARY
+    vocabulary = vocabulary_of(recipe.task)
     model: Any = transformers.Qwen3ForCausalLM
     return model(
         transformers.Qwen3Config(
@@ -100,6 +115,14 @@ def build_model(recipe: WarmStart) -> Any:
 def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
     sheet = sums.make_sheet(sums.SumsOptions(lines, lines), rng)
     return [(sums.render(sheet), False), (sums.demonstrate(sheet, sums.SumsTeacher(), rng) + END, True)]
+
+
+def operators_demonstration(lines: int, strata: int, rng: random.Random) -> list[Part]:
+    """A sheet of one of the first strata; how many wrong lines pass is nothing to the teacher."""
+    options = operators.OperatorOptions(lines, lines)
+    sheet = operators.make_sheet(options, rng.randrange(strata), rng)
+    response = operators.demonstrate(sheet, operators.OperatorTeacher(), rng)
+    return [(operators.render(sheet), False), (response + END, True)]
 
 
 def ledger_demonstration(rng: random.Random) -> list[Part]:
@@ -137,7 +160,11 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
         return [induction_demonstration(rng) for _ in range(recipe.batch_tokens // 20)]
     if recipe.task == "induction_generator":
         return [function_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
-    lines = 4 if step < recipe.first_steps else rng.randint(recipe.min_lines, recipe.max_lines)
+    first = step < recipe.first_steps
+    lines = 4 if first else rng.randint(recipe.min_lines, recipe.max_lines)
+    if recipe.task == "operator_sheets":
+        strata = 1 if first else len(operators.STRATA)
+        return [operators_demonstration(lines, strata, rng) for _ in range(recipe.batch_tokens // (5 * lines + 6))]
     return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
 
 

@@ -19,6 +19,7 @@ from halfway.curriculum.tasks.sources import (
     SOURCES,
     LedgerAccounts,
     Loaded,
+    OperatorSheets,
     ReasoningGym,
     RunningSums,
     Source,
@@ -31,7 +32,7 @@ from halfway.curriculum.tasks.sources import (
 from halfway.curriculum.tasks.verifiers import verify
 
 STREAM = Stream(7, ("problems",))
-GENERATORS = [RunningSums(), LedgerAccounts(), ReasoningGym("chain_sum", {"max_terms": 3})]
+GENERATORS = [RunningSums(), OperatorSheets(), LedgerAccounts(), ReasoningGym("chain_sum", {"max_terms": 3})]
 
 
 def jsonl(folder: Path, *rows: Any, name: str = "tasks.jsonl") -> str:
@@ -421,6 +422,7 @@ def test_every_built_in_name_resolves() -> None:
     assert {name: SOURCES.get(name).__name__ for name in SOURCES.builtin} == {
         "file": "File",
         "ledger": "LedgerAccounts",
+        "operator_sheets": "OperatorSheets",
         "pool": "Pool",
         "reasoning_gym": "ReasoningGym",
         "running_sums": "RunningSums",

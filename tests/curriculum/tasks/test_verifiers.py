@@ -169,6 +169,7 @@ def test_running_sums_marks_by_the_prompt() -> None:
         ("many", "numeric", "'many' holds no number"),
         ("  ", "symbolic", "no expression"),
         ("x", "running_sums", "not a running-sums prompt"),
+        ("x", "operator_sheets", "not an operator-sheet prompt"),
         ("not an entry", "reasoning_gym", "SyntaxError"),
     ],
 )

@@ -24,12 +24,17 @@ from halfway.trainers.loop.evaluation import Evaluation
 
 LAB = REPOSITORY / "experiments" / "lab"
 INDUCTION = LAB.parent / "propel" / "induction.yaml"
-TASKS = {"running_sums": ("base", "base.yaml"), "ledger": ("ledger_base", "ledger.yaml")}
+TASKS = {
+    "running_sums": ("base", "base.yaml"),
+    "operator_sheets": ("skills_base", "skills.yaml"),
+    "ledger": ("ledger_base", "ledger.yaml"),
+}
+REGIMES = {"skills_easy.yaml": 0.4, "skills.yaml": 0.6, "skills_hard.yaml": 0.8}
 SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", "threads=1", "tracking.mlflow=false"]
 
 
-def measured(recipe: str, model: Path, folder: Path) -> Evaluation:
-    training = build_run(load_run_config(LAB / recipe, [*SMALL, f"model.path={model}"]), folder)
+def measured(recipe: str, model: Path, folder: Path, *overrides: str) -> Evaluation:
+    training = build_run(load_run_config(LAB / recipe, [*SMALL, f"model.path={model}", *overrides]), folder)
     assert training.evaluate is not None
     return training.evaluate()
 
@@ -44,13 +49,24 @@ def test_the_command_makes_a_policy_of_the_same_pass_rates(task: str, tmp_path: 
     assert abs(committed.pass_at_1 - again.pass_at_1) < 4 * (committed.stderr**2 + again.stderr**2) ** 0.5
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["running_sums", "ledger"])
 def test_groups_of_the_starting_policy_are_spread(task: str, tmp_path: Path) -> None:
     folder, recipe = TASKS[task]
     at_start = measured(recipe, LAB / folder, tmp_path)
     assert 0.2 < at_start.pass_at_1 < 0.5
     assert min(at_start.pass_counts_K[: 8 if task == "running_sums" else 6]) > 0
     assert at_start.pass_counts_K[0] + at_start.pass_counts_K[8] < 0.5 * at_start.num_problems
+
+
+@pytest.mark.parametrize(("recipe", "degenerate"), REGIMES.items())
+def test_regimes_of_the_skills_have_the_stated_share_of_degenerate_groups(
+    recipe: str, degenerate: float, tmp_path: Path
+) -> None:
+    at_start = measured(recipe, LAB / "skills_base", tmp_path, "evaluation.problems=384")
+    # Of 384 groups the share has a standard error of .025 at most.
+    assert (at_start.pass_counts_K[0] + at_start.pass_counts_K[8]) / 384 == pytest.approx(degenerate, abs=0.06)
+    # In the hard regime two groups of 384 pass throughout, and none passes seven times.
+    assert min(at_start.pass_counts_K[: 7 if degenerate > 0.7 else 9]) > 0
 
 
 def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +88,7 @@ def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_the_starting_policies_are_small() -> None:
     size = sum(path.stat().st_size for folder, _ in TASKS.values() for path in (LAB / folder).iterdir())
-    assert size < 4e6
+    assert size < 5e6
     assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/lab/base"
 
 
