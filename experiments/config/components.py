@@ -105,8 +105,9 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
 
     Raises:
         UserError: if two members claim the same thing, nobody chooses problems, or the order leaves a member idle:
-            who attaches prefixes or proposes generated problems takes slots of its own, so it comes before the member
-            that fills all the others; who only filters comes after it.
+            who attaches prefixes, proposes generated problems or trains stored groups takes slots of its own, so it
+            comes before the member that fills all the others; who judges or changes requests comes after it. Who only
+            weighs groups may stand anywhere.
     """
     chain(*listed)
     owners = [label for label, member in listed if "problems" in member.claims]
@@ -115,7 +116,11 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
         raise UserError(f"{path}: none of {labels} chooses problems, so no batch would fill; add uniform to the list")
     owner = owners[0]
     place = [label for label, _ in listed].index(owner)
-    works = {"prefixes": "attaches prefixes", "generated": "proposes generated problems"}
+    works = {
+        "prefixes": "attaches prefixes",
+        "generated": "proposes generated problems",
+        "stored": "trains stored groups again",
+    }
     for label, member in listed[place + 1 :]:
         for claim in sorted(works.keys() & member.claims):
             raise UserError(
@@ -123,7 +128,7 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
                 f"list {label} before {owner}"
             )
     for label, member in listed[:place]:
-        if not member.claims:
+        if not works.keys() & member.claims and type(member).propose is not PassRateController.propose:
             raise UserError(
                 f"{path}: {label!r} is listed before {owner!r}, which chooses the problems, and would see none; "
                 f"list {label} after {owner}"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfway.curriculum.lab import ledger, sums
-from halfway.curriculum.problems import Problem
+from halfway.curriculum.problems import Problem, fingerprint
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File, Pool, write_problems
@@ -25,7 +25,6 @@ from halfway.curriculum.tasks.sources import (
     Source,
     SourceReport,
     content_id,
-    fingerprint,
     split,
     with_generated,
 )
