@@ -16,8 +16,8 @@ from halfway.curriculum.domains.induction_rules import function_name
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.loading import load_run_config, to_plain
-from halfway.experiments.config.run import RunConfig, load, parse_run_config
+from halfway.experiments.config.loading import load_config, load_run_config, to_plain
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.propel.config import to_plain as study_to_plain
 from halfway.experiments.running.memory import estimate
@@ -62,7 +62,7 @@ def runs() -> Iterator[tuple[str, RunConfig]]:
     for path in recipes():
         if is_study(path):  # tests/experiments/propel/test_propel_study.py does one from end to end
             continue
-        config, name = load(path, TINY), str(path.relative_to(REPOSITORY))
+        config, name = load_config(path, TINY), str(path.relative_to(REPOSITORY))
         if isinstance(config, ComparisonConfig):
             yield from ((f"{name}:{arm}", config.run(arm, config.seeds[0])) for arm in config.arms)
         else:
