@@ -119,6 +119,13 @@ def test_no_files_import_one_another() -> None:
     assert circles(REPOSITORY) == {pair}
 
 
+def test_no_test_imports_another() -> None:
+    """What they share is in `tests/support/`."""
+    found = {path.name: imports(path) for path in (REPOSITORY / "tests").rglob("*.py")}
+    assert "learner_harness.OPTIONS" in found["test_ppo.py"]
+    assert {test: name for test, names in found.items() for name in names if name.startswith("test_")} == {}
+
+
 LARGEST_FOLDER = 12
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from paths import REPOSITORY
 from sandboxes import needs_sandbox
+from tiny_recipes import TINY
 from typer.testing import CliRunner
 
 from halfway.curriculum.domains.induction import FunctionInduction, FunctionTask
@@ -29,22 +30,6 @@ NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml"}
 NO_RECIPES_IN = {"cluster", "results", "runs", "build", "dist"}
 
 CLUSTER = sorted((REPOSITORY / "experiments" / "cluster").glob("*.yaml"))
-
-TINY = [
-    "problems.train=8",
-    "rollouts.num_rollouts=4",
-    "rollouts.max_response_tokens=48",
-    "fill.groups=3",
-    "fill.request_groups=4",
-    "fill.min_request=1",
-    "fill.max_rounds=2",
-    "evaluation.points=1",
-    "evaluation.problems=2",
-    "evaluation.samples=1",
-    "budget.steps=2",
-    "tracking.mlflow=false",
-    "threads=1",
-]
 
 
 def recipes() -> list[Path]:

@@ -4,6 +4,6 @@ import os
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SUPPORT = REPOSITORY / "tests" / "support"
+DRIVERS = REPOSITORY / "tests" / "support" / "drivers"
 # For children: this checkout's packages, and the modules that tests share.
-IMPORTABLE = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "tests/support", "tests/trainers/learner"))
+IMPORTABLE = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "tests/support"))

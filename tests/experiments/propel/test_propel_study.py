@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import REPOSITORY
+from propel_study import SUMS, TINY, DeathError, dying, finish, state, tiny
 from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
@@ -16,7 +15,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.config import PropelConfig, load_study, prepare
 from halfway.experiments.propel.recording import record
-from halfway.experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
+from halfway.experiments.propel.stages import run_sweep
 from halfway.experiments.propel.study import Study
 from halfway.experiments.propel.summary import (
     _differences_table,
@@ -28,77 +27,7 @@ from halfway.experiments.propel.summary import (
     write_summary,
 )
 
-SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 INDUCTION = SUMS.with_name("induction.yaml")
-TINY = [
-    "corpus.generations=120",
-    "corpus.chunk=40",
-    "activations.layers=[0,1]",
-    "activations.poolings=[mean_full]",
-    "sweep.heads=[linear]",
-    "sweep.balance=[downsample,weighted]",
-    "sweep.split.validation=0.25",
-    "sweep.split.test=0.25",
-    "sweep.training.epochs=3",
-    "sweep.policy_samples=24",
-    "sweep.permutations=1",
-    "training.steps=4",
-    "training.groups=4",
-    "training.save_every=2",
-    "training.rule.samples=16",
-    "evaluation.generations=24",
-    "evaluation.curve=8",
-    "solver.rollouts.num_rollouts=4",
-    "solver.band.low=0.25",
-    "solver.band.high=0.5",
-    "arms.solver.training.steps=2",
-    "arms.still={training: {steps: 0}}",
-]
-
-
-def tiny(folder: Path, *changes: str) -> PropelConfig:
-    return load_study(SUMS, [*TINY, f"output={folder}", *changes])
-
-
-class DeathError(Exception):
-    """What kills a stage."""
-
-
-def finish(study: Study) -> None:
-    run_corpus(study)
-    run_sweep(study)
-    for arm in study.config.arms:
-        run_training(study, arm)
-    for arm in ("base", *study.config.arms):
-        run_evaluation(study, arm)
-        run_curve(study, arm)
-
-
-def state(folder: Path) -> dict[str, Any]:
-    """All that has to be equal."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.suffix in (".json", ".parquet", ".safetensors", ".npy") and "status" not in name:
-            found[name] = path.read_bytes()
-        if path.name == "loop.json":  # seconds, and the sizes of files that hold them
-            loop = json.loads(path.read_text())
-            loop["progress"].pop("seconds")
-            found[name] = {key: value for key, value in loop.items() if key != "log_sizes"}
-    return found
-
-
-def dying(function: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """The same function, which dies at its n-th call."""
-    calls = []
-
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        calls.append(1)
-        if len(calls) == call:
-            raise DeathError
-        return function(*arguments, **named)
-
-    return wrapped
 
 
 @pytest.fixture(scope="module")

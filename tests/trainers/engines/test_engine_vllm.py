@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paths import IMPORTABLE, SUPPORT
-from vllm_driver import END, TEMPERATURE, TOLERANCE, build_policy, calls
+from drivers.vllm_driver import END, TOLERANCE, build_policy, calls, logprobs_by_one_pass
+from paths import DRIVERS, IMPORTABLE
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
@@ -23,7 +23,7 @@ def run_driver(folder: Path, dtype: str) -> dict[str, Any]:
         "OMP_WAIT_POLICY": "PASSIVE",  # without it a second busy process on the machine costs a factor of ten
         "HF_HUB_OFFLINE": "1",
     }
-    driver = SUPPORT / "vllm_driver.py"
+    driver = DRIVERS / "vllm_driver.py"
     subprocess.run([sys.executable, driver, folder, dtype], check=True, timeout=300, env=environment)
     return torch.load(folder / "results.pt", weights_only=False)  # type: ignore[no-any-return]
 
@@ -33,18 +33,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run_driver(tmp_path_factory.mktemp("float32"), "float32")
 
 
-@torch.no_grad()
-def expected(model: torch.nn.Module, context_P: np.ndarray, tokens_T: np.ndarray) -> torch.Tensor:
-    """Log-probabilities (T, V) from one pass over the sequence alone."""
-    sequence = torch.as_tensor(np.concatenate([context_P, tokens_T]), dtype=torch.int64)[None]
-    return torch.log_softmax(model(input_ids=sequence).logits[0].double() / TEMPERATURE, -1)[len(context_P) - 1 : -1]
-
-
 @pytest.mark.slow
 def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(results: dict[str, Any], tmp_path: Path) -> None:
     model = build_policy(tmp_path)
     for context_P, done in zip(calls()[0], results["first"], strict=True):
-        expected_TV = expected(model, context_P, done["tokens_T"])
+        expected_TV = logprobs_by_one_pass(model, context_P, done["tokens_T"])
         chosen_T = expected_TV[np.arange(len(done["tokens_T"])), done["tokens_T"]]
         np.testing.assert_allclose(done["logprobs_T"], chosen_T, atol=1e-4)
         np.testing.assert_allclose(done["entropies_T"], -(expected_TV.exp() * expected_TV).sum(-1), atol=1e-4)

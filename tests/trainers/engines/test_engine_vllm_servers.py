@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drivers.vllm_driver import PAD, TEMPERATURE, build_policy, calls, change, logprobs_by_one_pass
 from hypothesis import given
 from hypothesis import strategies as st
-from test_engine_vllm import expected
-from vllm_driver import PAD, TEMPERATURE, build_policy, calls, change
 
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
@@ -63,7 +62,7 @@ def test_tokens_and_logprobs_are_those_of_the_policy(engine: Running) -> None:
     for context_P, limit, first, second in zip(contexts, limits, done, again, strict=True):
         assert first.tokens_T.tolist() == second.tokens_T.tolist()
         assert len(first.tokens_T) == limit and first.stop == "length"
-        expected_TV = expected(policy, context_P, first.tokens_T)
+        expected_TV = logprobs_by_one_pass(policy, context_P, first.tokens_T)
         chosen_T = expected_TV[np.arange(limit), first.tokens_T]
         np.testing.assert_allclose(first.logprobs_T, chosen_T, atol=1e-4)
     assert servers.retried == 0

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from paths import IMPORTABLE, REPOSITORY, SUPPORT
+from paths import DRIVERS, IMPORTABLE, REPOSITORY
 
 from halfway.experiments.starting_models.widen import widen_heads
 
@@ -44,7 +44,7 @@ def test_a_run_survives_the_loss_of_its_servers(tmp_path: Path) -> None:
     config, run = tmp_path / "run.yaml", tmp_path / "attacked"
     config.write_text(CONFIG.replace("POLICY", str(tmp_path / "policy")).replace("FOLDER", str(tmp_path)))
     done = subprocess.run(
-        [sys.executable, SUPPORT / "servers_driver.py", run, config],
+        [sys.executable, DRIVERS / "servers_driver.py", run, config],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE, "HF_HUB_OFFLINE": "1"},
         stderr=subprocess.PIPE,
         text=True,

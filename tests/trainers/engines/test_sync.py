@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paths import IMPORTABLE, SUPPORT
+from paths import DRIVERS, IMPORTABLE
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
@@ -28,7 +28,7 @@ def test_engine_and_learner_agree_after_every_sync(tmp_path: Path, dtype: str) -
         "HF_HUB_OFFLINE": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    driver = SUPPORT / "sync_driver.py"
+    driver = DRIVERS / "sync_driver.py"
     subprocess.run([sys.executable, driver, tmp_path, dtype], check=True, timeout=400, env=environment)
     gaps = json.loads((tmp_path / "gaps.json").read_text())
     assert set(gaps) == {"plain", "untied", "lora", "zero2", "zero3", "zero3-untied", "zero3-lora"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner_processes import build_groups, build_model
+from learner_harness import build_groups, build_model
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import Stream, UserError

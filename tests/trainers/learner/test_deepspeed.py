@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from deepspeed_driver import SAVED, STEPS
-from paths import IMPORTABLE, SUPPORT
+from drivers.deepspeed_driver import SAVED, STEPS
+from paths import DRIVERS, IMPORTABLE
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import UserError
@@ -29,7 +29,7 @@ def run_driver(processes: int, *arguments: str | Path) -> None:
         "PYTHONWARNINGS": "ignore",
     }
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    driver = SUPPORT / "deepspeed_driver.py"
+    driver = DRIVERS / "deepspeed_driver.py"
     subprocess.run([sys.executable, *launcher, driver, *arguments], check=True, timeout=400, env=environment)
 
 

@@ -7,94 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from learner_harness import (
+    OPTIONS,
+    PAD,
+    assert_close,
+    assert_same_weights,
+    gradients,
+    learner,
+    make_group,
+    make_turn,
+    plain_logprobs,
+    random_groups,
+    train,
+    weights,
+)
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
-from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
+from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.learner.batch import split_minibatches
 from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
-
-PAD = 0
-OPTIONS = LearnerOptions(lr=1e-3)
-
-
-def make_turn(tokens: list[int], replayed: int = 0, observation: tuple[int, ...] = ()) -> Turn:
-    zeros_T = np.zeros(len(tokens), np.float32)
-    observed_O = np.asarray(observation, np.int32)
-    return Turn(np.asarray(tokens, np.int32), zeros_T, zeros_T, 0, "end", replayed, "", observed_O)
-
-
-def make_group(prompt: list[int], rollouts: list[Rollout]) -> Group:
-    request = Request(Problem("p", "", ""), len(rollouts))
-    return Group(request, np.asarray(prompt, np.int32), tuple(rollouts))
-
-
-def random_groups(seed: int, num_groups: int = 3, size: int = 4) -> list[Group]:
-    """Groups of two-turn rollouts of different lengths; one success each."""
-    rng = np.random.default_rng(seed)
-
-    def draw(low: int, high: int) -> list[int]:
-        return rng.integers(3, 37, rng.integers(low, high)).tolist()
-
-    return [
-        make_group(
-            draw(3, 6),
-            [Rollout((make_turn(draw(2, 8), 0, (5, 6)), make_turn(draw(1, 7))), i == 0) for i in range(size)],
-        )
-        for _ in range(num_groups)
-    ]
-
-
-def learner(
-    model: Qwen3ForCausalLM, options: LearnerOptions = OPTIONS, temperature: float = 1.0
-) -> PolicyGradientLearner:
-    return PolicyGradientLearner(copy.deepcopy(model), options, PAD, temperature)
-
-
-def weights(trained: PolicyGradientLearner) -> dict[str, torch.Tensor]:
-    return {name: values.clone() for name, values in trained.policy.state_dict().items()}
-
-
-def assert_same_weights(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
-    assert left.keys() == right.keys()
-    assert [name for name in left if not torch.equal(left[name], right[name])] == []
-
-
-def train(trained: PolicyGradientLearner, steps: range) -> list[dict[str, float]]:
-    return [trained.update(random_groups(step), Stream(0).at(step)) for step in steps]
-
-
-def gradients(model: Qwen3ForCausalLM, groups: list[Group], options: LearnerOptions) -> tuple[dict[str, Any], Any]:
-    """The gradient of every weight as the optimizer sees it, before clipping, and the metrics."""
-    trained = learner(model, replace(options, max_grad_norm=0.0))
-    seen: dict[str, torch.Tensor] = {}
-    step = trained._backend.optimizer.step
-
-    def record() -> None:
-        seen.update({name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None})
-        step()
-
-    trained._backend.optimizer.step = record
-    metrics = trained.update(groups, Stream(0))
-    return seen, metrics
-
-
-def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], rtol: float) -> None:
-    assert left.keys() == right.keys() and len(left) > 0
-    for name in left:
-        torch.testing.assert_close(left[name], right[name], rtol=rtol, atol=rtol * float(left[name].abs().max()))
-
-
-def plain_logprobs(model: torch.nn.Module, tokens: list[int], temperature: float = 1.0) -> torch.Tensor:
-    """(T,) log-probability of each token given those before it; entry 0 is 0. One row, no padding, no selection."""
-    ids = torch.as_tensor(tokens)
-    logits_TV = model(input_ids=ids[None]).logits[0] / temperature
-    logprobs_T = torch.log_softmax(logits_TV[:-1], -1).gather(-1, ids[1:, None])[:, 0]
-    return torch.cat([logprobs_T.new_zeros(1), logprobs_T])
 
 
 class WithoutLogitsToKeep(torch.nn.Module):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
+from learner_harness import build_groups, build_model
 from paths import IMPORTABLE
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
+from halfway.curriculum import Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -31,36 +31,6 @@ OPTIONS = LearnerOptions(
 )
 # Of three groups, mini-batches of two and one.
 BY_GROUPS = replace(OPTIONS, num_minibatches=1, minibatch_groups=2)
-
-
-def build_model() -> Qwen3ForCausalLM:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        initializer_range=0.3,
-    )
-    return Qwen3ForCausalLM(config).double()
-
-
-def build_groups(step: int) -> list[Group]:
-    """The first step has fewer sequences in a mini-batch than there are processes."""
-    rng = np.random.default_rng(step)
-    groups = []
-    for _ in range(3 if step else 1):
-        rollouts = []
-        for i in range(4 if step else 3):
-            tokens_T = rng.integers(3, 40, rng.integers(1, 9)).astype(np.int32)
-            zeros_T = np.zeros(len(tokens_T), np.float32)
-            rollouts.append(Rollout((Turn(tokens_T, zeros_T, zeros_T, 0),), i == 0))
-        request = Request(Problem("p", "", ""), len(rollouts))
-        groups.append(Group(request, np.asarray([4, 5, 6], np.int32), tuple(rollouts)))
-    return groups
 
 
 class EarlyEnd:

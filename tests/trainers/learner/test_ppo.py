@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paths import REPOSITORY
-from test_gae import plain
-from test_learner import (
+from learner_harness import (
     OPTIONS,
     PAD,
     assert_close,
     assert_same_weights,
+    gae_by_definition,
     gradients,
     learner,
     make_group,
@@ -24,7 +23,8 @@ from test_learner import (
     train,
     weights,
 )
-from test_recipes import TINY
+from paths import REPOSITORY
+from tiny_recipes import TINY
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
@@ -178,7 +178,7 @@ def test_the_gradient_of_an_update_is_that_of_ppo_by_hand(
                 tokens = [*tokens, *turn.tokens_T.tolist(), *turn.observation_tokens_O.tolist()]
             hidden_TD = tiny_model.model(input_ids=torch.tensor([tokens])).last_hidden_state[0]
             values_K = (hidden_TD[:-1] @ weight + bias)[torch.tensor(generated) - 1]
-            advantages_K = plain(values_K.tolist(), float(rollout.success), CRITIC.gamma, CRITIC.gae_lambda)
+            advantages_K = gae_by_definition(values_K.tolist(), float(rollout.success), CRITIC.gamma, CRITIC.gae_lambda)
             rows.append((plain_logprobs(tiny_model, tokens)[generated], values_K, advantages_K))
     raw = np.concatenate([advantages for _, _, advantages in rows])
     policy_total, value_total = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner import OPTIONS, assert_close, gradients, random_groups
+from learner_harness import OPTIONS, assert_close, gradients, random_groups
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from halfway.trainers.learner import scoring

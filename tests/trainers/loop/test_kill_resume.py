@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kill_driver import MOMENTS
-from paths import IMPORTABLE, SUPPORT
+from drivers.kill_driver import MOMENTS
+from paths import DRIVERS, IMPORTABLE
 
 CHAINS = {
     "greso": """
@@ -118,7 +118,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> No
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     subprocess.run(
-        [sys.executable, SUPPORT / "kill_driver.py", tmp_path, config, *moments],
+        [sys.executable, DRIVERS / "kill_driver.py", tmp_path, config, *moments],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE},
     )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from paths import REPOSITORY
-from test_propel_study import finish, tiny
+from propel_study import finish, tiny
 from typer.testing import CliRunner
 
 from halfway.curriculum import Problem, Stream, UserError

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from propel_fakes import DOMAIN, TEXTS, FakeEngine
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
@@ -18,11 +19,9 @@ from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab import sums
-from halfway.curriculum.lab.sums import SumsOptions
 from halfway.curriculum.lab.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
 from halfway.curriculum.problems import Problem
 from halfway.experiments.starting_models.warm_start import build_tokenizer
-from halfway.trainers.engines.base import Completion
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.probes.activations import model_fingerprint
@@ -47,7 +46,6 @@ from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Author, Written, judge
 
-DOMAIN = Sums(SumsOptions(2, 4, 0, 1))
 EIGHT = np.arange(8)
 
 
@@ -55,28 +53,6 @@ EIGHT = np.arange(8)
 def lab_tokenizer() -> Any:
     """The lab's, which has as many tokens as the tiny model."""
     return build_tokenizer()
-
-
-class FakeEngine:
-    """Writes the given texts in turn, by the seed; counts its calls."""
-
-    serves_all = False
-    replicas = 1
-
-    def __init__(self, tokenizer: Any, texts: Sequence[str], cut: frozenset[str] = frozenset()):
-        self.tokenizer, self.texts, self.cut, self.calls = tokenizer, texts, cut, 0
-
-    def generate(self, contexts: Sequence[Any], limits: Sequence[int], seeds: Sequence[int]) -> list[Completion]:
-        self.calls += 1
-        found = []
-        for seed in seeds:
-            text = self.texts[seed % len(self.texts)]
-            tokens_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
-            zeros_T = np.zeros(len(tokens_T), np.float32)
-            found.append(Completion(tokens_T, zeros_T, zeros_T, "length" if text in self.cut else "end", 0))
-        return found
-
-    def sync(self, policy: Any, version: int) -> None: ...
 
 
 class FakeSolver:
@@ -106,9 +82,6 @@ def solver(attempts: int = 8) -> Solver:
 
 def written(texts: Sequence[str]) -> list[Written]:
     return [Written("!", candidate, len(candidate.text)) for candidate in read(DOMAIN, texts)]
-
-
-TEXTS = ["^1/0a1b1=", "^1/0a2b1=", "^1/0a4b1=", "nonsense", "^1/0a3b1c1=", "^1/0a4b1c2="]
 
 
 def author(tokenizer: Any, texts: Sequence[str] = TEXTS, cut: frozenset[str] = frozenset()) -> Author:

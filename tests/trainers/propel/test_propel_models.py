@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_propel import DOMAIN, TEXTS, FakeEngine
-from test_propel_study import DeathError, dying, state, tiny
+from propel_fakes import DOMAIN, TEXTS, FakeEngine
+from propel_study import DeathError, dying, state, tiny
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Stream, UserError

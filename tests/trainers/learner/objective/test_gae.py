@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from learner_harness import gae_by_definition
 
 from halfway.trainers.learner.batch import TrainingSequence
 from halfway.trainers.learner.objective.gae import gae, with_targets
@@ -18,23 +19,9 @@ def sequence(mask: list[int], reward: float) -> TrainingSequence:
     return TrainingSequence(np.arange(len(mask), dtype=np.int32), np.asarray(mask, bool), 0.0, zeros_T, reward=reward)
 
 
-def plain(values: list[float], reward: float, gamma: float, gae_lambda: float) -> list[float]:
-    """The sum of the definition, term by term."""
-    num = len(values)
-    advantages = []
-    for k in range(num):
-        total = 0.0
-        for j in range(k, num):
-            last = j == num - 1
-            delta = (reward if last else gamma * values[j + 1]) - values[j]
-            total += (gamma * gae_lambda) ** (j - k) * delta
-        advantages.append(total)
-    return advantages
-
-
 @given(value_lists, st.sampled_from([0.0, 1.0]), shares, shares)
 def test_gae_is_the_sum_of_its_definition(values: list[float], reward: float, gamma: float, gae_lambda: float) -> None:
-    expected_K = plain(values, reward, gamma, gae_lambda)
+    expected_K = gae_by_definition(values, reward, gamma, gae_lambda)
     np.testing.assert_allclose(gae(np.asarray(values), reward, gamma, gae_lambda), expected_K, rtol=1e-9, atol=1e-12)
 
 
@@ -84,7 +71,7 @@ def test_tokens_of_others_are_neither_in_the_recursion_nor_in_the_whitening() ->
         whole.append(with_targets(sequences, values, options))
     (filled, metrics), (same, same_metrics) = whole
     assert metrics == same_metrics
-    estimated = [plain(values, reward, 0.9, 0.8) for values, reward in zip(own, rewards, strict=True)]
+    estimated = [gae_by_definition(values, reward, 0.9, 0.8) for values, reward in zip(own, rewards, strict=True)]
     mean, std = np.mean(np.concatenate(estimated)), np.std(np.concatenate(estimated))
     for left, right, mask, raw_K, values_K in zip(filled, same, masks, estimated, own, strict=True):
         for name, expected_K in (

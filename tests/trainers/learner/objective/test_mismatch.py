@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_learner import OPTIONS, gradients, make_group
+from learner_harness import OPTIONS, gradients, make_group
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Rollout, Turn, UserError

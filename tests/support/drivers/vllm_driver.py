@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
+from halfway.curriculum.rollouts import IntArray
 from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
@@ -56,6 +57,13 @@ def calls() -> tuple[list[Any], list[int], list[int]]:
 
 def plain(completions: list[Completion]) -> list[dict[str, Any]]:
     return [asdict(completion) for completion in completions]
+
+
+@torch.no_grad()
+def logprobs_by_one_pass(model: torch.nn.Module, context_P: IntArray, tokens_T: IntArray) -> torch.Tensor:
+    """Log-probabilities (T, V) from one pass over the sequence alone."""
+    sequence = torch.as_tensor(np.concatenate([context_P, tokens_T]), dtype=torch.int64)[None]
+    return torch.log_softmax(model(input_ids=sequence).logits[0].double() / TEMPERATURE, -1)[len(context_P) - 1 : -1]
 
 
 def change(policy: nn.Module, seed: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from accelerate.state import AcceleratorState
-from test_learner_processes import build_groups, build_model
+from learner_harness import build_groups, build_model
 
 from halfway.curriculum import Stream
 from halfway.trainers.learner import scoring

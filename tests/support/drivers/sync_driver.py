@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.state import AcceleratorState
-from vllm_driver import PAD, TEMPERATURE, build_policy
+from drivers.vllm_driver import PAD, TEMPERATURE, build_policy
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.engines.base import EngineSetup

@@ -1,0 +1,17 @@
+"""What makes any recipe of a run small enough for a test."""
+
+TINY = [
+    "problems.train=8",
+    "rollouts.num_rollouts=4",
+    "rollouts.max_response_tokens=48",
+    "fill.groups=3",
+    "fill.request_groups=4",
+    "fill.min_request=1",
+    "fill.max_rounds=2",
+    "evaluation.points=1",
+    "evaluation.problems=2",
+    "evaluation.samples=1",
+    "budget.steps=2",
+    "tracking.mlflow=false",
+    "threads=1",
+]
