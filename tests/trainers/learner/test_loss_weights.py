@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_learner import PAD, assert_close, gradients, make_group, make_turn, plain_logprobs
+from learner_harness import PAD, assert_close, gradients, make_group, make_turn, plain_logprobs
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Origin, Problem, Request, Rollout, Turn, UserError
