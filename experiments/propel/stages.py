@@ -38,7 +38,7 @@ from halfway.trainers.propel.corpus import (
     try_all,
     write_rows,
 )
-from halfway.trainers.propel.evaluation import choose_checkpoint, look_at, score_generator
+from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, score_generator
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
@@ -268,12 +268,18 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> dict[s
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
     oracles = config.reward.oracles
     author = study.author(loaded, config.generator.rollouts, oracles)
-    base = look_at(0, author.write(rule.samples, stream), 0.0, units, rule)
-    looks = [
-        look_at(step, _author_of(study, arm, step, oracles).write(rule.samples, stream), base.distinct_3, units, rule)
+    base = check_health(0, author.write(rule.samples, stream), 0.0, units, rule)
+    checked = [
+        check_health(
+            step, _author_of(study, arm, step, oracles).write(rule.samples, stream), base.distinct_3, units, rule
+        )
         for step in checkpoints.steps()
     ] or [base]
-    return {"chosen": asdict(choose_checkpoint(looks)), "looks": [asdict(look) for look in looks], "base": asdict(base)}
+    return {
+        "chosen": asdict(choose_checkpoint(checked)),
+        "looks": [asdict(health) for health in checked],
+        "base": asdict(base),
+    }
 
 
 def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:

@@ -10,7 +10,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.trainers.loop.options import FillOptions
 
 
-class Filed(NamedTuple):
+class GroupOutcome(NamedTuple):
     """A group and what became of it: "trained", "degenerate", "surplus", "carried", "empty" or "declined"."""
 
     round: int
@@ -115,13 +115,13 @@ class Filling:
         return tuple(entry.group for entry in self.outcomes if entry.outcome in ("surplus", "carried"))
 
     @property
-    def outcomes(self) -> tuple[Filed, ...]:
+    def outcomes(self) -> tuple[GroupOutcome, ...]:
         """Every group with its round and what became of it, for the decision log."""
         room, filed = self.options.groups, []
         for round_, group in self.placed:
             outcome = self._outcome(group, room)
             room -= outcome == "trained"
-            filed.append(Filed(round_, group, outcome))
+            filed.append(GroupOutcome(round_, group, outcome))
         return tuple(filed)
 
     @property

@@ -75,12 +75,12 @@ def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units:
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckpointHealth:
     """What a checkpoint writes, as far as it shows without a solver.
 
     Attributes:
         alerts: names of the rule's bounds that are broken.
-        oracle_attempts: that this look took.
+        oracle_attempts: that this check took.
     """
 
     step: int
@@ -91,7 +91,9 @@ class Look:
     oracle_attempts: int = 0
 
 
-def look_at(step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule) -> Look:
+def check_health(
+    step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule
+) -> CheckpointHealth:
     """A checkpoint's texts against the rule."""
     valid = sum(one.valid for one in written) / len(written)
     topic = top_share([one.candidate.topic if one.candidate.well_formed else "" for one in written])
@@ -102,9 +104,9 @@ def look_at(step: int, written: Sequence[Written], base_distinct: float, units: 
         "min_distinct": distinct < rule.min_distinct * base_distinct,
     }
     alerts = tuple(name for name, alert in broken.items() if alert)
-    return Look(step, valid, topic, distinct, alerts, sum(one.candidate.oracle_attempts for one in written))
+    return CheckpointHealth(step, valid, topic, distinct, alerts, sum(one.candidate.oracle_attempts for one in written))
 
 
-def choose_checkpoint(looks: Sequence[Look]) -> Look:
+def choose_checkpoint(checked: Sequence[CheckpointHealth]) -> CheckpointHealth:
     """The last one without an alert; or else the last of those with fewest."""
-    return max(looks, key=lambda look: (-len(look.alerts), look.step))
+    return max(checked, key=lambda health: (-len(health.alerts), health.step))

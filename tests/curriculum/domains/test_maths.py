@@ -25,7 +25,7 @@ from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sw
 from halfway.experiments.propel.study import Study
 from halfway.experiments.propel.summary import write_summary
 from halfway.trainers.propel.corpus import load_corpus
-from halfway.trainers.propel.evaluation import look_at
+from halfway.trainers.propel.evaluation import check_health
 from halfway.trainers.propel.options import CheckpointRule
 from halfway.trainers.propel.writing import Written
 
@@ -236,7 +236,9 @@ def test_only_what_follows_the_rules_is_asked_about_and_each_problem_once() -> N
     candidates = read(domain, texts, Panel(oracles))
     assert [one.valid for one in candidates] == [True, False, False, True]
     assert [one.well_formed for one in candidates] == [True, False, True, True]
-    assert look_at(1, [Written("", one, 1) for one in candidates], 0.0, "words", CheckpointRule()).top_topic == 3 / 4
+    assert (
+        check_health(1, [Written("", one, 1) for one in candidates], 0.0, "words", CheckpointRule()).top_topic == 3 / 4
+    )
     assert [one.oracle_attempts for one in candidates] == [4, 0, 4, 0] and [o.asked for o in oracles] == [4, 4]
     assert candidates[3].problem == candidates[0].problem and candidates[3].answers == ("55",) * 4
     assert reasons(candidates) == {"unreadable": 1, "oracles: disagree": 1}

@@ -46,7 +46,7 @@ def test_every_stage_resumes_to_the_same_bits(
         (stages.Author, "write", 2),  # the second chunk of the corpus
         (stages.Probe, "logits", 6),  # within the sweep
         (stages.RewardedRollouts, "run", 4),  # the fourth step of the first arm
-        (stages, "look_at", 2),  # at the choice of its checkpoint
+        (stages, "check_health", 2),  # at the choice of its checkpoint
         (stages, "try_all", 4),  # the first point of the second curve
     ]
     for owner, name, call in deaths:

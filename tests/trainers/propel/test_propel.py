@@ -39,7 +39,7 @@ from halfway.trainers.propel.corpus import (
     surface,
     try_all,
 )
-from halfway.trainers.propel.evaluation import Look, choose_checkpoint, look_at, score_generator
+from halfway.trainers.propel.evaluation import CheckpointHealth, check_health, choose_checkpoint, score_generator
 from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
 from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
@@ -412,12 +412,19 @@ def test_a_generators_scores_by_hand() -> None:
 
 
 def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:
-    looks = [Look(10, 1, 1, 1, ()), Look(20, 1, 1, 1, ()), Look(30, 1, 1, 1, ("min_valid",))]
-    assert choose_checkpoint(looks).step == 20
-    alarmed = [Look(10, 0, 1, 0, ("min_valid",)), Look(20, 0, 1, 0, ("min_valid", "min_distinct"))]
+    checked = [
+        CheckpointHealth(10, 1, 1, 1, ()),
+        CheckpointHealth(20, 1, 1, 1, ()),
+        CheckpointHealth(30, 1, 1, 1, ("min_valid",)),
+    ]
+    assert choose_checkpoint(checked).step == 20
+    alarmed = [
+        CheckpointHealth(10, 0, 1, 0, ("min_valid",)),
+        CheckpointHealth(20, 0, 1, 0, ("min_valid", "min_distinct")),
+    ]
     assert choose_checkpoint(alarmed).step == 10
     rule = CheckpointRule(min_valid=0.9, max_top_topic=0.3, min_distinct=0.5)
-    assert look_at(10, written(TEXTS), 1.0, "characters", rule).alerts == ("min_valid", "max_top_topic")
+    assert check_health(10, written(TEXTS), 1.0, "characters", rule).alerts == ("min_valid", "max_top_topic")
 
 
 @pytest.mark.parametrize(
