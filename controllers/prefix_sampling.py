@@ -150,6 +150,10 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     def claims(self) -> frozenset[str]:
         return frozenset({"prefixes"})
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"prefixes", "tokens"})
+
     def init(self, problems: ProblemSet) -> PrefixSamplingState:
         return PrefixSamplingState(problems)
 

@@ -150,7 +150,9 @@ class Pros(PassRateController[ProsState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset() if self.top_values is None or not self.reuse else frozenset({"values"})
+        if not self.reuse:
+            return frozenset()
+        return frozenset({"prefixes", "tokens", "entropies"} | (set() if self.top_values is None else {"values"}))
 
     def init(self, problems: ProblemSet) -> ProsState:
         """Raises UserError if the prior is to be a probe's and a problem has no guess."""

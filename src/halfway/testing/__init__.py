@@ -1,0 +1,29 @@
+"""Contract suites for parts that others write, each one line in a test:
+
+    from halfway.testing import check_controller, check_engine, check_environment, check_verifier
+
+    def test_my_controller_keeps_the_contract():
+        check_controller(MyController())
+
+| file | what it checks |
+|---|---|
+| `controllers` | determinism, saving, what may be learnt from what, the verbs of a plan |
+| `tasks` | verifiers and environments |
+| `engines` | rollout engines |
+
+A check that fails raises AssertionError and says what was broken. `controller_checks` gives the checks one by one, for
+`pytest.mark.parametrize`.
+"""
+
+from halfway.testing.controllers import check_controller, controller_checks, sample_problems
+from halfway.testing.engines import check_engine
+from halfway.testing.tasks import check_environment, check_verifier
+
+__all__ = [
+    "check_controller",
+    "check_engine",
+    "check_environment",
+    "check_verifier",
+    "controller_checks",
+    "sample_problems",
+]
