@@ -383,7 +383,7 @@ def _show_report(console: "Console", folder: Path) -> None:
     from halfway.experiments.report.page import write_report
     from halfway.experiments.report.records import load_comparison_records
     from halfway.experiments.report.summary import summarize
-    from halfway.experiments.report.tables import quick_table
+    from halfway.experiments.report.tables.arms import quick_table
 
     path = write_report(folder)
     console.print(quick_table(summarize(load_comparison_records(folder))).rich())

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from halfway.experiments.report.figures import INK, PALETTE, STYLE
+from halfway.experiments.report.figures.style import INK, PALETTE, STYLE
 from halfway.trainers.probes.sweep import Cell
 
 KINDS = {"too hard": "#D55E00", "useful": "#009E73", "too easy": "#56B4E9", "invalid": "#9aa5b1"}

@@ -10,7 +10,7 @@ from typing import Any
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
-from halfway.experiments.report.tables import interval
+from halfway.experiments.report.tables.text import interval
 
 Records = Mapping[int, Mapping[str, Any]]
 """What was evaluated of an arm, by seed."""

@@ -11,11 +11,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
-from halfway.experiments.report.figures import PICTURES, STYLE, arm_colors, captions
+from halfway.experiments.report.figures.every import PICTURES, captions
+from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
-from halfway.experiments.report.tables import budget_text, interval, number, percent, tables, write_tables
+from halfway.experiments.report.tables.arms import budget_text
+from halfway.experiments.report.tables.every import tables, write_tables
+from halfway.experiments.report.tables.text import interval, number, percent
 from halfway.experiments.running.provenance import read_provenance, versions
 
 PIXELS_AN_INCH = 130
@@ -82,7 +85,7 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
             "interval": bounds(arms[name].after),
             "gain": interval(arms[name].gain, signed=True),
             "wasted": percent(arms[name].wasted),
-            "rollouts": f"{arms[name].rollouts:,.0f}",
+            "rollouts": number(arms[name].rollouts, 0),
         }
         for name in order
     ]

@@ -83,7 +83,8 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of steps.jsonl. `rollouts`, `tokens` and `seconds` are totals since the start of the run."""
+    """One line of steps.jsonl. `rollouts`, `tokens`, `trained_tokens` and `seconds` are totals since the start of the
+    run; `trained_tokens` is None in runs that did not record it yet."""
 
     step: int
     rollouts: int
@@ -96,11 +97,32 @@ class StepRecord:
     timing: dict[str, float] = field(default_factory=dict)
     learner: dict[str, float | None] = field(default_factory=dict)
     controllers: dict[str, float | None] = field(default_factory=dict)
+    trained_tokens: int | None = None
+
+    @property
+    def spent(self) -> dict[str, float | None]:
+        """What was spent until the end of the step, by unit."""
+        return _spent(self, self.step + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """Held-out problems of one kind, and the passes of all of them together."""
+
+    problems: int
+    passed: int
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One line of evaluations.jsonl. `stderr` is clustered by problem."""
+    """One line of evaluations.jsonl, with the totals of `StepRecord` at that moment.
+
+    Attributes:
+        step: finished steps.
+        stderr: of `pass_at_1`, clustered by problem.
+        passed: passes of each held-out problem, out of `samples`; empty in runs that did not record them yet.
+        strata: stratum -> problems and passes of all of them.
+    """
 
     step: int
     rollouts: int
@@ -110,6 +132,14 @@ class EvaluationRecord:
     stderr: float
     problems: int = 0
     samples: int = 0
+    trained_tokens: int | None = None
+    passed: tuple[int, ...] = ()
+    strata: dict[str, Stratum] = field(default_factory=dict)
+
+    @property
+    def spent(self) -> dict[str, float | None]:
+        """What was spent until then, by unit."""
+        return _spent(self, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +183,12 @@ class Comparison:
     directory: Path
     config: Mapping[str, Any]
     runs: Mapping[str, Sequence[Run]]
+
+    @property
+    def arms(self) -> list[str]:
+        """Arms that are declared, then those that were found beside them."""
+        declared = _arm_names(self.config)
+        return [*declared, *(arm for arm in self.runs if arm not in declared)]
 
     @property
     def all_runs(self) -> list[Run]:
@@ -248,6 +284,16 @@ def load_comparison_records(directory: Path) -> Comparison:
     declared = [arm for arm in _arm_names(config) if arm in found]
     order = [*declared, *sorted(set(found) - set(declared))]
     return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
+
+
+def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, float | None]:
+    return {
+        "steps": steps,
+        "rollouts": record.rollouts,
+        "tokens": record.tokens,
+        "trained_tokens": record.trained_tokens,
+        "seconds": record.seconds,
+    }
 
 
 def _resolve_carried(records: Sequence[GroupRecord]) -> list[GroupRecord]:

@@ -22,7 +22,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.records import GroupRecord, load_run_records
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
-from halfway.experiments.report.tables import TextTable, interval
+from halfway.experiments.report.tables.text import TextTable, interval
 
 
 @dataclass(frozen=True, slots=True)

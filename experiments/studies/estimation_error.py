@@ -38,7 +38,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.intervals import over_seeds
-from halfway.experiments.report.tables import TextTable, interval
+from halfway.experiments.report.tables.text import TextTable, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -269,7 +269,7 @@ def error_figure(rows: Sequence[ErrorRow]) -> "Figure":
     """A panel for each kind: the error of each belief over training."""
     import matplotlib.pyplot as plt
 
-    from halfway.experiments.report.figures import MUTED, PALETTE, STYLE
+    from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE
 
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     beliefs = list(dict.fromkeys(row.belief for row in rows))

@@ -8,6 +8,9 @@ import numpy as np
 
 N = 8
 BUCKETS = {1: 0.75, 2: 0.6, 6: 0.4, 7: 0.25}
+STRATA = ("0 trivial", "1 easy", "2 hard", "10 hopeless")
+# How much easier than the average each held-out problem is, in logits: the same problems for all runs.
+EASE = np.sort(np.random.default_rng(5).normal(0, 1.5, 64))[::-1]
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,12 @@ ARMS = {
 }
 
 
-def write_comparison(directory: Path, arms=ARMS, seeds=(0, 1, 2), steps=40) -> Path:
-    """A comparison directory of finished runs."""
+def write_comparison(directory: Path, arms=ARMS, seeds=(0, 1, 2), steps=40, plan="") -> Path:
+    """A comparison directory of finished runs; `plan` are further lines of comparison.yaml."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "comparison.yaml").write_text(
         f"name: synthetic\narms:\n{''.join(f'  {arm}: {{}}' + chr(10) for arm in arms)}"
-        f"seeds: {list(seeds)}\nbudget: {{rollouts: {256 * steps}}}\n"
+        f"seeds: {list(seeds)}\nbudget: {{rollouts: {256 * steps}}}\n{plan}"
     )
     for arm, script in arms.items():
         for seed in seeds:
@@ -96,6 +99,7 @@ def step_record(step=0, rollouts=64, trained=4, **other):
         "policy_version": step,
         "rollouts": rollouts,
         "tokens": rollouts * 25,
+        "trained_tokens": rollouts * 20,
         "seconds": rollouts / 100,
         "rounds": 1,
         "starved": False,
@@ -110,8 +114,8 @@ def step_record(step=0, rollouts=64, trained=4, **other):
     }
 
 
-def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02):
-    """A record of evaluations.jsonl."""
+def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02, **other):
+    """A record of evaluations.jsonl, as it was before problems were told apart."""
     return {
         "step": step,
         "rollouts": rollouts,
@@ -122,7 +126,18 @@ def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02):
         "problems": 128,
         "samples": 8,
         "pass_counts": [0] * 9,
+        **other,
     }
+
+
+def problem_records(passed, samples=N):
+    """What a record of evaluations.jsonl has of its problems: these are spread evenly over the strata."""
+    parts = np.array_split(np.asarray(passed), len(STRATA))
+    strata = {name: {"problems": len(p), "passed": int(p.sum())} for name, p in zip(STRATA, parts, strict=True)}
+    rates = np.asarray(passed) / samples
+    stderr = float(rates.std(ddof=1) / len(rates) ** 0.5)
+    found = {"pass_at_1": float(rates.mean()), "stderr": stderr, "problems": len(rates), "samples": samples}
+    return {**found, "passed": [int(k) for k in passed], "strata": strata}
 
 
 class _Writer:
@@ -131,15 +146,16 @@ class _Writer:
     def __init__(self, script: Script, rng: np.random.Generator):
         self.script, self.rng = script, rng
         self.skill = -0.8
-        self.rollouts = self.tokens = 0
+        self.rollouts = self.tokens = self.trained_tokens = 0
         self.seconds = 0.0
         self.decisions, self.steps, self.evaluations, self.parents = [], [], [], []
         self.evaluate(0)
 
     def evaluate(self, step):
-        score = 1 / (1 + np.exp(-self.skill)) + self.rng.normal(0, 0.012)
-        record = evaluation_record(step, self.rollouts, float(score), 0.02)
-        self.evaluations.append({**record, "tokens": self.tokens, "seconds": self.seconds})
+        ease = EASE + self.skill + self.rng.normal(0, 0.05)
+        passed = self.rng.binomial(N, 1 / (1 + np.exp(-ease)))
+        spent = {"tokens": self.tokens, "trained_tokens": self.trained_tokens, "seconds": self.seconds}
+        self.evaluations.append(evaluation_record(step, self.rollouts) | problem_records(passed) | spent)
 
     def step(self, step, steps):
         groups, skipped, rounds = [], 0, 0
@@ -158,7 +174,7 @@ class _Writer:
             if not self.script.refill or valid >= self.script.wanted or rounds == 10:
                 break
         self.finish(step, groups, skipped, rounds)
-        if self.rollouts >= 256 * steps / 4 * len(self.evaluations):
+        if self.rollouts >= 256 * steps / 12 * len(self.evaluations):
             self.evaluate(step + 1)
 
     def fresh(self, step):
@@ -186,6 +202,8 @@ class _Writer:
         rollouts = len(groups) * N
         self.rollouts += rollouts
         self.tokens += sum(group["tokens"] for group in groups)
+        trained = [group for group in groups if group["outcome"] == "trained"]
+        self.trained_tokens += sum(group["tokens"] + N * (12 + group["prefix_tokens"]) for group in trained)
         timing = {
             "propose": 0.004 * rounds,
             "rollout": rollouts / 300,
@@ -206,6 +224,7 @@ class _Writer:
             {
                 **step_record(step, self.rollouts),
                 "tokens": self.tokens,
+                "trained_tokens": self.trained_tokens,
                 "seconds": self.seconds,
                 "rounds": rounds,
                 "groups": {"rolled_out": len(groups), **counts},

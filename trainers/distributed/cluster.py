@@ -3,6 +3,30 @@
 from dataclasses import dataclass, field
 
 from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.registry import unknown
+
+
+@dataclass(frozen=True)
+class Device:
+    """Peak rates of an accelerator, from its vendor's data sheet.
+
+    Attributes:
+        flops: floating-point operations a second in bfloat16 with float32 sums, without sparsity.
+        bandwidth: bytes a second between its memory and its cores.
+    """
+
+    flops: float
+    bandwidth: float
+
+
+DEVICES = {
+    "a100": Device(312e12, 2.039e12),  # 80 GB, SXM
+    "h100": Device(989e12, 3.35e12),  # SXM
+    "h200": Device(989e12, 4.8e12),  # SXM
+    "b200": Device(2250e12, 8e12),
+    "l40s": Device(362e12, 0.864e12),
+    "rtx4090": Device(165e12, 1.008e12),
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,7 @@ class ClusterOptions:
         train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
             engines stand on the training hosts, and so share the devices of the ranks.
         devices_per_node: devices of a host, and ranks of a training host.
+        device: the accelerator, one of `DEVICES`; only a comparison's `costs: {from: cluster}` asks for it.
         device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
         port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
         model: sizes of the model.
@@ -74,6 +99,7 @@ class ClusterOptions:
     train_nodes: int = 1
     rollout_nodes: int = 0
     devices_per_node: int = 1
+    device: str = ""
     device_gib: float = 0.0
     host_gib: float = 0.0
     port: int = 29500
@@ -84,6 +110,8 @@ class ClusterOptions:
             require(vars(self)[name] >= 1, f"cluster.{name}", vars(self)[name], "give at least 1")
         for name in ("rollout_nodes", "device_gib", "host_gib"):
             require(vars(self)[name] >= 0, f"cluster.{name}", vars(self)[name], "give 0 or more")
+        if self.device not in ("", *DEVICES):
+            raise unknown("cluster.device", self.device, DEVICES)
         require(1024 <= self.port <= 65000, "cluster.port", self.port, "give a port from 1024 to 65000")
 
     @property

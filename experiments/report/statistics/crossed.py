@@ -6,8 +6,12 @@ of each other and the mean is taken anew: the pigeonhole bootstrap (Owen 2007, "
 Applied Statistics 1(2); McCullagh 2000, "Resampling and exchangeable arrays"). n - 1 of n rows and columns are drawn
 rather than n, which makes the variance of a plain mean unbiased (Rao and Wu 1988); with few seeds it matters.
 
-With values_SP = mean + seed_S + problem_P + rest_SP the expected variance is var(seed)/S + var(problem)/P +
-3 var(rest)/(S P); the true one has 1 in the place of the 3. So errors are a little too large, never too small.
+With values_SP = mean + seed_S + problem_P + rest_SP the true variance is var(seed)/S + var(problem)/P +
+var(rest)/(S P). Resampling seeds alone gives A = var(seed)/S + var(rest)/(S P) on average, problems alone B =
+var(problem)/P + var(rest)/(S P), and both at once counts the rest three times (Owen 2007). So the excess is known and
+taken off: with C for both at once the rest is R = C - A - B, and the variance C - 2 R = 2 (A + B) - C, the moment
+estimator of crossed random effects (Searle, Casella and McCulloch 1992, chapter 4); it is never less than the larger of
+A and B.
 """
 
 import math
@@ -24,7 +28,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CrossedMean:
-    """A mean, and the standard error that infinitely many resamples would give it.
+    """A mean with its standard error.
 
     Attributes:
         stderr: None if there is nothing to resample: one seed and one problem.
@@ -59,14 +63,14 @@ class CrossedMean:
 
 
 def crossed_mean(values_SP: Array) -> CrossedMean:
-    """The mean of a full table.
+    """The mean of a full table, with the error that infinitely many resamples would give it, less their excess.
 
     Args:
         values_SP: a row for each seed, a column for each problem; a single column where problems are not told apart,
             and then only seeds are resampled, which is the usual t interval over seeds.
     """
     seeds, problems = values_SP.shape
-    variance = _seed_part(values_SP) + _problem_part(values_SP.mean(axis=0)) + _rest_part(values_SP)
+    variance = corrected(_seed_part(values_SP), _problem_part(values_SP.mean(axis=0)), _rest_part(values_SP))
     return CrossedMean(
         mean=float(values_SP.mean()),
         stderr=_root(variance, seeds, problems),
@@ -82,14 +86,23 @@ def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
     `crossed_mean` of the difference of the tables.
     """
     (left, problems), right = left_SP.shape, len(right_SP)
-    variance = _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0))
-    variance += sum(_seed_part(side) + _rest_part(side) for side in (left_SP, right_SP))
+    seed_part, rest_part = (sum(map(part, (left_SP, right_SP))) for part in (_seed_part, _rest_part))
+    variance = corrected(seed_part, _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0)), rest_part)
     fewest = min(left, right)
     return CrossedMean(
         mean=float(left_SP.mean() - right_SP.mean()),
         stderr=_root(variance, max(left, right), problems),
         dof=(fewest if fewest > 1 else problems) - 1,
     )
+
+
+def corrected(seeds: float, problems: float, rest: float) -> float:
+    """The variance from its parts, without the excess of resampling seeds and problems at once.
+
+    Args:
+        seeds, problems: the variance if only those are resampled. rest: what resampling both adds to their sum.
+    """
+    return max(seeds, problems, seeds + problems - rest)
 
 
 def resamples(size: int, draws: int, generator: np.random.Generator) -> Indices:

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from synthetic_runs import ARMS, decision, evaluation_record, step_record, write_comparison, write_records, write_run
 
-from halfway.experiments.report.figures import (
-    PICTURES,
-    count_colors,
-    pass_counts,
-    smoothed_ratio,
-    summed_counts,
-    zero_variance,
-)
+from halfway.experiments.report.figures.every import PICTURES
+from halfway.experiments.report.figures.groups import pass_counts, zero_variance
+from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
+from halfway.experiments.report.figures.style import count_colors
 from halfway.experiments.report.page import write_report
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.running.provenance import read_provenance, write_provenance

@@ -19,7 +19,9 @@ from halfway.experiments.report.statistics.intervals import (
     ratio_over_seeds,
 )
 from halfway.experiments.report.summary import summarize
-from halfway.experiments.report.tables import arm_table, quick_table, start_table, tables, write_tables
+from halfway.experiments.report.tables.arms import arm_table, quick_table
+from halfway.experiments.report.tables.every import tables, write_tables
+from halfway.experiments.report.tables.kinds import start_table
 
 
 def comparison(tmp_path, arms):
@@ -129,7 +131,7 @@ def test_costs_of_an_arm(tmp_path):
     steps = [step_record(0, 64, trained=4), step_record(1, 160, trained=6)]
     groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two are degenerate and trained all the same
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, steps, [])}})).arms
-    assert (arm.rollouts, arm.steps, arm.seconds) == (160, 2, 1.6)
+    assert (arm.rollouts.value, arm.steps.values, arm.seconds) == (160, (2,), 1.6)
     assert arm.trained_per_step.value == 1.5
     assert arm.rollouts_per_group.value == 16
     # Evaluation seconds are not part of a step's time.
@@ -151,16 +153,14 @@ def test_gain_of_several_seeds_is_paired_within_the_seed(tmp_path):
     assert "Student-t" in summary.intervals
 
 
-def test_differences_are_paired_by_shared_seeds(tmp_path):
+def test_batches_filled_are_compared_by_shared_seeds(tmp_path):
     def runs(scores, trained):
         return {s: ([], [step_record(rollouts=96, trained=trained)], curve(0.1, score)) for s, score in scores.items()}
 
     summary = summarize(comparison(tmp_path, {"b": runs({0: 0.3, 1: 0.7}, 4), "a": runs({0: 0.4, 1: 0.8, 2: 0.0}, 8)}))
-    (difference,) = summary.differences
-    assert (difference.arm, difference.reference, difference.paired) == ("a", "b", True)
-    estimate = difference.pass_at_1
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0.1, 0.1, 0.1))
-    assert difference.rollout_ratio.low == pytest.approx(0.5)
+    (filled,) = summary.filled
+    assert (filled.arm, filled.reference, filled.paired) == ("a", "b", True)
+    assert (filled.ratio.low, filled.ratio.values) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
     assert summary.ranking == ("b", "a")
 
 
@@ -169,19 +169,9 @@ def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path)
         return {s: ([], [step_record(rollouts=96, trained=groups)], []) for s, groups in trained.items()}
 
     arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts a trained group
-    (difference,) = summarize(comparison(tmp_path, arms)).differences
-    assert not difference.paired and difference.rollout_ratio.value == pytest.approx(2.0)
-    assert difference.rollout_ratio.low is None
-
-
-def test_rollouts_to_reach_the_lowest_final_score(tmp_path):
-    runs = {"slow": curve(0.2, 0.3, 0.5), "fast": curve(0.2, 0.6, 0.8)}
-    summary = summarize(comparison(tmp_path, {arm: {0: ([], [step_record()], points)} for arm, points in runs.items()}))
-    slow, fast = summary.reach
-    assert slow.target == fast.target == 0.5
-    assert slow.cost["rollouts"] == 200
-    assert fast.cost["rollouts"] == pytest.approx(75)
-    assert fast.ratio["rollouts"] == pytest.approx(0.375)
+    (filled,) = summarize(comparison(tmp_path, arms)).filled
+    assert not filled.paired and filled.ratio.value == pytest.approx(2.0)
+    assert filled.ratio.low is None
 
 
 def test_bucket_rows_split_the_second_half(tmp_path):

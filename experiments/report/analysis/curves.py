@@ -1,0 +1,87 @@
+"""Held-out scores along an axis of cost: read off between evaluations, made to rise, and searched for a target."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.experiments.report.analysis.axes import Axis
+from halfway.experiments.report.records import EvaluationRecord, Run
+
+Array = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+
+def evaluated(runs: Sequence[Run]) -> list[Run]:
+    """The runs that have a curve: two evaluations or more."""
+    return [run for run in runs if len(run.evaluations) > 1]
+
+
+def common_reach(runs: Sequence[Run], axis: Axis) -> float:
+    """The largest amount that all of the runs have spent at an evaluation."""
+    return min(axis.of(run.evaluations[-1]) for run in runs)
+
+
+def problems_told_apart(runs: Sequence[Run]) -> bool:
+    """Whether every evaluation says which of the same number of problems passed how often."""
+    return len({len(evaluation.passed) for run in runs for evaluation in run.evaluations} | {0}) == 2 and all(
+        evaluation.passed for run in runs for evaluation in run.evaluations
+    )
+
+
+def amounts(run: Run, axis: Axis) -> Array:
+    """What was spent at each evaluation, (evaluations,)."""
+    return np.array([axis.of(evaluation) for evaluation in run.evaluations], np.float64)
+
+
+def scores(run: Run, apart: bool) -> Array:
+    """Pass rates, (evaluations, problems); with `apart` False one column, the mean over problems."""
+    return np.array([_rates(evaluation, apart) for evaluation in run.evaluations], np.float64)
+
+
+def _rates(evaluation: EvaluationRecord, apart: bool) -> Array:
+    if not apart:
+        return np.array([evaluation.pass_at_1])
+    return np.array(evaluation.passed, np.float64) / evaluation.samples
+
+
+def scores_at(run: Run, axis: Axis, amount: float, apart: bool) -> Array:
+    """Pass rates when `amount` was spent, (problems,): linear between the two evaluations around it."""
+    x_E, y_EP = amounts(run, axis), scores(run, apart)
+    right = int(np.clip(np.searchsorted(x_E, amount), 1, len(x_E) - 1))
+    width = x_E[right] - x_E[right - 1]
+    share = float(np.clip((amount - x_E[right - 1]) / width, 0, 1)) if width > 0 else 1.0
+    return np.asarray((1 - share) * y_EP[right - 1] + share * y_EP[right])
+
+
+def rising(scores_DE: Array) -> Array:
+    """Isotonic regression of each row: the nearest curve, in squares, that never falls.
+
+    By the min-max formula (Robertson, Wright and Dykstra 1988, section 1.4): at i the largest, over starts j <= i, of
+    the smallest, over ends k >= i, mean of entries j..k.
+    """
+    size = scores_DE.shape[1]
+    sums = np.concatenate([np.zeros((len(scores_DE), 1)), np.cumsum(scores_DE, axis=1)], axis=1)
+    fitted = np.full_like(scores_DE, -np.inf)
+    for start in range(size):
+        means = (sums[:, start + 1 :] - sums[:, [start]]) / np.arange(1, size - start + 1)
+        from_start = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
+        fitted[:, start:] = np.maximum(fitted[:, start:], from_start)
+    return fitted
+
+
+def first_crossings(amounts_E: Array, rising_DE: Array, targets_D: Array) -> tuple[Array, Booleans]:
+    """Where each rising, piecewise linear curve first reaches its target.
+
+    Returns:
+        the amounts, (D,), the last one where the target is never reached; and whether it is reached.
+    """
+    below = (rising_DE < targets_D[:, None]).sum(axis=1)
+    reached = below < rising_DE.shape[1]
+    right = np.clip(below, 1, rising_DE.shape[1] - 1)
+    rows = np.arange(len(rising_DE))
+    low, high = rising_DE[rows, right - 1], rising_DE[rows, right]
+    share = np.clip((targets_D - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+    found = amounts_E[right - 1] + share * (amounts_E[right] - amounts_E[right - 1])
+    found = np.where(below == 0, amounts_E[0], found)
+    return np.where(reached, found, amounts_E[-1]), reached

@@ -1,0 +1,275 @@
+"""What it cost to reach a target, run by run, with runs that never reach it, and beside the baseline.
+
+A run's scores are first made to rise (`rising`), so that one lucky evaluation does not count as having arrived: a
+target is reached where the rising curve, linear between evaluations, first has it. A run that never does counts with
+all that it spent, a lower bound, and everything that contains it is a bound too and printed as one. Costs are averaged
+as logarithms; their errors come from resampling seeds and problems (`halfway.experiments.report.statistics.crossed`),
+the intervals from Student's t with seeds - 1 degrees of freedom.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
+from halfway.experiments.report.analysis.curves import (
+    Array,
+    Booleans,
+    amounts,
+    evaluated,
+    first_crossings,
+    problems_told_apart,
+    rising,
+    scores,
+)
+from halfway.experiments.report.analysis.design import Design
+from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.crossed import CrossedMean, corrected, resamples
+from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.multiple import LEVEL, holm
+
+DRAWS = 2000
+SEED = 20240229
+Bound = Literal["", "at least", "at most"]
+Kind = Literal["fixed", "baseline", "lowest"]
+BySeed = Mapping[int, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an arm spent along one axis until it reached a target.
+
+    Attributes:
+        amount: geometric mean over seeds; None if no run reached the target, or all had it from the start.
+        bound: "at least" if a run never reached it.
+        ratio: to the baseline, by seed where both have the seed; None for the baseline itself, and where both have
+            runs that never reached the target.
+        ratio_bound: "at least" or "at most" if a run of the arm, or of the baseline, never reached it.
+        p, adjusted_p: of a ratio of 1, alone and by Holm over the arms; None where the bound shows nothing about it.
+        clear: adjusted_p is below .05.
+    """
+
+    amount: Estimate | None
+    bound: Bound
+    ratio: Estimate | None = None
+    ratio_bound: Bound = ""
+    p: float | None = None
+    adjusted_p: float | None = None
+    clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReachRow:
+    """An arm: how many of its runs reached the target, and what they spent, by axis."""
+
+    arm: str
+    seeds: int
+    reached: int
+    spent: Mapping[str, Spent]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """All arms on their way to one target.
+
+    Attributes:
+        kind: "fixed" = fixed in advance; "baseline" = what the baseline had at its end, seed by seed; "lowest" = the
+            highest score that every run reached, which was known only afterwards.
+        target: held-out pass@1; of kind "baseline" the mean over its seeds.
+    """
+
+    kind: Kind
+    target: float
+    baseline: str
+    rows: tuple[ReachRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """One run: its rising scores as they are, (1, evaluations), and with problems drawn anew, (draws, evaluations).
+
+    `problems` were told apart; 1 = none, and then every draw is as it is.
+    """
+
+    run: Run
+    problems: int
+    found: Array
+    drawn: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Logarithms of what the runs of an arm spent, by seed: (1,) as it is, and (draws,) with problems drawn anew."""
+
+    found: BySeed
+    drawn: BySeed
+    reached: Mapping[int, bool]
+    problems: int
+
+
+def reach_axes(design: Design) -> list[Axis]:
+    """Along what the cost is counted."""
+    return [ROLLOUTS, TOKENS, STEPS, *design.costs, SECONDS]
+
+
+def cost_to_reach(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = DRAWS) -> list[Reach]:
+    """The targets fixed in advance, or without any the highest score that every run reached; and the baseline's end."""
+    having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
+    if not having:
+        return []
+    curves = draw_curves(having, draws)
+    targets: list[tuple[Kind, float | None]] = [("fixed", target) for target in design.targets]
+    if not targets:
+        targets.append(("lowest", min(float(curve.found[0, -1]) for own in curves.values() for curve in own)))
+    if design.baseline in having and len(having) > 1:
+        targets.append(("baseline", None))
+    return [_reach(curves, kind, target, design) for kind, target in targets]
+
+
+def draw_curves(runs_of: Mapping[str, Sequence[Run]], draws: int) -> dict[str, list[_Curve]]:
+    """Every run's curve, with the same problems drawn for all of them."""
+    used = [run for runs in runs_of.values() for run in runs]
+    apart = problems_told_apart(used)
+    problems = len(used[0].evaluations[0].passed) if apart else 1
+    chosen = resamples(problems, draws, np.random.default_rng([SEED, problems]))
+    weights_DP = np.stack([np.bincount(row, minlength=problems) for row in chosen]) / chosen.shape[1]
+    found = {}
+    for arm, runs in runs_of.items():
+        tables = [scores(run, apart) for run in runs]
+        found[arm] = [
+            _Curve(run, problems, rising(y_EP.mean(axis=1)[None]), rising(weights_DP @ y_EP.T))
+            for run, y_EP in zip(runs, tables, strict=True)
+        ]
+    return found
+
+
+def _reach(curves: Mapping[str, Sequence[_Curve]], kind: Kind, target: float | None, design: Design) -> Reach:
+    finals = {curve.run.seed: curve for curve in curves.get(design.baseline, ())}
+    if target is None:
+        shown = float(np.mean([curve.found[0, -1] for curve in finals.values()]))
+        targets = dict(finals)
+    else:
+        shown, targets = target, {}
+    spent = {
+        axis.name: _compare({arm: _costs(own, axis, shown, targets) for arm, own in curves.items()}, design)
+        for axis in reach_axes(design)
+    }
+    rows = tuple(
+        ReachRow(
+            arm,
+            len(own),
+            sum(_costs(own, ROLLOUTS, shown, targets).reached.values()),
+            {axis: by_arm[arm] for axis, by_arm in spent.items()},
+        )
+        for arm, own in curves.items()
+    )
+    return Reach(kind, shown, design.baseline, rows)
+
+
+def _costs(curves: Sequence[_Curve], axis: Axis, target: float, of_seed: Mapping[int, _Curve]) -> _Costs:
+    """What the runs of an arm spent. `of_seed`: the baseline's curves, whose ends are the targets of their seeds."""
+    found, drawn, reached = {}, {}, {}
+    for curve in curves:
+        seed, x_E = curve.run.seed, amounts(curve.run, axis)
+        goals = of_seed.get(seed)
+        found[seed], arrived = _logarithms(x_E, curve.found, goals.found[:, -1] if goals else target)
+        drawn[seed], _ = _logarithms(x_E, curve.drawn, goals.drawn[:, -1] if goals else target, floor=x_E[1] / 100)
+        reached[seed] = bool(arrived[0])
+    return _Costs(found, drawn, reached, curves[0].problems)
+
+
+def _logarithms(x_E: Array, rising_DE: Array, targets: Array | float, floor: float = 0.0) -> tuple[Array, Booleans]:
+    """Logarithms of the crossings; minus infinity for a target that was met at the start, unless there is a floor."""
+    crossings, reached = first_crossings(x_E, rising_DE, np.broadcast_to(np.asarray(targets), len(rising_DE)))
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(crossings, floor)), reached
+
+
+def _compare(costs: Mapping[str, _Costs], design: Design) -> dict[str, Spent]:
+    """Each arm's cost along one axis, and its ratio to the baseline's."""
+    baseline = costs.get(design.baseline)
+    spent = {}
+    for arm, own in costs.items():
+        beside = baseline if arm != design.baseline else None
+        spent[arm] = _with_ratio(_amount(own), own, beside)
+    others = [arm for arm in spent if arm != design.baseline]
+    adjusted = holm([spent[arm].p for arm in others])
+    for arm, p in zip(others, adjusted, strict=True):
+        spent[arm] = replace(spent[arm], adjusted_p=p, clear=p is not None and p < LEVEL)
+    return spent
+
+
+def _amount(costs: _Costs) -> Spent:
+    missed = not all(costs.reached.values())
+    if not any(costs.reached.values()) or not np.isfinite(list(costs.found.values())).all():
+        return Spent(None, "at least" if missed else "")
+    found = _mean(costs.found, costs.drawn, list(costs.found), costs.problems).estimate.map(math.exp)
+    return Spent(replace(found, high=None) if missed else found, "at least" if missed else "")
+
+
+def _with_ratio(spent: Spent, own: _Costs, baseline: _Costs | None) -> Spent:
+    if baseline is None or spent.amount is None or _amount(baseline).amount is None:
+        return spent
+    shared = [seed for seed in own.found if seed in baseline.found]
+    paired = len(shared) >= 2 or len(shared) == len(own.found) == len(baseline.found)
+    seeds, beside = (shared, shared) if paired else (list(own.found), list(baseline.found))
+    missed = not all(own.reached[seed] for seed in seeds), not all(baseline.reached[seed] for seed in beside)
+    if all(missed):
+        return spent
+    if paired:
+        found, drawn = (
+            {s: a[s] - b[s] for s in shared} for a, b in ((own.found, baseline.found), (own.drawn, baseline.drawn))
+        )
+        mean = _mean(found, drawn, shared, own.problems)
+    else:
+        mean = _difference(own, baseline)
+    ratio = mean.estimate.map(math.exp)
+    bound: Bound = "at least" if missed[0] else "at most" if missed[1] else ""
+    if bound:
+        ratio = replace(ratio, high=None) if missed[0] else replace(ratio, low=None)
+    tells = min(len(seeds), len(beside)) > 1 and (not bound or (mean.mean > 0) == missed[0])
+    return replace(spent, ratio=ratio, ratio_bound=bound, p=mean.p if tells else None)
+
+
+def _mean(found: BySeed, drawn: BySeed, seeds: Sequence[int], problems: int) -> CrossedMean:
+    values = tuple(float(found[seed][0]) for seed in seeds)
+    variance = _variance([(values, [drawn[seed] for seed in seeds])], problems)
+    known = len(seeds) > 1 or problems > 1
+    dof = (len(seeds) if len(seeds) > 1 else problems) - 1
+    return CrossedMean(float(np.mean(values)), math.sqrt(variance) if known else None, max(1, dof), values)
+
+
+def _difference(own: _Costs, baseline: _Costs) -> CrossedMean:
+    """Of the means of arms whose seeds are others."""
+    sides = [
+        (tuple(float(costs.found[seed][0]) for seed in costs.found), [costs.drawn[seed] for seed in costs.found])
+        for costs in (own, baseline)
+    ]
+    fewest, most = sorted(len(values) for values, _ in sides)
+    dof = (fewest if fewest > 1 else own.problems) - 1
+    known = most > 1 or own.problems > 1
+    stderr = math.sqrt(_variance(sides, own.problems)) if known else None
+    return CrossedMean(float(np.mean(sides[0][0]) - np.mean(sides[1][0])), stderr, max(1, dof))
+
+
+def _variance(sides: Sequence[tuple[Sequence[float], Sequence[Array]]], problems: int) -> float:
+    """Variance of a mean over seeds, or of the difference of two, by resampling seeds, problems, and both at once.
+
+    Args:
+        sides: of one arm, or of two whose seeds are others: the value of each seed, and (draws,) with problems drawn
+            anew, the same for all.
+    """
+    seed_part = sum(float(np.var(values, ddof=1)) / len(values) for values, _ in sides if len(values) > 1)
+    if problems == 1:
+        return seed_part
+    tables_SD = [np.stack(list(drawn)) for _, drawn in sides]
+    draws = np.arange(tables_SD[0].shape[1])
+    generator = np.random.default_rng(SEED)
+    chosen = [resamples(len(table_SD), len(draws), generator) for table_SD in tables_SD]
+    fixed = [table_SD.mean(axis=0) for table_SD in tables_SD]
+    mixed = [table_SD[seeds, draws[:, None]].mean(axis=1) for table_SD, seeds in zip(tables_SD, chosen, strict=True)]
+    problem_part, both = (float(np.var(means[0] - sum(means[1:]))) for means in (fixed, mixed))
+    return corrected(seed_part, problem_part, both - seed_part - problem_part)

@@ -1,0 +1,45 @@
+"""Held-out pass rates by stratum: which kinds of problems an arm learnt, and when."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from halfway.experiments.report.records import EvaluationRecord, Run
+from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+
+
+@dataclass(frozen=True, slots=True)
+class StrataRow:
+    """Pass rates of an arm by stratum at its last evaluation, over seeds; None where no run has the stratum."""
+
+    arm: str
+    seeds: int
+    rates: Mapping[str, Estimate | None]
+
+
+def strata_names(runs: Sequence[Run]) -> list[str]:
+    """Strata in natural order ("2" before "10"); nothing if there is only one, since that is the whole."""
+    names = {name for run in runs for evaluation in run.evaluations for name in evaluation.strata}
+    return sorted(names, key=natural) if len(names) > 1 else []
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts numbers in names by their value."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def rate(evaluation: EvaluationRecord, stratum: str) -> float | None:
+    """Pass rate of the stratum's problems; None if it has none."""
+    found = evaluation.strata.get(stratum)
+    return found.passed / (found.problems * evaluation.samples) if found else None
+
+
+def strata_rows(runs_of: Mapping[str, Sequence[Run]]) -> list[StrataRow]:
+    """The last evaluations of every arm; nothing without strata."""
+    names = strata_names([run for runs in runs_of.values() for run in runs])
+    rows = []
+    for arm, runs in runs_of.items() if names else ():
+        last = [run.evaluations[-1] for run in runs if run.evaluations]
+        rates = {name: [found for one in last if (found := rate(one, name)) is not None] for name in names}
+        rows.append(StrataRow(arm, len(last), {name: over_seeds(v) if v else None for name, v in rates.items()}))
+    return rows

@@ -1,0 +1,173 @@
+"""One arm of a comparison over its seeds: what it scored, and what became of its rollouts."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+
+from halfway.experiments.report.records import EvaluationRecord, GroupRecord, Run, outcome_rollouts
+from halfway.experiments.report.shares import by_seed, share
+from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
+
+NOT_IN_A_STEP = ("evaluate", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """One arm over its seeds. Counts are means over seeds, shares are pooled within a seed and averaged over seeds.
+
+    Attributes:
+        seeds: in the order of the `values` of every estimate.
+        before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
+        rollouts, tokens, steps: generated for training, and learner steps.
+        trained_per_step: non-degenerate groups that were trained, a step.
+        band_fresh: share of fresh groups, degenerate ones included, with a pass rate in 3/8..5/8. Fresh: of the data
+            set's own problems, from their start; neither generated nor behind a prefix.
+        band_trained: the same share of the trained groups of any origin.
+        wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
+        replayed: share of the tokens of all rollouts that were replayed from a prefix, so need not be generated.
+        entropy: of the policy at the trained tokens, in nats, mean over the steps.
+        rollouts_per_group: rollouts generated a trained group.
+        skipped: problems refused before any rollout.
+        starved: steps that trained on fewer groups than asked for.
+        seconds: of the loop without evaluation and checkpoints, median over seeds.
+        controller_share: share of those seconds spent in propose and observe.
+        rollout_fates: rollouts by outcome.
+    """
+
+    arm: str
+    seeds: tuple[int, ...]
+    unfinished: int
+    before: Estimate | None
+    after: Estimate | None
+    gain: Estimate | None
+    rollouts: Estimate
+    tokens: Estimate
+    steps: Estimate
+    trained_per_step: Estimate | None
+    band_fresh: Estimate | None
+    band_trained: Estimate | None
+    wasted: Estimate | None
+    replayed: Estimate | None
+    entropy: Estimate | None
+    rollouts_per_group: Estimate | None
+    skipped: float
+    starved: float
+    seconds: float
+    controller_share: float | None
+    rollout_fates: Mapping[str, float]
+
+
+def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
+    """The row of one arm. Needs at least one run with a finished step."""
+    evaluated = [run for run in runs if run.evaluations]
+    fates: Counter[str] = Counter()
+    for run in runs:
+        fates.update(outcome_rollouts(run.groups))
+    return ArmSummary(
+        arm=arm,
+        seeds=tuple(run.seed for run in runs),
+        unfinished=sum(not run.finished for run in runs),
+        before=_pass_at_1([run.evaluations[0] for run in evaluated]),
+        after=_pass_at_1([run.evaluations[-1] for run in evaluated]),
+        gain=_difference([(run.evaluations[-1], run.evaluations[0]) for run in evaluated if len(run.evaluations) > 1]),
+        rollouts=over_seeds([run.steps[-1].rollouts for run in runs]),
+        tokens=over_seeds([run.steps[-1].tokens for run in runs]),
+        steps=over_seeds([run.num_steps for run in runs]),
+        trained_per_step=_per_seed(runs, valid_per_step),
+        band_fresh=_band(runs, lambda group: group.scored and group.fresh),
+        band_trained=_band(runs, lambda group: group.outcome == "trained"),
+        wasted=_per_seed(runs, wasted_share),
+        replayed=_per_seed(runs, replayed_share),
+        entropy=_per_seed(runs, mean_entropy),
+        rollouts_per_group=_per_seed(runs, rollouts_per_group),
+        skipped=fmean(len(run.skips) for run in runs),
+        starved=fmean(sum(step.starved for step in run.steps) for run in runs),
+        seconds=median(run.steps[-1].seconds for run in runs),
+        controller_share=controller_share(runs),
+        rollout_fates={outcome: count / len(runs) for outcome, count in sorted(fates.items())},
+    )
+
+
+def trained_groups(run: Run) -> int:
+    """Groups that reached the learner."""
+    return sum(step.groups.get("trained", 0) for step in run.steps)
+
+
+def valid_per_step(run: Run) -> float:
+    """Trained groups a step, without the degenerate ones that fill.degenerate=keep trains too."""
+    return sum(group.outcome == "trained" and not group.degenerate for group in run.groups) / run.num_steps
+
+
+def rollouts_per_group(run: Run) -> float | None:
+    """Rollouts generated a trained group."""
+    trained = trained_groups(run)
+    return run.steps[-1].rollouts / trained if trained else None
+
+
+def wasted_share(run: Run) -> float | None:
+    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring."""
+    fates = outcome_rollouts(run.groups)
+    total = fates.total()
+    return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
+
+
+def mean_entropy(run: Run) -> float | None:
+    """Mean over the steps of the policy's entropy at the trained tokens, in nats."""
+    entropies = [entropy for step in run.steps if (entropy := step.learner.get("entropy")) is not None]
+    return fmean(entropies) if entropies else None
+
+
+def replayed_share(run: Run) -> float | None:
+    """Tokens replayed, out of those replayed and generated."""
+    replayed = sum(group.prefix_tokens * group.size for group in run.groups)
+    total = replayed + sum(group.tokens for group in run.groups)
+    return replayed / total if total else None
+
+
+def controller_share(runs: Sequence[Run]) -> float | None:
+    """Seconds in propose and observe, out of the seconds of all steps without evaluation and checkpoints."""
+    parts = seconds_by_part(runs)
+    total = sum(parts.values())
+    return (parts.get("propose", 0.0) + parts.get("observe", 0.0)) / total if total else None
+
+
+def seconds_by_part(runs: Sequence[Run]) -> dict[str, float]:
+    """Seconds of all steps by what they went to, without evaluation and checkpoints."""
+    parts: defaultdict[str, float] = defaultdict(float)
+    for run in runs:
+        for step in run.steps:
+            for part, seconds in step.timing.items():
+                parts[part] += seconds
+    return {part: seconds for part, seconds in parts.items() if part not in NOT_IN_A_STEP}
+
+
+def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:
+    if not evaluations:
+        return None
+    if len(evaluations) == 1:
+        return normal(evaluations[0].pass_at_1, evaluations[0].stderr)
+    return over_seeds([evaluation.pass_at_1 for evaluation in evaluations])
+
+
+def _difference(pairs: Sequence[tuple[EvaluationRecord, EvaluationRecord]]) -> Estimate | None:
+    """Mean of left - right, one pair a seed; with one pair from the two standard errors."""
+    if not pairs:
+        return None
+    differences = [left.pass_at_1 - right.pass_at_1 for left, right in pairs]
+    if len(pairs) > 1:
+        return over_seeds(differences)
+    [(left, right)] = pairs
+    return normal(differences[0], float(np.hypot(left.stderr, right.stderr)))
+
+
+def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Estimate | None:
+    values = [number for run in runs if (number := value(run)) is not None]
+    return over_seeds(values) if values else None
+
+
+def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
+    """Share of the groups that count whose pass rate lies in 3/8..5/8."""
+    return share(by_seed((run.groups for run in runs), counts), lambda group: group.in_band)

@@ -1,0 +1,98 @@
+"""Held-out scores over training."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
+from halfway.experiments.report.analysis.design import read_design
+from halfway.experiments.report.analysis.strata import rate, strata_names
+from halfway.experiments.report.figures.style import (
+    MUTED,
+    arm_colors,
+    flat,
+    grid,
+    legend_above,
+    shades,
+    thousands,
+)
+from halfway.experiments.report.records import Comparison, Run
+from halfway.experiments.report.statistics.intervals import over_seeds
+
+
+def learning_curves(comparison: Comparison) -> Figure | None:
+    """Held-out pass@1 against every measure of cost, with bands over seeds."""
+    if not any(len(run.evaluations) > 1 for run in comparison.all_runs):
+        return None
+    design = read_design(comparison)
+    measures = [STEPS, ROLLOUTS, TOKENS, *design.costs, SECONDS]
+    columns = len(measures) if len(measures) <= 4 else 3
+    figure, axes = grid(-(-len(measures) // columns), columns, height=3.3, sharey=True)
+    for ax in flat(axes)[len(measures) :]:
+        ax.set_axis_off()
+    shared = comparison.budget[0] if comparison.budget else ""
+    for axis, ax in zip(measures, flat(axes), strict=False):
+        for arm, color in arm_colors(comparison).items():
+            _curve(ax, comparison.runs[arm], axis, arm, color)
+        for target in design.targets:
+            ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
+        ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
+        thousands(ax)
+    for row in axes:
+        row[0].set_ylabel("held-out pass@1")
+    legend_above(figure, axes[0][0])
+    return figure
+
+
+def strata_curves(comparison: Comparison) -> Figure | None:
+    """Held-out pass rate of each stratum against rollouts, a panel for each arm."""
+    names = strata_names(comparison.all_runs)
+    arms = {arm: kept for arm, runs in comparison.runs.items() if (kept := [run for run in runs if run.evaluations])}
+    if not names or not arms:
+        return None
+    columns = min(4, max(2, len(arms)))
+    figure, axes = grid(-(-len(arms) // columns), columns, height=2.7, sharey=True)
+    for ax in flat(axes)[len(arms) :]:
+        ax.set_axis_off()
+    colors = shades(("#f0c05a", "#d1495b", "#6a3d9a", "#12355b"), len(names))
+    for (arm, runs), ax in zip(arms.items(), flat(axes), strict=False):
+        for name, color in zip(names, colors, strict=True):
+            x, y = stratum_series(runs, name)
+            ax.plot(x, y, color=color, label=name or "no stratum", marker="o", markersize=2.5, linewidth=1.5)
+        ax.set_title(arm)
+        ax.set_xlabel("rollouts")
+        ax.set_ylim(0, 1)
+        thousands(ax)
+    for row in axes:
+        row[0].set_ylabel("held-out pass rate")
+    legend_above(figure, axes[0][0], title="stratum")
+    return figure
+
+
+def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list[float]]:
+    """Mean rollouts and mean pass rate over seeds, at every evaluation that all the runs have."""
+    rows = list(zip(*(run.evaluations for run in runs), strict=False))
+    means = [[found for one in row if (found := rate(one, stratum)) is not None] for row in rows]
+    known = [(fmean(one.rollouts for one in row), fmean(mean)) for row, mean in zip(rows, means, strict=True) if mean]
+    return [x for x, _ in known], [y for _, y in known]
+
+
+def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, arm: str, color: str) -> None:
+    runs = [run for run in runs if len(run.evaluations) > 1]
+    points = min((len(run.evaluations) for run in runs), default=0)
+    if points == 0:
+        return
+    rows = [[run.evaluations[i] for run in runs] for i in range(points)]
+    x = [float(np.mean([axis.of(evaluation) for evaluation in row])) for row in rows]
+    estimates = [over_seeds([evaluation.pass_at_1 for evaluation in row]) for row in rows]
+    ax.plot(x, [estimate.value for estimate in estimates], color=color, label=arm, marker="o", markersize=3.5)
+    if len(runs) > 1:
+        low, high = [e.low or 0.0 for e in estimates], [e.high or 0.0 for e in estimates]
+    else:
+        margin = [1.96 * row[0].stderr for row in rows]
+        low = [e.value - m for e, m in zip(estimates, margin, strict=True)]
+        high = [e.value + m for e, m in zip(estimates, margin, strict=True)]
+    ax.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)

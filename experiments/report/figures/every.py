@@ -1,0 +1,56 @@
+"""All pictures of a report, with their headings and captions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from halfway.experiments.report.figures.curves import learning_curves, strata_curves
+from halfway.experiments.report.figures.groups import pass_counts, prefix_control, zero_variance
+from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
+from halfway.experiments.report.records import Comparison
+
+
+def captions(intervals: str) -> Mapping[str, str]:
+    """What a reader sees in each picture, by its name."""
+    smooth = "Lines are centred moving averages over a tenth of the run, all seeds together."
+    return {
+        "learning_curves": "Held-out pass@1 against every measure of cost; only one of them was made equal between "
+        "the arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
+        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance.",
+        "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
+        "each arm learnt, and when.",
+        "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "
+        "(dark: none passed, light: all passed), which teach nothing; green is the middle, where a group carries the "
+        "most signal. Centred moving averages over a tenth of the run, all seeds together.",
+        "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {smooth}",
+        "prefix_control": "Groups behind a prefix, by the pass count of the parent group. Left: their mean pass rate, "
+        "with 0.5 +- 0.1 shaded. Middle: how many of these groups are degenerate all the same. Right: the prefix "
+        f"ratio that the controller set, one line a seed. {smooth}",
+        "rollout_fates": "Mean rollouts of a run by what became of them. Hatched: what the skipped problems would have "
+        "taken; these rollouts were never generated and cost nothing.",
+        "learner_metrics": "Response length (replayed tokens not counted) and what the learner reports. Pale lines: "
+        "means over seeds; strong lines: their moving averages.",
+        "timing": "Where the seconds of a step go. Hatched parts do not count against a budget of seconds.",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure and its heading; `name` is the file name without its ending."""
+
+    name: str
+    heading: str
+    draw: Callable[[Comparison], Figure | None]
+
+
+PICTURES = (
+    Picture("learning_curves", "Held-out pass@1", learning_curves),
+    Picture("strata_curves", "What was learnt when", strata_curves),
+    Picture("rollout_fates", "Where the rollouts went", rollout_fates),
+    Picture("pass_counts", "Pass counts over time", pass_counts),
+    Picture("zero_variance", "Groups without signal", zero_variance),
+    Picture("prefix_control", "What the prefixes do", prefix_control),
+    Picture("learner_metrics", "The learner", learner_metrics),
+    Picture("timing", "Where the time goes", timing),
+)

@@ -1,0 +1,122 @@
+"""Groups over training: their pass counts, the degenerate ones, and those behind prefixes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from halfway.experiments.report.figures.series import (
+    bucket_series,
+    reported,
+    run_buckets,
+    smoothed_ratio,
+    smoothed_shares,
+    summed_counts,
+)
+from halfway.experiments.report.figures.style import (
+    MUTED,
+    arm_colors,
+    count_colors,
+    flat,
+    grid,
+    legend_above,
+    percent_axis,
+)
+from halfway.experiments.report.prefix_metrics import Bucket
+from halfway.experiments.report.records import Comparison
+
+# Origins of groups, and what they are called.
+KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
+
+
+def pass_counts(comparison: Comparison) -> Figure | None:
+    """Pass-count histogram over time: an area for each k, fresh, prefixed and generated groups apart."""
+    panels = [
+        (arm, kind, counts)
+        for arm, runs in comparison.runs.items()
+        for kind in KINDS
+        if (counts := summed_counts(runs, kind)) is not None
+    ]
+    if not panels:
+        return None
+    columns = min(3, len(panels))
+    figure, axes = grid(-(-len(panels) // columns), columns, height=2.7, sharey=True)
+    for ax in flat(axes)[len(panels) :]:
+        ax.set_axis_off()
+    sizes = {counts.shape[1] for _, _, counts in panels}
+    for (arm, kind, counts), ax in zip(panels, flat(axes), strict=False):
+        shares = smoothed_shares(counts)
+        colors = count_colors(counts.shape[1] - 1)
+        ax.stackplot(np.arange(len(shares)), shares.T, colors=colors, edgecolor="white", linewidth=0.25)
+        ax.set_title(f"{arm}: {KINDS[kind]}")
+        ax.set_xlim(0, max(1, len(shares) - 1))
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        ax.set_ylim(0, 1)
+        ax.grid(False)
+    for ax in axes[-1]:
+        ax.set_xlabel("learner step")
+    for ax in [row[0] for row in axes]:
+        ax.set_ylabel("share of groups")
+    size = max(sizes) - 1
+    handles = [Patch(color=color) for color in count_colors(size)]
+    labels = [f"{k} of {size}" for k in range(size + 1)]
+    figure.legend(handles[::-1], labels[::-1], loc="outside right center", title="passed")
+    return figure
+
+
+def zero_variance(comparison: Comparison) -> Figure | None:
+    """Share of degenerate groups over steps, fresh, prefixed and generated groups apart."""
+    found = {group.origin for run in comparison.all_runs for group in run.groups if group.scored}
+    kinds = [kind for kind in KINDS if kind in found]
+    if not kinds:
+        return None
+    figure, axes = grid(1, max(2, len(kinds)), height=3.1, sharey=True)
+    for kind, ax in zip(kinds, flat(axes), strict=False):
+        for arm, color in arm_colors(comparison).items():
+            counts = summed_counts(comparison.runs[arm], kind)
+            if counts is None:
+                continue
+            degenerate = counts[:, 0] + counts[:, -1]
+            ax.plot(smoothed_ratio(degenerate, counts.sum(axis=1)), color=color, label=arm)
+        ax.set_title("groups behind a prefix" if kind == "prefix" else f"{kind} groups")
+        ax.set_xlabel("learner step")
+        ax.set_ylim(bottom=0)
+        percent_axis(ax)
+    axes[0][0].set_ylabel("share of degenerate groups")
+    for ax in flat(axes)[len(kinds) :]:
+        ax.set_axis_off()
+    legend_above(figure, axes[0][0])
+    return figure
+
+
+def prefix_control(comparison: Comparison) -> Figure | None:
+    """Mean child pass rate, degenerate children and prefix ratio of each parent bucket over steps."""
+    arms = {arm: buckets for arm, runs in comparison.runs.items() if (buckets := run_buckets(runs))}
+    if not arms:
+        return None
+    figure, axes = grid(len(arms), 3, height=3.1)
+    for (arm, buckets), row in zip(arms.items(), axes, strict=True):
+        runs = comparison.runs[arm]
+        row[0].axhspan(0.4, 0.6, color="#009E73", alpha=0.09, linewidth=0)
+        row[0].axhline(0.5, color="#009E73", linewidth=0.8)
+        for bucket, color in zip(buckets, bucket_colors(buckets), strict=True):
+            label = f"{bucket[0]} of {bucket[1]}"
+            totals, passed, degenerate = bucket_series(runs, bucket)
+            row[0].plot(smoothed_ratio(passed, totals), color=color, label=label)
+            row[1].plot(smoothed_ratio(degenerate, totals), color=color)
+            for run in runs:
+                row[2].plot(*reported(run, "ratio", bucket), color=color, alpha=0.75, linewidth=1.2)
+        row[0].set(title=f"{arm}: child pass rate", ylim=(0, 1), xlabel="learner step")
+        row[1].set(title="degenerate children", ylim=(0, 1), xlabel="learner step")
+        row[2].set(title="prefix ratio", ylim=(0, 1), xlabel="learner step")
+        percent_axis(row[1])
+        if not any(reported(run, "ratio", bucket)[0] for run in runs for bucket in buckets):
+            row[2].text(0.5, 0.5, "the controller reports none", ha="center", transform=row[2].transAxes, color=MUTED)
+    legend_above(figure, axes[0][0], title="parent passed")
+    return figure
+
+
+def bucket_colors(buckets: Sequence[Bucket]) -> list[str]:
+    return [count_colors(size)[k] if 0 < k < size else MUTED for k, size in buckets]

@@ -1,0 +1,123 @@
+"""Where rollouts and seconds went, and what the learner reports."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from halfway.experiments.report.arms import NOT_IN_A_STEP, summarize_arm
+from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
+from halfway.experiments.report.figures.style import INK, arm_colors, flat, grid, legend_above, thousands
+from halfway.experiments.report.records import Comparison, Run
+
+FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}
+PARTS = {
+    "rollout": "#0072B2",
+    "update": "#E69F00",
+    "sync": "#56B4E9",
+    "propose": "#D55E00",
+    "observe": "#CC79A7",
+    "evaluate": "#9aa5b1",
+    "checkpoint": "#cbd2d9",
+}
+
+
+def rollout_fates(comparison: Comparison) -> Figure | None:
+    """Where the rollouts of each arm went, and how many were never generated."""
+    arms = [summarize_arm(arm, runs) for arm, runs in comparison.runs.items()]
+    if not arms:
+        return None
+    figure, axes = grid(1, 1, height=1.2 + 0.5 * len(arms))
+    ax = axes[0][0]
+    for i, arm in enumerate(arms):
+        total, left = sum(arm.rollout_fates.values()), 0.0
+        for fate, color in FATES.items():
+            width = arm.rollout_fates.get(fate, 0.0)
+            ax.barh(i, width, left=left, color=color, height=0.62, edgecolor="white", linewidth=0.8)
+            if width > 0.06 * total:
+                _inside(ax, left + width / 2, i, f"{width / total:.0%}", color)
+            left += width
+        saved = arm.skipped * _group_size(comparison.runs[arm.arm])
+        ax.barh(i, saved, left=left, color="white", height=0.62, edgecolor="#9aa5b1", hatch="////", linewidth=0.8)
+    ax.set_yticks(range(len(arms)), [arm.arm for arm in arms], color=INK)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("rollouts a run")
+    thousands(ax)
+    used = [fate for fate in FATES if any(arm.rollout_fates.get(fate) for arm in arms)]
+    handles = [Patch(color=FATES[fate], label=fate) for fate in used]
+    if any(arm.skipped for arm in arms):
+        label = "skipped before rollout (not generated)"
+        handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label=label))
+    figure.legend(handles=handles, loc="outside upper left", ncols=6)
+    return figure
+
+
+def learner_metrics(comparison: Comparison) -> Figure | None:
+    """Response length and every number that the learner reports, over steps."""
+    names = list(dict.fromkeys(name for run in comparison.all_runs for step in run.steps for name in step.learner))
+    preferred = [name for word in ("entropy", "grad", "loss", "kl", "clip") for name in names if word in name]
+    names = list(dict.fromkeys([*preferred, *names]))[:7]
+    if not comparison.runs:
+        return None
+    panels = len(names) + 1
+    columns = panels if panels <= 4 else -(-panels // 2)
+    figure, axes = grid(-(-panels // columns), columns, height=2.4)
+    for ax in flat(axes)[panels:]:
+        ax.set_axis_off()
+    for name, ax in zip(["tokens a rollout", *names], flat(axes), strict=False):
+        for arm, color in arm_colors(comparison).items():
+            series = [
+                response_lengths(run) if name == "tokens a rollout" else _metric(run, name)
+                for run in comparison.runs[arm]
+            ]
+            mean = ragged_mean(series)
+            ax.plot(mean, color=color, linewidth=0.7, alpha=0.3)
+            ax.plot(smoothed_ratio(np.nan_to_num(mean), np.isfinite(mean).astype(float)), color=color, label=arm)
+        ax.set_title(name.replace("_", " "))
+        ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
+        ax.set_xlabel("learner step")
+    legend_above(figure, axes[0][0])
+    return figure
+
+
+def timing(comparison: Comparison) -> Figure | None:
+    """Mean seconds of a step by part."""
+    arms = comparison.runs
+    if not arms:
+        return None
+    figure, axes = grid(1, 1, height=1.2 + 0.5 * len(arms))
+    ax = axes[0][0]
+    seen = {part for runs in arms.values() for run in runs for step in run.steps for part in step.timing}
+    parts = {**PARTS, **dict.fromkeys(sorted(seen - set(PARTS)), "#52606d")}
+    for i, runs in enumerate(arms.values()):
+        steps, left = [step for run in runs for step in run.steps], 0.0
+        for part, color in parts.items():
+            width = sum(step.timing.get(part, 0.0) for step in steps) / len(steps)
+            hatch = "////" if part in NOT_IN_A_STEP else None
+            label = part if i == 0 and part in seen else None
+            ax.barh(i, width, 0.62, left, color=color, edgecolor="white", hatch=hatch, linewidth=0.6, label=label)
+            left += width
+    ax.set_yticks(range(len(arms)), list(arms), color=INK)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("mean seconds a step")
+    figure.legend(loc="outside upper left", ncols=7)
+    return figure
+
+
+def _metric(run: Run, name: str) -> Array:
+    values = [step.learner.get(name) for step in run.steps]
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _group_size(runs: Sequence[Run]) -> float:
+    sizes = [group.size for run in runs for group in run.groups if group.scored]
+    return float(np.median(sizes)) if sizes else 0.0
+
+
+def _inside(ax: Axes, x: float, y: float, text: str, background: str) -> None:
+    dark = background in (FATES["degenerate"], FATES["surplus"], FATES["carried"])
+    ax.text(x, y, text, ha="center", va="center", color=INK if dark else "white", fontsize=9)

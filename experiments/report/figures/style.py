@@ -1,0 +1,97 @@
+"""Colours, sizes and axes that all pictures share."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+
+from halfway.experiments.report.records import BAND, Comparison
+
+# Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines. The
+# last two are for comparisons of many arms.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#882255", "#999933")
+PAGE_WIDTH = 12.5
+INK, MUTED, GRID = "#1f2933", "#66717e", "#e4e7eb"
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": "#9aa5b1",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=PALETTE),
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "axes.titlecolor": INK,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "halfway",
+}
+
+
+def arm_colors(comparison: Comparison) -> dict[str, str]:
+    """One colour an arm, the same in every picture."""
+    return {arm: PALETTE[i % len(PALETTE)] for i, arm in enumerate(comparison.runs)}
+
+
+def grid(rows: int, columns: int, height: float, sharey: bool = False) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of `rows` x `columns` panels as wide as the page; height is that of a row, in inches."""
+    layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
+    figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    return figure, [list(row) for row in axes]
+
+
+def flat(axes: Sequence[Sequence[Axes]]) -> list[Axes]:
+    return [ax for row in axes for ax in row]
+
+
+def legend_above(figure: Figure, ax: Axes, title: str | None = None) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper left", ncols=8, title=title, alignment="left")
+
+
+def thousands(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.set_xlim(left=0)
+
+
+def percent_axis(ax: Axes) -> None:
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def count_colors(size: int) -> list[str]:
+    """Colours of k = 0..N: grey at both ends, orange below 3/8, green in 3/8..5/8, blue above."""
+    inner = np.arange(1, size)
+    below, above = inner[inner / size < BAND[0]], inner[inner / size > BAND[1]]
+    return [
+        "#52606d",
+        *shades(("#b93c0a", "#f5b26b"), len(below)),
+        *shades(("#8fd0a8", "#00805c", "#8fd0a8"), size - 1 - len(below) - len(above)),
+        *shades(("#86c5ea", "#0b5d99"), len(above)),
+        "#cbd2d9",
+    ]
+
+
+def shades(stops: Sequence[str], count: int) -> list[str]:
+    ramp = LinearSegmentedColormap.from_list("shades", stops)
+    return [to_hex(ramp(x)) for x in (np.linspace(0, 1, count) if count > 1 else [0.5])][:count]

@@ -1,0 +1,88 @@
+"""What became of groups by where they began: at a problem of the data set, at a generated one, behind a prefix."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from halfway.experiments.report.prefix_metrics import final_ratio
+from halfway.experiments.report.records import GroupRecord, Run
+from halfway.experiments.report.shares import by_seed, mean_pass_rate, share
+from halfway.experiments.report.statistics.intervals import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    """Groups that started from one kind of state: a problem of the data set, a generated one, or behind a prefix.
+
+    Estimates are over the seeds that have such groups. Where one seed has, they are of its groups: the mean with an
+    interval clustered by problem, shares with one that takes groups for independent.
+
+    Attributes:
+        start: "fresh" (of the data set's problems, from their start), "generated", "prefixed" (all buckets), or
+            "k of N" for the parent's pass count.
+        groups: scored groups, over all seeds; `late_*` are those of the second half of the steps.
+        mean: mean pass rate. degenerate: share with k = 0 or k = N. band: share with a pass rate in 3/8..5/8.
+        prefix_tokens: mean length of the replayed prefix.
+        ratio: the controller's prefix ratio of this bucket after the last step, if it reports one.
+    """
+
+    arm: str
+    start: str
+    groups: int
+    mean: Estimate | None
+    degenerate: Estimate | None
+    band: Estimate | None
+    late_groups: int
+    late_mean: Estimate | None
+    late_degenerate: Estimate | None
+    late_band: Estimate | None
+    prefix_tokens: float
+    ratio: float | None
+
+
+def start_rows(runs: Sequence[Run]) -> list[StartRow]:
+    """Fresh, generated and prefixed groups, and those of each parent bucket; nothing for an arm of fresh ones alone."""
+    buckets = sorted({group.bucket for run in runs for group in run.groups if group.prefixed and group.bucket})
+    generated = any(group.generated for run in runs for group in run.groups)
+    if not buckets and not generated:
+        return []
+    rows = [_start_row(runs, "fresh", lambda group: group.fresh, None)]
+    if generated:
+        rows.append(_start_row(runs, "generated", lambda group: group.generated, None))
+    if buckets:
+        rows.append(_start_row(runs, "prefixed", lambda group: group.prefixed, None))
+    for bucket in buckets:
+        ratios = [value for run in runs if (value := final_ratio(run, bucket)) is not None]
+        rows.append(
+            _start_row(
+                runs,
+                f"{bucket[0]} of {bucket[1]}",
+                lambda group, bucket=bucket: group.prefixed and group.bucket == bucket,  # type: ignore[misc]
+                fmean(ratios) if ratios else None,
+            )
+        )
+    return rows
+
+
+def _start_row(
+    runs: Sequence[Run], start: str, belongs: Callable[[GroupRecord], bool], ratio: float | None
+) -> StartRow:
+    def counts(group: GroupRecord) -> bool:
+        return group.scored and belongs(group)
+
+    cases = by_seed((run.groups for run in runs), counts)
+    late = by_seed((run.second_half() for run in runs), counts)
+    return StartRow(
+        arm=runs[0].arm,
+        start=start,
+        groups=sum(map(len, cases)),
+        mean=mean_pass_rate(cases),
+        degenerate=share(cases, lambda group: group.degenerate),
+        band=share(cases, lambda group: group.in_band),
+        late_groups=sum(map(len, late)),
+        late_mean=mean_pass_rate(late),
+        late_degenerate=share(late, lambda group: group.degenerate),
+        late_band=share(late, lambda group: group.in_band),
+        prefix_tokens=fmean([group.prefix_tokens for groups in cases for group in groups] or [0]),
+        ratio=ratio,
+    )

@@ -1,0 +1,122 @@
+"""Arms against each other where they have spent equally."""
+
+from halfway.experiments.report.analysis.contrasts import ContrastRow
+from halfway.experiments.report.analysis.matched import Matched, MatchedRow
+from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.text import (
+    NONE,
+    TextTable,
+    interval,
+    number,
+    p_value,
+    percent_interval,
+    seeds_text,
+)
+
+POWER = "shown with 80 % power"
+
+
+def contrast_table(summary: Summary) -> TextTable:
+    """The contrasts of the headline, with what so many seeds can show."""
+    headline = next((matched for matched in summary.matched if matched.headline), None)
+    columns = ("arms", "difference", "p", "p, Holm", "clear", POWER, "seeds", "rollouts / trained group, ratio")
+    if headline is None:
+        return TextTable("Contrasts", columns, (), "")
+    ratios = {(filled.arm, filled.reference): filled.ratio for filled in summary.filled}
+    rows = tuple(
+        (*_contrast_cells(row), interval(ratios.get((row.arm, row.reference)), 2)) for row in headline.contrasts
+    )
+    return TextTable(
+        f"Contrasts at equal {headline.axis.label} (headline)", columns, rows, contrast_caption(summary, headline)
+    )
+
+
+def contrast_caption(summary: Summary, matched: Matched) -> str:
+    """What the contrasts rest on."""
+    planned = len(summary.design.contrasts)
+    family = f"the {planned} contrasts that the file names" if summary.design.named else f"all {planned} pairs of arms"
+    notes = [
+        f"First arm minus second, held-out pass@1 where every run has spent {matched.axis.phrase(matched.amount)}, "
+        f"linear between evaluations. {errors_text(matched)} Intervals are for each pair alone; p is two-sided, and "
+        f"Holm's is adjusted over {family}; clear: below .05 by that. {POWER.capitalize()}: the true difference that "
+        "would be clear four times out of five, by the row's own error.",
+    ]
+    missing = planned - len(matched.contrasts)
+    if missing:
+        notes.append(f"{missing} of them have no runs to compare yet, and count.")
+    if any(not row.paired for row in matched.contrasts):
+        notes.append("Arms that share no two seeds are compared by their means.")
+    if any(row.seeds == 1 for row in matched.contrasts):
+        notes.append("1 only: one seed shows no spread over seeds, so nothing is clear; intervals are over problems.")
+    notes.append("Ratios below 1: the first arm filled its batches with fewer rollouts.")
+    return " ".join(notes)
+
+
+def errors_text(matched: Matched) -> str:
+    """What was resampled."""
+    if not matched.problems:
+        return "Errors: over seeds only, since passes by problem were not recorded; Student's t."
+    return (
+        f"Errors: seeds and the {matched.problems} held-out problems are resampled independently (two-way bootstrap, "
+        "here in its closed form); Student's t with seeds - 1 degrees of freedom."
+    )
+
+
+def other_contrasts_table(summary: Summary) -> TextTable:
+    """The same contrasts under the other conditions, a column for each."""
+    others = [matched for matched in summary.matched if not matched.headline and matched.contrasts]
+    rows = []
+    for i, first in enumerate(others[0].contrasts if others else ()):
+        cells = [difference_cell(matched.contrasts[i]) for matched in others]
+        rows.append((f"{first.arm} vs {first.reference}", *cells))
+    columns = ("arms", *(f"equal {matched.axis.label}" for matched in others))
+    caption = (
+        "Differences as above, where every run has spent the amount in the tables below. *: clear after Holm's "
+        "adjustment over the contrasts of the column."
+    )
+    return TextTable("Contrasts under other conditions", columns, tuple(rows), caption)
+
+
+def difference_cell(row: ContrastRow) -> str:
+    """A difference with its interval, and a star if it is clear."""
+    return interval(row.difference, signed=True) + ("*" if row.clear else "")
+
+
+def matched_table(matched: Matched) -> TextTable:
+    """Every arm at the amount that all have reached."""
+    columns = ("arm", "seeds", "pass@1", "degenerate groups", "trained groups", "steps", "rollouts", "tokens")
+    caption = (
+        f"Every arm where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has reached."
+    )
+    if matched.headline:
+        caption += (
+            f" Linear between evaluations and within steps. {errors_text(matched)} Degenerate: of the groups scored "
+            "until then. Counts: until then, means over seeds."
+        )
+    title = f"Equal {matched.axis.label}: {matched.amount:,.0f}" + (" (headline)" if matched.headline else "")
+    return TextTable(title, columns, tuple(map(_matched_cells, matched.rows)), caption)
+
+
+def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
+    return (
+        f"{row.arm} vs {row.reference}",
+        interval(row.difference, signed=True),
+        p_value(row.p),
+        p_value(row.adjusted_p),
+        NONE if row.adjusted_p is None else "clear" if row.clear else "no",
+        NONE if row.smallest_shown is None else f"{row.smallest_shown:.3f}",
+        seeds_text(row.seeds) + ("" if row.paired else ", unpaired"),
+    )
+
+
+def _matched_cells(row: MatchedRow) -> tuple[str, ...]:
+    return (
+        row.arm,
+        seeds_text(row.seeds),
+        interval(row.pass_at_1),
+        percent_interval(row.degenerate),
+        number(row.trained, 0),
+        f"{row.steps:,.0f}",
+        f"{row.rollouts:,.0f}",
+        f"{row.tokens:,.0f}",
+    )

@@ -1,0 +1,36 @@
+"""All tables of a comparison, and the files that hold them."""
+
+from pathlib import Path
+
+import msgspec
+
+from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.arms import arm_table, rollout_table
+from halfway.experiments.report.tables.contrasts import contrast_table, matched_table, other_contrasts_table
+from halfway.experiments.report.tables.costs import reach_tables
+from halfway.experiments.report.tables.kinds import start_table, strata_table
+from halfway.experiments.report.tables.text import TextTable
+from halfway.experiments.report.tables.tuning import tuning_table
+
+
+def tables(summary: Summary) -> list[TextTable]:
+    """Every table that has rows, the most telling ones first."""
+    made = [
+        arm_table(summary),
+        contrast_table(summary),
+        *reach_tables(summary),
+        other_contrasts_table(summary),
+        *map(matched_table, summary.matched),
+        strata_table(summary),
+        rollout_table(summary),
+        start_table(summary),
+        tuning_table(summary),
+    ]
+    return [table for table in made if table.rows]
+
+
+def write_tables(directory: Path, summary: Summary) -> None:
+    """Write summary.json and summary.md, each atomically."""
+    write_text(directory / "summary.json", msgspec.json.format(msgspec.json.encode(summary)).decode() + "\n")
+    write_text(directory / "summary.md", "\n".join(table.markdown() for table in tables(summary)))

@@ -1,0 +1,61 @@
+"""Tables by kind of problem: where groups started, and which strata of the held-out problems were learnt."""
+
+from halfway.experiments.report.starts import StartRow
+from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text
+
+
+def strata_table(summary: Summary) -> TextTable:
+    """The last evaluation by stratum."""
+    names = list(summary.strata[0].rates) if summary.strata else []
+    rows = tuple(
+        (row.arm, seeds_text(row.seeds), *(interval(row.rates[name]) for name in names)) for row in summary.strata
+    )
+    caption = (
+        "Held-out pass rate of the problems of each stratum at the last evaluation of each run; means over seeds with "
+        "95 % Student-t intervals. Arms may end at different costs: the figure shows the strata along the way."
+    )
+    columns = ("arm", "seeds", *(name or "no stratum" for name in names))
+    return TextTable("Final pass rate by stratum", columns, rows, caption)
+
+
+def start_table(summary: Summary) -> TextTable:
+    """Fresh, generated and prefixed groups, these by bucket of the parent too."""
+    columns = (
+        "arm, start",
+        "groups",
+        "pass rate",
+        "degenerate",
+        "3/8..5/8",
+        "groups, 2nd half",
+        "pass rate, 2nd half",
+        "degenerate, 2nd half",
+        "3/8..5/8, 2nd half",
+        "prefix tokens",
+        "final ratio",
+    )
+    caption = (
+        "Groups of the data set's problems from their start (fresh), of generated problems, and behind a prefix, these "
+        "by pass count k of the parent group too. A mean near one half helps only if the groups themselves are not "
+        "degenerate: read both columns. Counts: all seeds together. Means and shares: over the seeds that have such "
+        "groups, with 95 % Student-t intervals, which are not cut at 0 and 1. Where a single seed has, its intervals "
+        "say nothing about the spread over seeds: normal ones clustered by problem for means, Wilson ones, which take "
+        "groups for independent, for shares."
+    )
+    return TextTable("Where groups started", columns, tuple(map(_start_row, summary.starts)), caption)
+
+
+def _start_row(row: StartRow) -> tuple[str, ...]:
+    return (
+        f"{row.arm}, {row.start}",
+        str(row.groups),
+        interval(row.mean),
+        percent_interval(row.degenerate),
+        percent_interval(row.band),
+        str(row.late_groups),
+        interval(row.late_mean),
+        percent_interval(row.late_degenerate),
+        percent_interval(row.late_band),
+        f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE,
+        NONE if row.ratio is None else f"{row.ratio:.2f}",
+    )

@@ -1,0 +1,58 @@
+"""Curves: read between evaluations, made to rise, and crossed."""
+
+import numpy as np
+import pytest
+from contests import run_of
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS
+from halfway.experiments.report.analysis.curves import (
+    common_reach,
+    first_crossings,
+    problems_told_apart,
+    rising,
+    scores_at,
+)
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_rising_is_isotonic_regression(rows: list[list[float]]) -> None:
+    expected = [isotonic_regression(row).x for row in rows]
+    assert rising(np.array(rows)) == pytest.approx(np.array(expected))
+
+
+def test_rising_leaves_what_rises_and_pools_what_falls() -> None:
+    assert rising(np.array([[0.1, 0.2, 0.6], [0.1, 0.6, 0.2]])) == pytest.approx(
+        np.array([[0.1, 0.2, 0.6], [0.1, 0.4, 0.4]])
+    )
+
+
+def test_first_crossings() -> None:
+    amounts_E = np.array([0.0, 10.0, 30.0])
+    curve = np.array([0.2, 0.4, 0.4])
+    targets = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    found, reached = first_crossings(amounts_E, np.tile(curve, (5, 1)), targets)
+    # Met at the start twice, half-way up the first piece, at its end, never: all that was spent.
+    assert found.tolist() == pytest.approx([0, 0, 5, 10, 30]) and reached.tolist() == [True] * 4 + [False]
+
+
+def test_scores_between_evaluations_are_linear_problem_by_problem() -> None:
+    run = run_of("a", 0, [[0, 8], [4, 8], [8, 0]])
+    assert scores_at(run, ROLLOUTS, 50, apart=True) == pytest.approx([0.25, 1.0])
+    assert scores_at(run, ROLLOUTS, 175, apart=True) == pytest.approx([0.875, 0.25])
+    assert scores_at(run, STEPS, 2, apart=True) == pytest.approx([1.0, 0.0])
+    assert scores_at(run, ROLLOUTS, 50, apart=False) == pytest.approx([0.625])
+
+
+def test_all_runs_reach_what_the_shortest_does() -> None:
+    runs = [run_of("a", 0, scores=[0.1, 0.2, 0.3]), run_of("b", 0, scores=[0.1, 0.2])]
+    assert common_reach(runs, ROLLOUTS) == 100
+
+
+def test_problems_are_told_apart_only_if_all_evaluations_do() -> None:
+    apart = run_of("a", 0, [[0, 8], [4, 8]])
+    assert problems_told_apart([apart, apart])
+    assert not problems_told_apart([apart, run_of("b", 0, scores=[0.1, 0.2])])
+    assert not problems_told_apart([apart, run_of("b", 0, [[1, 2, 3], [1, 2, 3]])])

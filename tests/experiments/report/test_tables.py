@@ -1,0 +1,143 @@
+"""How the numbers of a comparison are written."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contests import comparison_of, contest, run_of
+from synthetic_runs import ARMS, STRATA, write_comparison
+
+from halfway.experiments.report.analysis.reach import Spent
+from halfway.experiments.report.analysis.timing import Timing
+from halfway.experiments.report.analysis.tuning import TunedRow
+from halfway.experiments.report.records import load_comparison_records
+from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.summary import summarize
+from halfway.experiments.report.tables.arms import timing_text
+from halfway.experiments.report.tables.contrasts import contrast_table, matched_table, other_contrasts_table
+from halfway.experiments.report.tables.costs import reach_tables, spent_cell
+from halfway.experiments.report.tables.every import tables, write_tables
+from halfway.experiments.report.tables.text import interval, p_value, seeds_text
+from halfway.experiments.report.tables.tuning import tuning_table
+
+PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: 0.5}\n"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of two arms with three seeds."""
+    directory = tmp_path_factory.mktemp("tables")
+    write_comparison(directory, {arm: ARMS[arm] for arm in ("grpo", "greso")}, steps=8, plan=PLAN)
+    write_tables(directory, summarize(load_comparison_records(directory)))
+    return directory
+
+
+def test_every_table_is_in_every_form(written: Path) -> None:
+    titles = [table.title for table in tables(summarize(load_comparison_records(written)))]
+    page = (written / "summary.md").read_text()
+    assert all(f"**{title}**" in page for title in titles)
+    wanted = [
+        "Contrasts at equal rollouts (headline)",
+        "Contrasts under other conditions",
+        "Final pass rate by stratum",
+    ]
+    assert set(wanted) < set(titles)
+    conditions = [title for title in titles if title.startswith("Equal ")]
+    assert [title.split(":")[0] for title in conditions] == [
+        "Equal rollouts",
+        "Equal steps",
+        "Equal generated tokens",
+        "Equal cost, rho 0.5",
+    ]
+    assert all(name in page for name in STRATA)
+
+
+def test_the_file_has_every_seed(written: Path) -> None:
+    content = json.loads((written / "summary.json").read_text())
+    for arm in content["arms"]:
+        assert arm["seeds"] == [0, 1, 2] and len(arm["after"]["values"]) == len(arm["rollouts"]["values"]) == 3
+    headline = content["matched"][0]
+    assert headline["headline"] and headline["axis"]["name"] == "rollouts"
+    assert all(len(row["pass_at_1"]["values"]) == 3 for row in headline["rows"])
+    (contrast,) = headline["contrasts"]
+    assert sum(contrast["difference"]["values"]) / 3 == pytest.approx(contrast["difference"]["value"])
+    fixed = content["reach"][0]
+    assert fixed["kind"] == "fixed" and len(fixed["rows"][0]["spent"]["cost_0.5"]["amount"]["values"]) == 3
+    assert content["design"]["named"] and content["design"]["targets"] == [0.35]
+
+
+def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
+    rng = np.random.default_rng(0)
+    summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
+    table = contrast_table(summary)
+    up, same = table.rows
+    assert up[0] == "up vs grpo" and up[2:5] == ("<.001", "<.001", "clear") and same[4] == "no"
+    assert float(up[5]) > 0 and up[6] == "8"
+    assert "the 2 contrasts that the file names" in table.caption
+    assert "the 64 held-out problems are resampled" in table.caption
+    others = other_contrasts_table(summary)
+    assert others.columns[1:4] == ("equal steps", "equal generated tokens", "equal cost, rho 0.25")
+    assert others.rows[0][1].endswith("]*") and others.rows[1][1].endswith("]")
+    assert "a cost of" in matched_table(summary.matched[-1]).caption
+
+
+def test_one_seed_is_marked() -> None:
+    runs = [run_of(arm, 0, scores=[0.1, 0.3]) for arm in ("a", "b")]
+    summary = summarize(comparison_of(runs))
+    (row,) = contrast_table(summary).rows
+    assert row[1:7] == ("+0.000", "-", "-", "-", "-", "1 only")
+    assert "nothing is clear" in contrast_table(summary).caption
+    assert "passes by problem were not recorded" in contrast_table(summary).caption
+    assert all(row[1] == "1 only" for row in matched_table(summary.matched[0]).rows)
+    assert (seeds_text(1), seeds_text(8)) == ("1 only", "8")
+
+
+def test_reach_says_bounds_and_where_targets_come_from() -> None:
+    ends = {"a": (0.6, 0.8), "b": (0.2, 0.9)}
+    runs = [run_of(arm, seed, scores=[0, end]) for arm, own in ends.items() for seed, end in enumerate(own)]
+    fixed, last = reach_tables(summarize(comparison_of(runs, targets=[0.5])))
+    assert fixed.title == "Cost to reach pass@1 = 0.500 (fixed in advance)"
+    assert last.title == "Cost to reach the final score of a (0.700)"
+    assert fixed.rows[1][:3] == ("b", "1 of 2", "≥ 75, ≥ x1.03")
+    assert "rho is what the sources' hours imply" in fixed.caption and "isotonic" not in last.caption
+    afterwards = reach_tables(summarize(comparison_of(runs)))[0]
+    assert "the highest that every run reached" in afterwards.title and "after the runs" in afterwards.caption
+
+
+@pytest.mark.parametrize(
+    ("spent", "text"),
+    [
+        (Spent(None, "at least"), "not reached"),
+        (Spent(None, ""), "at the start"),
+        (Spent(Estimate(1234.5, 1000, 2000), ""), "1,234"),
+        (Spent(Estimate(1000), "", Estimate(0.5, 0.25, 1.0), clear=True), "1,000, x0.50 [0.25, 1.00]*"),
+        (Spent(Estimate(1000), "", Estimate(0.5, None, 1.0), "at most"), "1,000, ≤ x0.50"),
+    ],
+)
+def test_what_was_spent_in_a_cell(spent: Spent, text: str) -> None:
+    assert spent_cell(spent) == text
+
+
+def test_the_seconds_say_what_they_are_good_for() -> None:
+    assert "inverted" not in timing_text(Timing(0.8, 0.2, 0.5))
+    text = timing_text(Timing(0.3, 0.6, 2.04))
+    assert "inverted" in text and "a trained token costs 2 generated ones" in text and "78% to 91%" in text
+    assert timing_text(None) == ""
+
+
+def test_a_choice_at_the_edge_is_warned_of() -> None:
+    summary = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
+    rows = (TunedRow("a", "lr=1", Estimate(0.2), False, False), TunedRow("a", "lr=2", Estimate(0.3), True, True))
+    table = tuning_table(replace(summary, tuned=rows))
+    assert [row[2] for row in table.rows] == ["", "chosen, at the edge"]
+    assert table.caption.startswith("Warning: a chose the end of the grid")
+    inside = tuning_table(replace(summary, tuned=(replace(rows[1], edge=False),)))
+    assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
+
+
+def test_numbers() -> None:
+    assert interval(Estimate(1234.567, 1000, 2000), 1) == "1,234.6 [1,000.0, 2,000.0]"
+    assert interval(Estimate(0.5, None, 0.7)) == "0.500"
+    assert [p_value(p) for p in (None, 0.0001, 0.04567, 1.0)] == ["-", "<.001", ".046", "1.000"]
