@@ -29,7 +29,7 @@ TASKS = {
     "operator_sheets": ("skills_base", "skills.yaml"),
     "ledger": ("ledger_base", "ledger.yaml"),
 }
-REGIMES = {"skills_easy.yaml": 0.4, "skills.yaml": 0.6, "skills_hard.yaml": 0.8}
+REGIMES = {"skills_easy.yaml": 0.46, "skills.yaml": 0.59, "skills_hard.yaml": 0.77}
 SMALL = ["evaluation.problems=128", "evaluation.samples=8", "problems.train=8", "threads=1", "tracking.mlflow=false"]
 
 
