@@ -1,9 +1,11 @@
 """What `halfway validate` checks beside the fields of a file: model, problems and machines. Needs no torch."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -13,6 +15,9 @@ from halfway.experiments.running.build import build_problems, find_model
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import model_config, require_layout, require_room
 from halfway.trainers.rollouts.options import RolloutOptions
+
+MOST_PROMPTS = 20_000
+"""Prompts that are shown to the tokenizer: a second or so."""
 
 Drawn = dict[str, ProblemSplit]
 """Problems that were drawn already, by all that they depend on: arms mostly share them."""
@@ -42,7 +47,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
         drawn[key] = build_problems(config)
     for _, member in config.members():
         member.init(drawn[key].train)
-    return unchecked
+    return [*unchecked, *_check_prompts(config, drawn[key])]
 
 
 def check_comparison(config: ComparisonConfig) -> list[str]:
@@ -98,6 +103,39 @@ def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool)
         limit,
         f"the model was made for {room} tokens of prompt and response together; lower it",
     )
+
+
+def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
+    """What cannot be checked of the prompts: whether the model's tokenizer knows them, and leaves room for a response.
+
+    Raises:
+        UserError: naming the first prompt that is refused or too long.
+    """
+    file = yaml_files.find(config.model.path).expanduser() / "tokenizer.json"
+    plain = [problem for problem in (*problems.train, *problems.heldout) if not problem.messages]
+    if not file.is_file() or config.model.chat == "all" or find_spec("tokenizers") is None:
+        return
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    room = model_config(config.model.path).get("max_position_embeddings")
+    for problem in plain[:MOST_PROMPTS]:
+        try:
+            length = len(tokenizer.encode(problem.prompt, add_special_tokens=False).ids)
+        except Exception as error:  # the library raises Exception itself
+            raise UserError(
+                f"problems: the model's tokenizer cannot encode the prompt of {problem.id!r}, {problem.prompt[:60]!r}: "
+                f"{one_line(error)}; change the prompt, or take another model.path"
+            ) from error
+        limit = config.rollouts.max_response_tokens
+        require(
+            not isinstance(room, int) or length + limit <= room,
+            "rollouts.max_response_tokens",
+            limit,
+            f"the prompt of {problem.id!r} has {length} tokens, and the model was made for {room} together; lower it",
+        )
+    if len(plain) > MOST_PROMPTS:
+        yield f"problems: the tokenizer was tried on the first {MOST_PROMPTS} of {len(plain)} prompts"
 
 
 def _missing_files(config: RunConfig) -> Iterator[str]:

@@ -159,6 +159,20 @@ def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], f
     assert line.startswith(f"{run_file}: {field}: ") and what in line, line
 
 
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_prompt_that_the_tokenizer_cannot_encode(run_file: Path, command: str) -> None:
+    prompts = ("^1/1a2b3c1d4=", "^1/1 \N{SNOWMAN} =", "^2/0a2b1c1d5=")
+    write_rows(run_file.parent, [{"prompt": prompt, "answer": "2"} for prompt in prompts])
+    message = complaint(command, run_file)
+    assert "the model's tokenizer cannot encode" in message and "\N{SNOWMAN}" in message
+
+
+def test_validate_refuses_a_prompt_that_leaves_no_room_for_a_response(run_file: Path) -> None:
+    write_rows(run_file.parent, [{"prompt": "1" * 5000, "answer": "2"}])
+    message = complaint("validate", run_file)
+    assert "rollouts.max_response_tokens: 24" in message and "has 5000 tokens" in message
+
+
 def test_validate_names_the_arm_that_cannot_run(run_file: Path) -> None:
     arms = run_file.with_name("arms.yaml")
     arms.write_text("base: run.yaml\nseeds: [0]\narms: {fine: {}, wrong: {environment: ledger}}\n")
