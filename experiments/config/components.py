@@ -13,6 +13,9 @@ from halfway.experiments.config.validation import typed
 
 Members = tuple[tuple[str, PassRateController[Any]], ...]
 
+Component = dict[str, dict[str, Any]]
+"""`{name: options}`, with every option written out; their types are those of the fields of the dataclass so called."""
+
 
 def build_component(registry: Registry, name: str, options: Any, path: str) -> Any:
     """The registered dataclass called `name`, made from a mapping of its options (None: all defaults).
@@ -48,7 +51,7 @@ def component(value: Any, registry: Registry, path: str) -> Any:
             raise UserError(f"{path}: {value!r} is not acceptable; give one name, or one {{name: options}}")
 
 
-def with_defaults(value: Any, registry: Registry, path: str) -> dict[str, Any]:
+def with_defaults(value: Any, registry: Registry, path: str) -> Component:
     """The same part as `{name: options}` with every option written out."""
     built = component(value, registry, path)
     name = value if isinstance(value, str) else str(next(iter(value)))
@@ -90,7 +93,7 @@ def _split(entry: Any, path: str) -> tuple[str, str, Any]:
             )
 
 
-def controllers_with_defaults(entries: Any, path: str = "controllers") -> list[Any]:
+def controllers_with_defaults(entries: Any, path: str = "controllers") -> list[Component]:
     """The same list with every option written out."""
     built = members(entries, path)
     names = [_split(entry, path)[1] for entry in entries]

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.environments import ENVIRONMENTS
+from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
-from halfway.curriculum.tasks.sources import SOURCES
+from halfway.curriculum.tasks.sources import SOURCES, Source
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.components import (
+    Component,
     Members,
     check_chain,
     component,
@@ -44,10 +46,10 @@ class ProblemOptions:
             source itself gives, to train on or held out, are left out.
     """
 
-    source: dict[str, Any]
+    source: Component
     train: int | None = None
     seed: int = 0
-    generated: dict[str, Any] = field(default_factory=dict)
+    generated: Component = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.train is None or self.train >= 1, "problems.train", self.train, "give at least 1, or null for all")
@@ -106,9 +108,9 @@ class RunConfig:
     """
 
     name: str
-    controllers: list[Any]
+    controllers: list[Component]
     problems: ProblemOptions
-    environment: dict[str, Any]
+    environment: Component
     budget: Budget
     seed: int = 0
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -140,23 +142,25 @@ class RunConfig:
         """The labelled controllers, in order."""
         return members(self.controllers)
 
-    def source(self) -> Any:
+    def source(self) -> Source:
         """The problem source, with paths that can be opened."""
         return _source(self.problems.source, "problems.source")
 
-    def generated(self) -> Any:
+    def generated(self) -> Source | None:
         """The source of generated problems, likewise; None if there is none."""
         return _source(self.problems.generated, "problems.generated") if self.problems.generated else None
 
-    def build_environment(self) -> Any:
+    def build_environment(self) -> Environment[Any]:
         """The environment."""
-        return component(self.environment, ENVIRONMENTS, "environment")
+        environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "environment")
+        return environment
 
 
-def _source(chosen: Mapping[str, Any], where: str) -> Any:
+def _source(chosen: Component, where: str) -> Source:
     [(name, options)] = chosen.items()
     found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
-    return component({name: found}, SOURCES, where)
+    source: Source = component({name: found}, SOURCES, where)
+    return source
 
 
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:

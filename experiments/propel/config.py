@@ -8,12 +8,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from halfway.curriculum.domains.base import DOMAINS
+from halfway.curriculum.domains.base import DOMAINS, Domain
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.components import component, with_defaults
+from halfway.experiments.config.components import Component, component, with_defaults
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.run import NAME, ModelOptions, check_precision
 from halfway.experiments.config.validation import typed
@@ -97,7 +97,7 @@ class PropelConfig:
     """
 
     name: str
-    domain: dict[str, Any]
+    domain: Component
     generator: GeneratorOptions
     solver: SolverOptions
     activations: ActivationOptions
@@ -131,11 +131,12 @@ class PropelConfig:
         """The study's directory."""
         return Path(self.output) / self.name
 
-    def build_domain(self) -> Any:
+    def build_domain(self) -> Domain[Any]:
         """The domain, with paths that can be opened."""
         [(name, options)] = self.domain.items()
         found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
-        return component({name: found}, DOMAINS, "domain")
+        domain: Domain[Any] = component({name: found}, DOMAINS, "domain")
+        return domain
 
     def oracle(self, name: str) -> OracleOptions:
         """The settings of one oracle."""
