@@ -10,6 +10,7 @@ CONTROLLERS = Registry(
         "greso": "halfway.controllers.greso:Greso",
         "prefix_sampling": "halfway.controllers.prefix_sampling:PrefixSampling",
         "pros": "halfway.controllers.pros:Pros",
+        "mopps": "halfway.controllers.mopps:Mopps",
         "probe": "halfway.controllers.probe:Probed",
     },
 )

@@ -1,6 +1,31 @@
 """Beliefs: small estimates of how a problem, or a kind of problem, will turn out."""
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+
+
+class Counts(NamedTuple):
+    """Outcomes of groups: position, successes and rollouts of each. A problem may occur several times."""
+
+    positions: list[int]
+    passed: list[int]
+    tried: list[int]
+
+
+def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
+    """The outcomes that say something about problems as they stand: those of fresh groups with rollouts.
+
+    Raises:
+        KeyError: for a fresh problem of another set.
+    """
+    fresh = [group for group in groups if group.request.origin is Origin.FRESH]
+    placed = [(problems.position(group.request.problem.id), group.num_passed, group.size) for group in fresh]
+    scored = [each for each in placed if each[2]]
+    return Counts(*([each[i] for each in scored] for i in range(3)))
 
 
 def moving_average(mean: float, value: float, alpha: float) -> float:

@@ -107,14 +107,19 @@ def propose(
 
 
 def play(
-    controller: PassRateController[Any], state: Any, steps: range, seed: int = 0, wanted: int = 16
+    controller: PassRateController[Any],
+    state: Any,
+    steps: range,
+    seed: int = 0,
+    wanted: int = 16,
+    learner: SimulatedRollouts | None = None,
 ) -> tuple[list[Any], Any]:
-    """The plans of some steps with the simulated learner, and the state after them."""
+    """The plans of some steps with the simulated learner, which improves unless one is given, and the state after."""
     plans = []
     for step in steps:
         plan, state = propose(controller, state, step, wanted, seed=seed)
         plans.append(describe(plan))
-        groups = simulated(step).run(plan.requests, Stream(seed).at(step, "rollout"))
+        groups = (learner or simulated(step)).run(plan.requests, Stream(seed).at(step, "rollout"))
         state = controller.observe(state, groups, step)
     return plans, state
 

@@ -1,0 +1,87 @@
+"""Which problems may take the open slots of a plan."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.laws.choice import Choice
+from halfway.curriculum.groups import Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+
+Choose = Callable[[Positions, int], Positions]
+"""Chooses among free positions: (their array, how many are wanted) -> as many of them, or all there are."""
+
+
+def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
+    """Positions for all missing requests of a plan.
+
+    First come problems that are neither in the plan (in flight, say), nor in hand from an earlier round of the step,
+    nor refused by another member. Only when these run out are the latter two offered again, and only a plan that wants
+    more groups than there are problems repeats one.
+    """
+    held = _positions(problems, _own(plan.requests))
+    seen = held | _positions(problems, _own(group.request for group in plan.in_hand))
+    seen |= _positions(problems, (skip.problem_id for skip in plan.skipped))
+    chosen: list[int] = []
+    for barred in (seen, held):
+        chosen += _choose_free(len(problems), barred.union(chosen), plan.missing - len(chosen), choose)
+    while len(chosen) < plan.missing:
+        chosen += _choose_free(len(problems), set(), plan.missing - len(chosen), choose)
+    return chosen
+
+
+def fill_by_rate(
+    plan: Plan,
+    problems: ProblemSet,
+    rates: Callable[[Positions, Stream], Floats],
+    law: Choice,
+    stream: Stream,
+    candidates: int | None = None,
+) -> Plan:
+    """The plan, filled with the problems that a law chooses by their believed pass rates.
+
+    Args:
+        rates: (positions, a stream for draws) -> what is believed of the problems there.
+        candidates: problems drawn at random to compete for each slot; None = all.
+    """
+    if plan.missing == 0:
+        return plan
+    generator = stream.at("choose").generator()
+    believed: dict[int, float] = {}
+
+    def choose(free_F: Positions, wanted: int) -> Positions:
+        if candidates is not None and candidates * wanted < len(free_F):
+            free_F = generator.choice(free_F, candidates * wanted, replace=False, shuffle=False)
+        rate_F = rates(free_F, stream.at("rates", len(believed)))
+        places = law.choose(rate_F, wanted, generator)
+        believed.update(zip(free_F[places].tolist(), rate_F[places].tolist(), strict=True))
+        chosen: Positions = free_F[places]
+        return chosen
+
+    for position in fill_slots(plan, problems, choose):
+        plan = plan.add([Request(problems[position], plan.num_rollouts)], f"believed {believed[position]:.2f}")
+    return plan
+
+
+def _choose_free(num_problems: int, barred: set[int], wanted: int, choose: Choose) -> list[int]:
+    if wanted <= 0 or len(barred) >= num_problems:
+        return []
+    free_P = np.ones(num_problems, np.bool_)
+    free_P[list(barred)] = False
+    free_F = np.flatnonzero(free_P)
+    chosen: list[int] = choose(free_F, min(wanted, len(free_F))).tolist()
+    assert len(chosen) == min(wanted, len(free_F)), "a law left problems unchosen although they were wanted"
+    return chosen
+
+
+def _own(requests: Iterable[Request]) -> Iterator[str]:
+    return (request.problem.id for request in requests if request.origin is not Origin.GENERATED)
+
+
+def _positions(problems: ProblemSet, ids: Iterable[object]) -> set[int]:
+    """Positions of those that are problems of the set."""
+    return {problems.position(str(problem_id)) for problem_id in ids if problem_id in problems}

@@ -1,0 +1,90 @@
+"""MoPPS: try the problems whose pass rate, drawn from a posterior, is nearest one half (arXiv 2507.04632)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.forest import Forest
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
+from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.slots import fill_by_rate
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MoppsState:
+    """What MoPPS remembers.
+
+    Attributes:
+        forest: counts of each problem, which is a tree of its own.
+        rate: mean observed pass rate in the latest step that had any.
+    """
+
+    problems: ProblemSet
+    forest: Forest
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mopps(PassRateController[MoppsState]):
+    """Draws a pass rate for each of some candidates from its posterior and takes the draws nearest the target.
+
+    Section 3 of the paper: each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s,
+    b' = lambda b + (1 - lambda) b0 + n - s after s of n rollouts passed. So a - a0 and b - b0 are discounted counts,
+    which is how they are kept here. The problem then competes by a draw r from Beta(a, b): smallest (r - target)^2.
+
+    The paper discounts against a moving policy; its published script sets `bandit_decay_ratio` to 1.0, so that nothing
+    is ever forgotten. The script's value is the default here. (The script also adds 8 to both counts where a group has
+    one rollout, by a slip of operator precedence; not here.)
+
+    Only fresh groups are evidence. `belief` and `law` may be any others: means instead of draws, the hierarchical
+    model, MoPPS' own second rule (`law: {kind: band}`), or the law of another controller.
+
+    Attributes:
+        candidates: problems drawn at random to compete for each open slot; 16 in the published script for maths. null
+            = all problems, which takes 0.1 s for a million draws.
+        belief: what turns counts into pass rates.
+        law: which of the candidates are taken.
+    """
+
+    candidates: int | None = 16
+    belief: PassRateBelief = field(default_factory=ThompsonBelief)
+    law: Choice = field(default_factory=Choice)
+
+    def __post_init__(self) -> None:
+        fits = self.candidates is None or self.candidates >= 1
+        require(fits, "mopps.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    def init(self, problems: ProblemSet) -> MoppsState:
+        return MoppsState(problems, self.belief.init(len(problems)))
+
+    def propose(self, plan: Plan, state: MoppsState, stream: Stream) -> tuple[Plan, MoppsState]:
+        if plan.missing == 0:
+            return plan, state
+        forest = self.belief.ready(state.forest, plan.step, stream)
+        rates = partial(self.belief.rates, forest)
+        plan = fill_by_rate(plan, state.problems, rates, self.law, stream, self.candidates)
+        return plan, replace(state, forest=forest)
+
+    def observe(self, state: MoppsState, groups: Sequence[Group], step: int) -> MoppsState:
+        counts = fresh_counts(groups, state.problems)
+        forest = self.belief.learn(state.forest, *counts)
+        rate = sum(counts.passed) / sum(counts.tried) if counts.tried else state.rate
+        return replace(state, forest=forest, rate=rate)
+
+    def metrics(self, state: MoppsState) -> Mapping[str, float]:
+        """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean discounted rollouts of
+        those."""
+        tried_P = state.forest.tried_M
+        seen = float((tried_P > 0).mean())
+        return {"rate": state.rate, "tried": seen, "evidence": float(tried_P.mean()) / seen if seen else 0.0}

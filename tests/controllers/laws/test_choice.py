@@ -1,0 +1,108 @@
+"""Laws that choose problems by rate, and the slots they may fill, against sorting and sampling by hand."""
+
+import numpy as np
+import pytest
+from controller_harness import group, problem_set
+
+from halfway.controllers.laws.choice import Choice, first_by
+from halfway.controllers.laws.slots import fill_slots
+from halfway.curriculum import Origin, Plan, Request, Skip, UserError
+
+RATES = np.asarray([0.05, 0.2, 0.35, 0.45, 0.5, 0.65, 0.9, 0.99])
+PROBLEMS = problem_set(6)
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("wanted", [1, 5, 50, 199, 200, 300])
+def test_smallest_by_two_keys_is_what_sorting_gives(wanted: int) -> None:
+    first, second = generator(1).integers(0, 5, 200), generator(2).random(200)
+    assert first_by([first, second], wanted, generator()).tolist() == np.lexsort([second, first])[:wanted].tolist()
+
+
+def test_ties_are_broken_evenly() -> None:
+    taken = np.zeros(10)
+    for seed in range(2000):
+        taken[first_by([np.zeros(10)], 3, generator(seed))] += 1
+    assert np.abs(taken / 2000 - 0.3).max() < 0.04  # four standard errors
+
+
+def test_nearest_takes_the_smallest_distances_in_order() -> None:
+    assert Choice().choose(RATES, 2, generator()).tolist() == [4, 3]
+    third = {int(Choice().choose(RATES, 3, generator(seed))[2]) for seed in range(20)}
+    assert third == {2, 5}  # 0.35 and 0.65 are equally far
+    assert Choice(target=0.9).choose(RATES, 2, generator()).tolist() == [6, 7]
+
+
+def test_band_takes_any_inside_before_the_nearest_outside() -> None:
+    law, first = Choice("band"), set()
+    for seed in range(60):
+        chosen = law.choose(RATES, 6, generator(seed)).tolist()
+        assert set(chosen[:4]) == {2, 3, 4, 5} and chosen[4:] == [1, 6]
+        first.add(chosen[0])
+    assert first == {2, 3, 4, 5}
+
+
+def test_softmax_draws_in_proportion() -> None:
+    law, counts = Choice("softmax", tau=0.2), np.zeros(len(RATES))
+    for seed in range(8000):
+        counts[law.choose(RATES, 1, generator(seed))] += 1
+    weights = np.exp(-np.abs(RATES - 0.5) / 0.2)
+    assert np.abs(counts / 8000 - weights / weights.sum()).max() < 0.02
+
+
+def test_softmax_draws_without_replacement_as_one_after_the_other() -> None:
+    rates, law = np.asarray([0.5, 0.7, 0.9]), Choice("softmax", tau=0.2)
+    weights = np.exp(-np.abs(rates - 0.5) / 0.2)
+    weights /= weights.sum()
+    expected = sum(weights[i] * weights[j] / (1 - weights[i]) for i, j in ((0, 1), (1, 0)))
+    pairs = [frozenset(law.choose(rates, 2, generator(seed)).tolist()) for seed in range(6000)]
+    assert pairs.count(frozenset({0, 1})) / 6000 == pytest.approx(expected, abs=0.025)
+
+
+def test_straddle_takes_half_from_each_side_and_more_where_one_runs_out() -> None:
+    law = Choice("straddle")
+    assert law.choose(RATES, 4, generator()).tolist() == [4, 5, 3, 2]
+    assert law.choose(RATES, 5, generator()).tolist() == [4, 5, 6, 3, 2]
+    assert law.choose(RATES[4:], 3, generator()).tolist() == [0, 1, 2]
+    assert law.choose(RATES[:5], 4, generator()).tolist() == [4, 3, 2, 1]
+    assert sorted(law.choose(RATES, 99, generator()).tolist()) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"target": 0.0}, "law.target: 0.0"),
+        ({"target": 1.0}, "law.target: 1.0"),
+        ({"band": (0.7, 0.3)}, "law.band"),
+        ({"tau": 0.0}, "law.tau"),
+    ],
+)
+def test_bad_laws_are_refused(options: dict, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        Choice(**options)
+
+
+def lowest(free_F: np.ndarray, wanted: int) -> np.ndarray:
+    return free_F[:wanted]
+
+
+def test_slots_go_to_problems_that_are_nowhere_yet_then_to_refused_ones_then_to_repeats() -> None:
+    plan = Plan(
+        0,
+        wanted=5,
+        num_rollouts=8,
+        requests=(Request(PROBLEMS[1], 8),),
+        skipped=(Skip("p2", "greso", "easy"),),
+        in_hand=(group(PROBLEMS[0], 3),),
+    )
+    assert fill_slots(plan, PROBLEMS, lowest) == [3, 4, 5, 0]
+    full = Plan(0, wanted=9, num_rollouts=8, requests=plan.requests, skipped=plan.skipped, in_hand=plan.in_hand)
+    assert fill_slots(full, PROBLEMS, lowest) == [3, 4, 5, 0, 2, 0, 1, 2]
+
+
+def test_generated_problems_take_no_place_of_the_set() -> None:
+    stranger = Request(problem_set(1, generated=1).generated[0], 8, Origin.GENERATED)
+    assert fill_slots(Plan(0, 3, 8, requests=(stranger,)), PROBLEMS, lowest) == [0, 1]
