@@ -30,7 +30,7 @@ class GresoState:
         streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).
             Counts visits that were rolled out; a skipped visit adds nothing.
         p_easy, p_hard: base exploration probabilities.
-        share_easy, share_hard: all-passed and all-failed groups among the fresh ones of the latest step that had any.
+        share_easy, share_hard: all-passed and all-failed groups among the fresh groups of the latest step that had any.
         considered: fresh candidates judged so far; divided by the number of problems it gives the epoch.
         skipped_easy, skipped_hard, readmitted: verdicts so far.
         unjudged: fresh groups so far that came back with fewer than two rollouts, and so say nothing about variance.
@@ -82,17 +82,18 @@ class Greso(PassRateController[GresoState]):
     Attributes:
         p_easy, p_hard: base exploration probabilities at the start.
         target: T, the zero-variance share aimed at among the groups rolled out.
-        easy_share: part of T that is for easy groups, T/3 as published; the rest, 2T/3, is for hard ones.
+        easy_share: part of T that is for easy groups, T/3 as published; the rest, 2T/3, is for hard groups.
         step: change of a base probability in a training step; 0 = fixed probabilities.
         bounds: range of the base probabilities.
         floor: least probability of rolling out any problem.
         streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
-            paper words it: a streak of zero-variance groups of either kind, its base that of the newest kind.
+            paper words it: a streak of zero-variance groups of either kind, with the base probability of the newest
+            kind.
         frozen_epochs: the base probabilities stay as they are in this many first epochs.
         evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the run of them
-            that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard ones (see
-            `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak forgets
-            all at the first mixed group; a belief weighs every rollout.
+            that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard groups
+            (see `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak
+            forgets everything at the first mixed group; a belief weighs every rollout.
         belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 

@@ -63,9 +63,9 @@ class PassRateController(Generic[State]):
     def claims(self) -> frozenset[str]:
         """What this controller must be alone in doing. Two members of a chain that claim the same are refused.
 
-        "problems": choosing those of the data set; "generated": proposing generated ones; "prefixes": attaching them;
-        "hints": giving them; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing how many a
-        request gets; "stored": training again on earlier groups.
+        "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
+        prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing how
+        many a request gets; "stored": training again on earlier groups.
         """
         return frozenset()
 
@@ -85,8 +85,8 @@ class PassRateController(Generic[State]):
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
         """After the rollouts: learn. Called exactly once a step, with every group that became complete since the last
-        call: degenerate, surplus and prefixed ones too, and those that lost their rollouts. `Request.origin` tells
-        whose evidence a group is."""
+        call, degenerate, surplus and prefixed groups included, and groups that lost their rollouts. `Request.origin`
+        says whose evidence a group is."""
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
@@ -98,7 +98,7 @@ class PassRateController(Generic[State]):
         return groups
 
     def grown(self, state: State, problems: ProblemSet) -> State:
-        """Take notice of new generated problems: those of `problems.generated` beyond the ones known so far."""
+        """Take notice of new generated problems: whatever `problems.generated` holds beyond what was known so far."""
         return state
 
     def metrics(self, state: State) -> Mapping[str, float]:

@@ -15,7 +15,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | parent_success | bool | the prefix is from a success (a head start) or from a failure (a handicap) |
 | decisions | [[str, str]] | (member, action) of every chain member that decided on the request, in order |
 | k, n | int | successes and scored rollouts; null if the problem was skipped |
-| tokens | int | tokens generated for the group in this step: replayed and stored ones are not counted |
+| tokens | int | tokens generated for the group in this step: replayed and stored tokens are not counted |
 | policy_version | int | learner updates behind the weights that generated it, the oldest of several; null if none did |
 | outcome | str | "trained", "degenerate", "surplus", "carried", "empty", "declined" or "skipped" |
 | reason | str | why it was skipped: the member and what it said; else null |

@@ -35,7 +35,7 @@ class Plan:
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
         in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
             and may be extended.
-        grown: new problems that members have written, for the set of generated ones.
+        grown: new problems that members have written, for the set of generated problems.
     """
 
     step: int
@@ -73,7 +73,7 @@ class Plan:
         return replace(self, requests=(*self.requests, self._signed(more, action)))
 
     def grow(self, problems: Sequence[Problem]) -> "Plan":
-        """Append new problems to the set of generated ones. The plan may hold requests for them at once."""
+        """Append new problems to the set of generated problems. The plan may hold requests for them at once."""
         return replace(self, grown=(*self.grown, *problems))
 
     def decide(self, verdicts: "Sequence[Verdict]") -> "Plan":

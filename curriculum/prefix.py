@@ -88,7 +88,7 @@ class Hint:
         text: what is given.
         share: of the whole reference, in characters; above 0, at most 1.
         place: "prompt" = appended to the prompt, after `opening`; "response" = the response begins with it. Its tokens
-            are context there like those of a prefix: never in the loss, never in an importance ratio, never counted as
+            are context there like a prefix's: never in the loss, never in an importance ratio, never counted as
             generated.
         opening: what stands between prompt and hint.
     """

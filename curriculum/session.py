@@ -252,7 +252,7 @@ class Session:
         """
         if saved["problems"] != self._fingerprint:
             raise UserError(
-                f"problems: {len(self.problems)} training problems that are not those of the saved session; resume "
+                f"problems: {len(self.problems)} training problems, and the saved session had others; resume "
                 "with the data and problem options that wrote it, or begin a new run"
             )
         grown = from_plain(tuple[Problem, ...], saved["grown"])

@@ -1,7 +1,7 @@
 """How much a group of binary rewards can teach, as a function of its pass rate or pass count.
 
 N is the number of rollouts of a group, k its number of successes, p the probability that one rollout succeeds. All
-quantities are largest at one half. Equations are those of appendix E of the Prefix Sampling paper (arXiv 2605.05112).
+quantities are largest at one half. Equations are from appendix E of the Prefix Sampling paper (arXiv 2605.05112).
 Arguments are numbers or arrays that broadcast against each other; results have the broadcast shape.
 """
 

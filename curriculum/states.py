@@ -44,7 +44,7 @@ def restore_state(template: State, data: Any) -> State:
         template: a state of the same shape, from `controller.init(problems)`; lends its types and its problem set.
 
     Raises:
-        UserError: if the saved members or fields are not those of the template; both sets are in the message.
+        UserError: if the saved members or fields differ from the template's; both sets are in the message.
     """
     if template is None:
         return template

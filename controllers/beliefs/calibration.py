@@ -85,7 +85,7 @@ class Calibration:
     """How guesses are corrected.
 
     Attributes:
-        doubt: standard deviation of the line's offset before the first outcome, in logits; that of its slope is half.
+        doubt: standard deviation of the line's offset before the first outcome, in logits; the slope's is half of it.
         drift: variance that the offset gains with every step with outcomes, in squared logits; the slope gains a
             quarter of it. 0 = the solver stands still.
     """

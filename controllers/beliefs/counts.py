@@ -39,7 +39,7 @@ def moving_average(mean: float, value: float, alpha: float) -> float:
 def advance_streak(streak: int, passed: int, size: int, kinds: Literal["separate", "joint"] = "separate") -> int:
     """The run of zero-variance groups of one problem, after one more group.
 
-    Both kinds share one signed number, since only one of them can be running: +z after z groups in a row that all
+    Both kinds share one signed number, since only one of them can be running: +z after z consecutive groups that all
     passed (easy), -z after z that all failed (hard), 0 after any other group.
 
     Args:

@@ -43,7 +43,7 @@ class Forest:
 
     Attributes:
         tree_C: tree of each child.
-        passed_M, tried_M: discounted successes and rollouts of each node itself; those of a child never count for its
+        passed_M, tried_M: discounted successes and rollouts of each node itself; a child's never count for its
             root.
         logit_M: log-odds where the next estimation starts: the latest draw of a sampler, or the latest solution.
         rate_M: believed pass rate.

@@ -62,7 +62,7 @@ class DiscountedBeta:
 
 @dataclass(frozen=True)
 class LastRate:
-    """The pass rate of a node's latest group, for a node without one that of its root's, else one half."""
+    """The pass rate of a node's latest group, or of its root's if it has none, else one half."""
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, 0.5)

@@ -203,7 +203,7 @@ class HierarchicalBayes:
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of one draw, anew for every
             tree in every step: Thompson-like exploration.
-        iterations: bound on those of the fixed point.
+        iterations: bound on the fixed point's iterations.
         draws: Polya-Gamma variables by the own "series", measured about five times as fast, or by the "library"
             polyagamma.
         hyperparameters: "fixed" = as given here; "fitted" = these are where the first fit starts.

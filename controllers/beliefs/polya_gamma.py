@@ -31,7 +31,7 @@ def moments(tilt: Floats) -> tuple[Floats, Floats]:
 
 
 def draw(shape: Floats, tilt: Floats, generator: np.random.Generator, draws: Draws = "series") -> Floats:
-    """One draw of PG(b, c) for each pair; fractional shapes are as good as integer ones.
+    """One draw of PG(b, c) for each pair; shapes need not be integers.
 
     Args:
         shape: b, all positive.

@@ -72,7 +72,7 @@ def floor_product(ratio: float, length: int) -> int:
 
 
 def expected_run(rate: float, size: int) -> float:
-    """Groups in a row that will all have one outcome, on average, before one that has not.
+    """Expected number of consecutive groups with one outcome before a group with another.
 
     A group of `size` rollouts has that outcome throughout with probability q = rate^size; the run before the first
     other group is then q / (1 - q) on average. At most 1e6, where a rate of 1 would give no finite number.
@@ -82,7 +82,7 @@ def expected_run(rate: float, size: int) -> float:
 
 
 def keep_probability(base: float, streak: float, floor: float = 0.01) -> float:
-    """GRESO's chance of rolling out a problem after `streak` zero-variance visits in a row: max(base^streak, floor).
+    """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
 
     A streak of 0 gives 1: a problem that was informative at its last visit is never skipped. A streak that is expected
     rather than counted may be a fraction.

@@ -61,7 +61,7 @@ class Loop:
     def after(
         self, children: Sequence[Group], alpha: float, law: RatioLaw | None, effect: Effect, step: int, pooled: bool
     ) -> "Loop":
-        """The loop after the children of one step, degenerate ones included: without them the mean would be biased.
+        """The loop after the children of one step, degenerate groups included: without them the mean would be biased.
 
         Args:
             children: scored child groups, at least one.

@@ -53,8 +53,9 @@ class Saved:
 def save_one(group: Group, success: bool, step: int) -> Saved | str:
     """The first rollout of a group with the given outcome that can be cut, or the reason why there is none.
 
-    Rollouts of a group are exchangeable, so the first is a uniform draw. Left out are truncated ones ("truncated": how
-    they would have ended is unknown) and those of a single unit ("too_short": nothing would be left to generate).
+    Rollouts of a group are exchangeable, so the first is a uniform draw. Truncated rollouts are left out ("truncated":
+    how they would have ended is unknown), and so are rollouts of a single unit ("too_short": nothing would be left to
+    generate).
     """
     wanted = [rollout for rollout in group.rollouts if rollout.success == success]
     whole = [rollout for rollout in wanted if not rollout.truncated]

@@ -59,7 +59,7 @@ class FunctionInduction:
     Attributes:
         syntax: how tasks and answers are written: "fenced" is Markdown with code blocks, for a pretrained model;
             "short" is one line with an expression of x, for a model that is trained from nothing.
-        inputs: inputs a task, an even number; the first half is shown. The last ones count if more are written.
+        inputs: inputs per task, an even number; the first half is shown. If more are written, the last of them count.
         input_range, result_range: if given, every input, or every result, has to be one integer of this range, ends
             included: for a solver that knows no other values.
         distinct_results: least number of different results over the inputs; 2 refuses constants.
@@ -140,7 +140,7 @@ class FunctionInduction:
         """Runs each function twice, in two processes with different hash seeds, the second time from the last input.
 
         Valid is a function that ends in time, raises nothing, gives plain and finite values, not None, that are equal
-        in both runs, and at least `distinct_results` different ones. A function that changes from call to call gives
+        in both runs, and at least `distinct_results` different results. A function that changes from call to call gives
         other values in the other order.
         """
         jobs = []

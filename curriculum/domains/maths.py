@@ -167,7 +167,7 @@ class Maths:
         return list(tasks)
 
     def problem(self, task: MathsTask) -> Problem:
-        """Without an answer. Its id is that of the question, which has one answer at most."""
+        """Without an answer. Its id comes from the question, which has one answer at most."""
         prompt = f"{task.question}\n\n{self.instruction}" if self.instruction else task.question
         features: dict[str, float | str] = {
             "characters": len(task.question),
@@ -213,7 +213,7 @@ def example_pools(path: str) -> Mapping[str, Sequence[str]]:
     """The problems that a generator is shown, by pool.
 
     Args:
-        path: of a JSONL file; "" = those of this module.
+        path: of a JSONL file; "" = the questions of this module.
 
     Raises:
         UserError: if the file cannot be read, a row has no prompt, or a pool has fewer than two.

@@ -1,4 +1,4 @@
-"""Runs programs that nobody has read: in bubblewrap, one process a program, judged by nobody but this side.
+"""Runs programs that nobody has read: in bubblewrap, one process per program, judged by nobody but this side.
 
 The sandbox has no network, a read-only file system with nothing but a Python in it, a process table of its own, no
 capabilities, and a system-call filter under which a program can start no process, no thread and signal nobody. Memory,

@@ -1,4 +1,4 @@
-"""The process inside the sandbox: forks one child a program, and never sees a program itself.
+"""The process inside the sandbox: forks one child per program, and never sees a program itself.
 
 Started by `halfway.curriculum.domains.sandbox` as a script, so it imports nothing but the standard library. Requests
 come on

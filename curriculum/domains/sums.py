@@ -26,8 +26,8 @@ class Sums:
     """Sheets of running sums, the lab's small task, for a task generator to write.
 
     Attributes:
-        sheets: the bounds of a valid sheet. Fewer lines than wrong ones allowed would pass an empty answer, so every
-            valid sheet has more lines than it allows to be wrong.
+        sheets: the bounds of a valid sheet. A sheet with fewer lines than it may have wrong would pass an empty
+            answer, so every valid sheet has more lines than it allows to be wrong.
         begin: the generator's prompt, a text that no sheet begins with.
     """
 

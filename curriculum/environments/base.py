@@ -30,10 +30,10 @@ class StepResult(Generic[Episode]):
 class Environment(Protocol[Episode]):
     """Starts episodes and executes responses, a batch at a time, because rollout engines work in batches.
 
-    Replaying a prefix is execution: saved responses go through `step` like fresh ones. An environment whose
+    Replaying a prefix is execution: saved responses go through `step` like fresh responses. An environment whose
     answers are not a function of the episode and the response makes replays diverge; they are dropped and counted.
 
-    Episodes are immutable values: `step` returns new ones, and equal histories make equal episodes.
+    Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Prefix replay is replay through execution: saved responses pass through the environment like fresh ones."""
+"""Prefix replay is replay through execution: saved responses pass through the environment like fresh responses."""
 
 from collections.abc import Sequence
 

@@ -4,7 +4,7 @@ A function is an expression of x in the short syntax of `halfway.curriculum.doma
 remainders, whole-number quotients, squares and two-way choices. Ten inputs of 0..12 go with it; five are shown with
 their results.
 
-The teacher is asked for small constants far more often than for large ones, so a solver that learned from it knows
+The teacher is asked for small constants far more often than for large constants, so a solver that learned from it knows
 x*2+1 by heart, often misses x*6-11, and knows nothing of x*6-31. The author writes of both sides of that frontier, and
 little on it. So what kind of function a text holds tells less about its difficulty than the numbers in it.
 """

@@ -1,7 +1,7 @@
-"""The flawed author of running sums: its habits become those of the lab's task generator.
+"""The flawed author of running sums: the lab's task generator learns its habits.
 
 It first decides how many wrong lines pass, then how often the total wraps around, which is where the solver errs:
-mostly so seldom that the sheet is easy, or so often that it is hopeless. Neither the number of lines nor that of
+mostly so seldom that the sheet is easy, or so often that it is hopeless. Neither the number of lines nor the number of
 allowed errors tells much about the difficulty: only both together with the sum of all operands. One text in seven is
 no sheet.
 """

@@ -36,7 +36,7 @@ class SimulatedRollouts:
         growth: of the skill, a learner update.
         spread: standard deviation of the difficulties, in logits; a problem with a feature "difficulty" has that one.
         pull: effect of replaying a whole rollout, in logits.
-        length: units in every rollout, replayed ones included; at least 2.
+        length: units in every rollout, replayed units included; at least 2.
         unit: "tokens" = one turn of `length` tokens; "steps" = `length` short turns.
         policy_version: learner updates behind the weights it stands for; see `sync`.
     """

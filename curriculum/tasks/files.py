@@ -59,7 +59,8 @@ class File(Source):
         solution_column: column of reference solutions, from which hints are cut; empty = there are none. A row may lack
             one.
         feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
-        check_answers: whether each answer is shown to its verifier while loading (a millisecond a row for "symbolic").
+        check_answers: whether each answer is shown to its verifier while loading (about a millisecond per row for
+        "symbolic").
         on_bad_row: "refuse" the file, or "drop" the row, count it and go on.
     """
 
@@ -174,7 +175,7 @@ class Pool(File):
 
 @dataclass
 class _RowReader:
-    """Makes problems of rows, remembering where earlier ones stand."""
+    """Makes problems of rows, remembering where each earlier one stands."""
 
     file: File
     verifiers: frozenset[str]

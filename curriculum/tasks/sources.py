@@ -34,7 +34,7 @@ SOURCES = Registry(
 )
 
 MAX_REPEATS = 1000
-"""A generating source gives up after this many draws in a row of problems that it has drawn before."""
+"""A generating source gives up after this many consecutive draws of problems that it has drawn before."""
 
 MAX_EXAMPLES = 5
 """Dropped rows that a report names."""
@@ -85,7 +85,7 @@ class Source:
     """Gives problems. A source is a frozen dataclass whose fields are its options."""
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """Problems in an order that is a function of the stream alone; more of them never changes the first ones.
+        """Problems in an order that is a function of the stream alone; asking for more never changes the first few.
 
         Args:
             wanted: how many are needed. A generator gives that many, all with prompts of their own. A source that has
@@ -198,7 +198,7 @@ def _distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded
 
 @dataclass(frozen=True)
 class RunningSums(sums.SumsOptions, Source):
-    """Sheets of running sums, the single-turn lab task; the options are those of the task.
+    """Sheets of running sums, the single-turn lab task, with the task's own options.
 
     The answer is a sheet without a wrong line; the marker accepts others too.
     """
@@ -224,9 +224,9 @@ class RunningSums(sums.SumsOptions, Source):
 
 @dataclass(frozen=True)
 class OperatorSheets(operators.OperatorOptions, Source):
-    """Operator sheets, the lab task of many skills; the options are those of the task.
+    """Operator sheets, the lab task of many skills, with the task's own options.
 
-    The strata take turns, so that the first problems, which are the held-out ones, hold equally many of each, and so
+    The strata take turns, so that the first problems, which are held out, hold equally many of each, and so
     does the training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others
     too. The features:
 
@@ -278,7 +278,7 @@ def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | s
 
 @dataclass(frozen=True)
 class LedgerAccounts(ledger.LedgerOptions, Source):
-    """Accounts for the ledger environment, which judges them itself; the options are those of the task."""
+    """Accounts for the ledger environment, which judges them itself, with the task's own options."""
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         return _distinct("ledger", wanted, self._draws(random.Random(stream.integer())))

@@ -92,7 +92,7 @@ def verify(problem: Problem, response: str) -> bool:
 
 
 def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """`verify` for each response, those of a `Batched` verifier in one call. Raises UserError as `verify` does."""
+    """`verify` for each response, in one call if the verifier is `Batched`. Raises UserError as `verify` does."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, problem in enumerate(problems):
         rows_of[problem.verifier].append(row)

@@ -251,7 +251,7 @@ def test_a_changed_problem_set_is_refused(tmp_path: Path) -> None:
     for problems in (changed, PROBLEMS[:-1], list(reversed(PROBLEMS))):
         run = training(tmp_path, ONCE, Budget(steps=4), problems=ProblemSet(problems))
         with pytest.raises(
-            UserError, match=r"^problems: 2[34] training problems that are not those of .*a new run"
+            UserError, match=r"^problems: 2[34] training problems, and the saved session had others; .*a new run"
         ) as caught:
             run.train()
         assert "\n" not in str(caught.value)
