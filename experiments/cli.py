@@ -379,15 +379,14 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> No
 
 
 def _show_report(console: "Console", folder: Path) -> None:
-    """Write the report and print its short table."""
+    """Write the report and print its short tables."""
     from halfway.experiments.report.page import write_report
-    from halfway.experiments.report.records import load_comparison_records
-    from halfway.experiments.report.summary import summarize
-    from halfway.experiments.report.tables.arms import quick_table
+    from halfway.experiments.report.tables.every import quick_tables
 
-    path = write_report(folder)
-    console.print(quick_table(summarize(load_comparison_records(folder))).rich())
-    console.print(f"report: {path}", soft_wrap=True)
+    report = write_report(folder)
+    for table in quick_tables(report.summary):
+        console.print(table.rich())
+    console.print(f"report: {report.path}", soft_wrap=True)
 
 
 def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,16 @@ from halfway.experiments.running.provenance import read_provenance, versions
 PIXELS_AN_INCH = 130
 
 
-def write_report(directory: Path) -> Path:
-    """Write report.html, summary.json, summary.md and figures/*.png into a run or comparison directory.
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The written page, and what it says."""
 
-    Returns:
-        The path of report.html.
+    path: Path
+    summary: Summary
+
+
+def write_report(directory: Path) -> Report:
+    """Write report.html, summary.json, summary.md and figures/*.png into a run or comparison directory.
 
     Raises:
         UserError: if there is no run in the directory, or a record that cannot be read.
@@ -48,7 +54,7 @@ def write_report(directory: Path) -> Path:
     )
     path = directory / "report.html"
     write_text(path, page)
-    return path
+    return Report(path, summary)
 
 
 def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
@@ -105,7 +111,7 @@ def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dic
     drawn = []
     with rc_context(STYLE):
         for picture in PICTURES:
-            figure = picture.draw(comparison)
+            figure = picture.draw(comparison, summary)
             if figure is None:
                 continue
             with replacing(folder / f"{picture.name}.png") as temporary:

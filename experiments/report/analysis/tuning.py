@@ -1,12 +1,4 @@
-"""What each arm was tuned to before the comparison, as tuning.json in its folder says.
-
-    {"seeds": [100, 101],
-     "arms": {"grpo": {"choice": 1, "edge": false,
-                       "settings": [{"values": {"learner.lr": 0.0001}, "areas": [0.41, 0.43]}, ...]}, ...}}
-
-`areas` has one number for each of the seeds: the mean height of the held-out curve over the budget. `choice` counts
-from 0.
-"""
+"""What each arm was tuned to before the comparison, as tuning.json in its folder says."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,30 +21,30 @@ class TunedRow:
         setting: the fields that were tried, with their values.
         area: mean height of the held-out curve over the budget, over the seeds of the tuning.
         chosen: whether the comparison runs with it.
-        edge: whether it is the chosen one and at the end of the grid, so that a better one may lie beyond.
+        edge: fields of the chosen setting whose value is at an end of the grid, so that a better one may lie beyond.
     """
 
     arm: str
     setting: str
     area: Estimate | None
     chosen: bool
-    edge: bool
+    edge: tuple[str, ...]
 
 
 class _Setting(msgspec.Struct):
+    name: str
     values: dict[str, Any]
-    areas: list[float]
+    areas: dict[str, float] = {}
 
 
 class _Arm(msgspec.Struct):
     settings: list[_Setting]
-    choice: int
-    edge: bool = False
+    chosen: str | None = None
+    at_edge: list[str] = []
 
 
 class _Tuning(msgspec.Struct):
     arms: dict[str, _Arm]
-    seeds: list[int] = []
 
 
 def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
@@ -72,13 +64,13 @@ def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
         TunedRow(
             arm,
             ", ".join(f"{field}={_text(value)}" for field, value in setting.values.items()),
-            over_seeds(setting.areas) if setting.areas else None,
-            chosen=i == tuned.choice,
-            edge=i == tuned.choice and tuned.edge,
+            over_seeds(list(setting.areas.values())) if setting.areas else None,
+            chosen=setting.name == tuned.chosen,
+            edge=tuple(tuned.at_edge) if setting.name == tuned.chosen else (),
         )
         for arm in arms
         if (tuned := tuning.arms.get(arm)) is not None
-        for i, setting in enumerate(tuned.settings)
+        for setting in tuned.settings
     ]
 
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.figures.curves import learning_curves, strata_curves
+from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, zero_variance
 from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
 from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.summary import Summary
 
 
 def captions(intervals: str) -> Mapping[str, str]:
@@ -18,6 +20,12 @@ def captions(intervals: str) -> Mapping[str, str]:
         "learning_curves": "Held-out pass@1 against every measure of cost; only one of them was made equal between "
         "the arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
         f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance.",
+        "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent equally; * is "
+        "the condition by which the comparison is judged. Intervals: 95 %, of each pair alone; filled: clear after "
+        "Holm's adjustment within the panel.",
+        "cost_to_reach": "What an arm spent to reach a target, divided by what the baseline spent; geometric means "
+        "over seeds, 95 % intervals; filled: clearly not 1 after Holm's adjustment within the panel. Arrowheads: a run "
+        "never reached the target, so the ratio is at least (right) or at most (left) this.",
         "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
         "each arm learnt, and when.",
         "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "
@@ -41,16 +49,23 @@ class Picture:
 
     name: str
     heading: str
-    draw: Callable[[Comparison], Figure | None]
+    draw: Callable[[Comparison, Summary], Figure | None]
+
+
+def of_runs(draw: Callable[[Comparison], Figure | None]) -> Callable[[Comparison, Summary], Figure | None]:
+    """A picture that is drawn from the runs alone."""
+    return lambda comparison, _: draw(comparison)
 
 
 PICTURES = (
-    Picture("learning_curves", "Held-out pass@1", learning_curves),
-    Picture("strata_curves", "What was learnt when", strata_curves),
-    Picture("rollout_fates", "Where the rollouts went", rollout_fates),
-    Picture("pass_counts", "Pass counts over time", pass_counts),
-    Picture("zero_variance", "Groups without signal", zero_variance),
-    Picture("prefix_control", "What the prefixes do", prefix_control),
-    Picture("learner_metrics", "The learner", learner_metrics),
-    Picture("timing", "Where the time goes", timing),
+    Picture("learning_curves", "Held-out pass@1", of_runs(learning_curves)),
+    Picture("contrasts", "Contrasts", contrast_forest),
+    Picture("cost_to_reach", "Cost to reach a score", reach_forest),
+    Picture("strata_curves", "What was learnt when", of_runs(strata_curves)),
+    Picture("rollout_fates", "Where the rollouts went", of_runs(rollout_fates)),
+    Picture("pass_counts", "Pass counts over time", of_runs(pass_counts)),
+    Picture("zero_variance", "Groups without signal", of_runs(zero_variance)),
+    Picture("prefix_control", "What the prefixes do", of_runs(prefix_control)),
+    Picture("learner_metrics", "The learner", of_runs(learner_metrics)),
+    Picture("timing", "Where the time goes", of_runs(timing)),
 )

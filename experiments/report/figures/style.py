@@ -51,11 +51,13 @@ def arm_colors(comparison: Comparison) -> dict[str, str]:
     return {arm: PALETTE[i % len(PALETTE)] for i, arm in enumerate(comparison.runs)}
 
 
-def grid(rows: int, columns: int, height: float, sharey: bool = False) -> tuple[Figure, list[list[Axes]]]:
+def grid(
+    rows: int, columns: int, height: float, sharey: bool = False, sharex: bool = False
+) -> tuple[Figure, list[list[Axes]]]:
     """A figure of `rows` x `columns` panels as wide as the page; height is that of a row, in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex)
     return figure, [list(row) for row in axes]
 
 

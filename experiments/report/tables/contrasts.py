@@ -31,6 +31,15 @@ def contrast_table(summary: Summary) -> TextTable:
     )
 
 
+def quick_contrasts(summary: Summary) -> TextTable:
+    """The same in five columns, narrow enough for a terminal of 80 characters."""
+    table = contrast_table(summary)
+    cells = [(arms, found.replace(" [", "\n["), p, clear, shown) for arms, found, _, p, clear, shown, *_ in table.rows]
+    columns = ("arms", "difference", "p, Holm", "clear", "shown with\n80 % power")
+    family = "planned contrasts" if summary.design.named else "pairs, since the file names none"
+    return TextTable(table.title, columns, tuple(cells), f"Family: {len(summary.design.contrasts)} {family}.")
+
+
 def contrast_caption(summary: Summary, matched: Matched) -> str:
     """What the contrasts rest on."""
     planned = len(summary.design.contrasts)

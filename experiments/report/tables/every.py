@@ -6,8 +6,13 @@ import msgspec
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.arms import arm_table, rollout_table
-from halfway.experiments.report.tables.contrasts import contrast_table, matched_table, other_contrasts_table
+from halfway.experiments.report.tables.arms import arm_table, quick_table, rollout_table
+from halfway.experiments.report.tables.contrasts import (
+    contrast_table,
+    matched_table,
+    other_contrasts_table,
+    quick_contrasts,
+)
 from halfway.experiments.report.tables.costs import reach_tables
 from halfway.experiments.report.tables.kinds import start_table, strata_table
 from halfway.experiments.report.tables.text import TextTable
@@ -27,6 +32,12 @@ def tables(summary: Summary) -> list[TextTable]:
         start_table(summary),
         tuning_table(summary),
     ]
+    return [table for table in made if table.rows]
+
+
+def quick_tables(summary: Summary) -> list[TextTable]:
+    """What a terminal of 80 characters can show: the arms, the contrasts and the choices of the tuning."""
+    made = [quick_table(summary), quick_contrasts(summary), tuning_table(summary)]
     return [table for table in made if table.rows]
 
 

@@ -8,15 +8,13 @@ from halfway.experiments.report.tables.text import TextTable, interval
 def tuning_table(summary: Summary) -> TextTable:
     """Every setting that was tried, the chosen one marked."""
     rows = tuple((f"{row.arm}, {row.setting}", interval(row.area), _mark(row)) for row in summary.tuned)
-    edges = [row.arm for row in summary.tuned if row.edge]
+    edges = [f"{row.arm} ({', '.join(row.edge)})" for row in summary.tuned if row.edge]
     caption = (
-        "Area: mean height of the held-out curve over the budget, on seeds that the comparison does not use; with 95 % "
+        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use; with 95 % "
         "Student-t intervals over them. The setting with the largest area was chosen."
     )
     if edges:
-        caption = (
-            f"Warning: {', '.join(edges)} chose the end of the grid, so a better setting may lie beyond it. {caption}"
-        )
+        caption = f"Warning: {', '.join(edges)} chose an end of the grid, so a better setting may lie beyond. {caption}"
     return TextTable("Tuning", ("arm, setting", "area", "choice"), rows, caption)
 
 

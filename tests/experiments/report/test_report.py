@@ -4,14 +4,27 @@ import re
 
 import numpy as np
 import pytest
-from synthetic_runs import ARMS, decision, evaluation_record, step_record, write_comparison, write_records, write_run
+from contests import comparison_of, run_of
+from synthetic_runs import (
+    ARMS,
+    STRATA,
+    decision,
+    evaluation_record,
+    step_record,
+    write_comparison,
+    write_records,
+    write_run,
+)
 
+from halfway.experiments.report.figures.curves import strata_curves
 from halfway.experiments.report.figures.every import PICTURES
+from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
-from halfway.experiments.report.figures.style import count_colors
+from halfway.experiments.report.figures.style import PALETTE, count_colors
 from halfway.experiments.report.page import write_report
 from halfway.experiments.report.records import load_comparison_records
+from halfway.experiments.report.summary import summarize
 from halfway.experiments.running.provenance import read_provenance, write_provenance
 
 
@@ -21,7 +34,7 @@ def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("comparison")
     write_comparison(directory, {arm: ARMS[arm] for arm in ("greso", "prefix_sampling")}, seeds=(0, 1), steps=6)
     write_provenance(directory, ["halfway", "compare", "<lab>.yaml"])
-    return write_report(directory)
+    return write_report(directory).path
 
 
 def test_report_needs_no_network(page):
@@ -56,14 +69,14 @@ def test_unfinished_runs_are_reported_as_such(tmp_path):
     write_run(tmp_path / "grpo" / "seed-0", ARMS["grpo"], 0, steps=4, state="running")
     started = write_records(tmp_path / "greso" / "seed-0", [decision()], [], [evaluation_record()], state="running")
     (started / "decisions.jsonl").write_text('{"step": 0, "prob')
-    html = write_report(tmp_path).read_text()
+    html = write_report(tmp_path).path.read_text()
     assert "2, 2 of them unfinished" in html
     assert "1 cut-off last lines" in html
 
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):
     write_records(tmp_path, [decision()], [step_record()], [])
-    html = write_report(tmp_path).read_text()
+    html = write_report(tmp_path).path.read_text()
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert drawn == {"rollout_fates", "pass_counts", "zero_variance", "learner_metrics", "timing"}
     assert "What the prefixes do" not in html
@@ -103,3 +116,36 @@ def test_provenance_is_read_back(tmp_path):
     record = read_provenance(tmp_path)
     assert record["command"] == "halfway run a.yaml"
     assert "numpy" in record["versions"]
+
+
+def test_contrasts_and_ratios_are_drawn_for_every_condition(page):
+    comparison = load_comparison_records(page.parent)
+    summary = summarize(comparison)
+    contrasts, costs = contrast_forest(comparison, summary), reach_forest(comparison, summary)
+    titles = ["equal rollouts *", "equal steps", "equal tokens", "equal cost, rho 0.25", "equal cost, rho 1"]
+    assert [ax.get_title() for ax in contrasts.axes] == titles
+    assert [label.get_text() for label in contrasts.axes[0].get_yticklabels()] == ["prefix_sampling vs greso"]
+    assert [ax.get_title() for ax in costs.axes[:5]] == [
+        "rollouts",
+        "generated tokens",
+        "steps",
+        "cost, rho 0.25",
+        "cost, rho 1",
+    ]
+    assert costs.axes[5].get_ylabel() == "to greso's end"
+
+
+def test_a_clear_contrast_is_filled():
+    heights = {"a": (0.3, 0.31, 0.32), "b": (0.6, 0.615, 0.62), "c": (0.3, 0.4, 0.2)}
+    runs = [run_of(arm, seed, scores=[0.1, own[seed]]) for arm, own in heights.items() for seed in range(3)]
+    comparison = comparison_of(runs, contrasts={"baseline": "a"})
+    ax = contrast_forest(comparison, summarize(comparison)).axes[0]
+    inside = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
+    assert inside == [PALETTE[1], "white"]
+
+
+def test_strata_have_a_panel_for_each_arm(page):
+    panels = strata_curves(load_comparison_records(page.parent)).axes
+    assert [ax.get_title() for ax in panels] == ["greso", "prefix_sampling"]
+    assert [line.get_label() for line in panels[0].lines] == list(STRATA)
+    assert panels[0].lines[0].get_ydata()[0] > 0.5 > panels[0].lines[3].get_ydata()[0]

@@ -129,11 +129,11 @@ def test_the_seconds_say_what_they_are_good_for() -> None:
 
 def test_a_choice_at_the_edge_is_warned_of() -> None:
     summary = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
-    rows = (TunedRow("a", "lr=1", Estimate(0.2), False, False), TunedRow("a", "lr=2", Estimate(0.3), True, True))
+    rows = (TunedRow("a", "lr=1", Estimate(0.2), False, ()), TunedRow("a", "lr=2", Estimate(0.3), True, ("lr",)))
     table = tuning_table(replace(summary, tuned=rows))
     assert [row[2] for row in table.rows] == ["", "chosen, at the edge"]
-    assert table.caption.startswith("Warning: a chose the end of the grid")
-    inside = tuning_table(replace(summary, tuned=(replace(rows[1], edge=False),)))
+    assert table.caption.startswith("Warning: a (lr) chose an end of the grid")
+    inside = tuning_table(replace(summary, tuned=(replace(rows[1], edge=()),)))
     assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
 
 

@@ -73,12 +73,18 @@ def test_numbers_in_names_sort_by_value() -> None:
 
 def test_tuning_is_read(tmp_path: Path) -> None:
     assert read_tuning(tmp_path, ["a"]) == []
-    settings = [{"values": {"learner.lr": lr, "fill.groups": 8}, "areas": [lr * 1000, 0.5]} for lr in (1e-4, 3e-4)]
-    content = {"seeds": [100, 101], "arms": {"a": {"choice": 1, "edge": True, "settings": settings}}}
+    settings = [
+        {"name": f"lr-{lr}", "values": {"learner.lr": lr, "fill.groups": 8}, "areas": {"100": lr * 1000, "101": 0.5}}
+        for lr in (1e-4, 3e-4)
+    ]
+    settings.append({"name": "lr-unfinished", "values": {"learner.lr": 1}, "areas": {}, "mean_area": None})
+    tuned = {"settings": settings, "chosen": "lr-0.0003", "at_edge": ["learner.lr"]}
+    content = {"seeds": [100, 101], "arms": {"a": tuned}}
     (tmp_path / "tuning.json").write_text(json.dumps(content))
-    low, high = read_tuning(tmp_path, ["b", "a"])
-    assert (high.arm, high.setting, high.chosen, high.edge) == ("a", "learner.lr=0.0003, fill.groups=8", True, True)
-    assert high.area is not None and high.area.values == (0.3, 0.5) and not (low.chosen or low.edge)
+    low, high, unfinished = read_tuning(tmp_path, ["b", "a"])
+    assert (high.arm, high.setting, high.chosen) == ("a", "learner.lr=0.0003, fill.groups=8", True)
+    assert high.edge == ("learner.lr",) and high.area is not None and high.area.values == pytest.approx((0.3, 0.5))
+    assert not (low.chosen or low.edge or unfinished.area)
     (tmp_path / "tuning.json").write_text("[]")
     with pytest.raises(UserError, match=r"tuning\.json"):
         read_tuning(tmp_path, ["a"])
