@@ -84,7 +84,7 @@ def _part(registry: Registry, name: str) -> Part:
 
 
 def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
-    """The options of a part, those of its own parts included, by dotted names."""
+    """The options of a part, including its own parts' options, by dotted names."""
     found: list[Option] = []
     texts = attribute_texts(kind)
     for field in fields(kind):

@@ -312,7 +312,7 @@ def list_parts(
 
 @command(name="run-arm", hidden=True)
 def run_arm(folder: Folder) -> None:
-    """Train the run in a directory, in the way `compare` does it: one line a record, no report."""
+    """Train the run in a directory, in the way `compare` does it: one line per record, no report."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.progress_bars import Lines
     from halfway.experiments.running.runs import CONFIG, train

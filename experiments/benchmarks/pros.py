@@ -4,7 +4,7 @@
 
 Everything runs on one thread. The plain per-node loop and Pyro's NUTS are measured on small forests of the same kind
 and scaled in proportion to the number of nodes, which flatters NUTS: its trajectories grow with the dimension.
-Effective sample sizes are those of the log-odds, the median over nodes. Exits with 1 if a limit is exceeded.
+Effective sample sizes are for the log-odds, the median over nodes. Exits with 1 if a limit is exceeded.
 """
 
 import argparse
@@ -127,7 +127,7 @@ def per_node_loop(forest: Forest, sweeps: int) -> list[float]:
 
 
 def one_draw(shape: float, tilt: float, generator: np.random.Generator) -> float:
-    """One Polya-Gamma variable: by the library, which is fast for single ones, if it is installed."""
+    """One Polya-Gamma variable: by the library, which is fast for single draws, if it is installed."""
     try:
         from polyagamma import random_polyagamma
     except ImportError:

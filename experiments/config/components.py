@@ -14,7 +14,7 @@ from halfway.experiments.config.validation import typed
 Members = tuple[tuple[str, PassRateController[Any]], ...]
 
 Component = dict[str, dict[str, Any]]
-"""`{name: options}`, with every option written out; their types are those of the fields of the dataclass so called."""
+"""`{name: options}`, with every option written out; the dataclass of that name gives their types."""
 
 
 def build_component(registry: Registry, name: str, options: Any, path: str) -> Any:

@@ -37,7 +37,7 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
 
 
 def check_names(kind: type[Any], data: Any, path: str) -> None:
-    """Refuse anything but a mapping, fields that do not exist, and required ones that are absent."""
+    """Refuse anything but a mapping, fields that do not exist, and required fields that are absent."""
     if not isinstance(data, Mapping):
         raise UserError(f"{path or 'configuration'}: {data!r} is not acceptable; give a mapping of fields")
     known = {field.name: field for field in fields(kind) if field.init}

@@ -86,7 +86,7 @@ class PropelConfig:
     """A study: one corpus and one sweep, and arms that train a generator each, for every seed.
 
     Attributes:
-        name: everything goes to `output`/`name`, a folder a seed.
+        name: everything goes to `output`/`name`, one folder per seed.
         domain: `{name: options}` of a registered domain (in YAML, the name alone will do).
         oracles: name -> the fields of an oracle, for a domain whose tasks come without an answer: what they all agree
             on is the answer, and a task on which they do not is not valid.

@@ -23,7 +23,10 @@ CURVES = {
 
 
 def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
-    """Balanced accuracy on validation rows by layer and pooling, a panel a head and balancing; the choice is framed."""
+    """Balanced accuracy on validation rows by layer and pooling, one panel per head and balancing.
+
+    The choice is framed.
+    """
     layers = sorted({cell.layer for cell in cells})
     poolings = list(dict.fromkeys(cell.pooling for cell in cells))
     panels = list(dict.fromkeys((cell.head, cell.balance) for cell in cells))
@@ -50,7 +53,7 @@ def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
 
 
 def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> None:
-    """What becomes of an arm's texts, a panel an arm: shares by solve count and of invalid ones.
+    """What becomes of an arm's texts, one panel per arm: shares by solve count, and the share of invalid texts.
 
     Bars are means over seeds, dots are seeds; the base generator's shares are outlined.
 
@@ -86,7 +89,7 @@ def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> 
 
 
 def _shares(figures: Mapping[str, Any]) -> Any:
-    """Shares of all texts, a row a seed: by solve count, and invalid ones last."""
+    """Shares of all texts, one row per seed: by solve count, invalid texts last."""
     counts_SK = np.asarray(figures["solve_counts"])
     invalid_S = figures["generations"] - counts_SK.sum(1)
     return np.column_stack([counts_SK, invalid_S]) / figures["generations"]

@@ -345,7 +345,7 @@ def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
     """Judge every kept checkpoint of an arm by the solver; the base generator is step 0.
 
     Returns:
-        What is in evaluations/ARM.curve.json: a record a checkpoint.
+        What is in evaluations/ARM.curve.json: one record per checkpoint.
     """
     file = study.folder / "evaluations" / f"{arm}.curve.json"
     if file.exists():

@@ -148,7 +148,7 @@ class Study:
         """A generator at work.
 
         Args:
-            oracles: whether those of the study, if it has any, judge what it writes.
+            oracles: whether the study's oracles, if it has any, judge what it writes.
         """
         engine, limit = loaded.engine(rollouts), rollouts.max_response_tokens
         panel = self.panel if oracles else None

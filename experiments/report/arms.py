@@ -23,7 +23,7 @@ class ArmSummary:
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens, steps: generated for training, and learner steps.
         trained_per_step: non-degenerate groups that were trained, a step.
-        band_fresh: share of fresh groups, degenerate ones included, with a pass rate in 3/8..5/8. Fresh: of the data
+        band_fresh: share of fresh groups, degenerate groups included, with a pass rate in 3/8..5/8. Fresh: of the data
             set's own problems, from their start; neither generated nor behind a prefix.
         band_trained: the same share of the trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
@@ -97,7 +97,7 @@ def trained_groups(run: Run) -> int:
 
 
 def valid_per_step(run: Run) -> float:
-    """Trained groups a step, without the degenerate ones that fill.degenerate=keep trains too."""
+    """Trained groups per step, without the degenerate groups that fill.degenerate=keep trains too."""
     return sum(group.outcome == "trained" and not group.degenerate for group in run.groups) / run.num_steps
 
 
@@ -153,7 +153,7 @@ def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:
 
 
 def _difference(pairs: Sequence[tuple[EvaluationRecord, EvaluationRecord]]) -> Estimate | None:
-    """Mean of left - right, one pair a seed; with one pair from the two standard errors."""
+    """Mean of left - right, one pair per seed; with one pair from the two standard errors."""
     if not pairs:
         return None
     differences = [left.pass_at_1 - right.pass_at_1 for left, right in pairs]

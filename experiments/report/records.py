@@ -1,4 +1,4 @@
-"""Reads what runs have written: one run, or a comparison of arms over seeds; unfinished ones as far as they got."""
+"""Reads what runs have written: one run, or a comparison of arms over seeds; unfinished runs as far as they got."""
 
 import json
 from collections import Counter

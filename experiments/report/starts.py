@@ -20,7 +20,7 @@ class StartRow:
     Attributes:
         start: "fresh" (of the data set's problems, from their start), "generated", "prefixed" (all buckets), or
             "k of N" for the parent's pass count.
-        groups: scored groups, over all seeds; `late_*` are those of the second half of the steps.
+        groups: scored groups, over all seeds; `late_*` are from the second half of the steps.
         mean: mean pass rate. degenerate: share with k = 0 or k = N. band: share with a pass rate in 3/8..5/8.
         prefix_tokens: mean length of the replayed prefix.
         ratio: the controller's prefix ratio of this bucket after the last step, if it reports one.
@@ -41,7 +41,10 @@ class StartRow:
 
 
 def start_rows(runs: Sequence[Run]) -> list[StartRow]:
-    """Fresh, generated and prefixed groups, and those of each parent bucket; nothing for an arm of fresh ones alone."""
+    """Fresh, generated and prefixed groups, and the groups of each parent bucket.
+
+    Nothing for an arm that has fresh groups alone.
+    """
     buckets = sorted({group.bucket for run in runs for group in run.groups if group.prefixed and group.bucket})
     generated = any(group.generated for run in runs for group in run.groups)
     if not buckets and not generated:

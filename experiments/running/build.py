@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def build_run(config: RunConfig, folder: Path) -> "Training":
     """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
 
-    With several processes, that of the first one; the others call `build_worker_group`.
+    With several processes, this is the first one's; the others call `build_worker_group`.
 
     Args:
         folder: the run directory.
@@ -60,7 +60,7 @@ def build_problems(config: RunConfig) -> ProblemSplit:
     """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
 
     Raises:
-        UserError: if the source has too few, none of the generated ones is left, or the environment cannot judge them.
+        UserError: if the source has too few, no generated problem is left, or the environment cannot judge them.
     """
     stream = Stream(config.problems.seed).at("problems")
     problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)

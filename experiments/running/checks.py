@@ -27,7 +27,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     """What of a run cannot be checked on this machine, one line each.
 
     Args:
-        drawn: problems of earlier calls; those of this one are added.
+        drawn: problems of earlier calls; this call's are added.
 
     Raises:
         UserError: if model or problems are not there, unless the run is meant for other machines (see `cluster`); if

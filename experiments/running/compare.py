@@ -100,7 +100,7 @@ def jobs_of(config: ComparisonConfig, folder: Path) -> list[Job]:
 def run_comparison(
     config: ComparisonConfig, folder: Path, parallel: int, console: Console, tracker: Tracker | None
 ) -> list[Failure]:
-    """Train every run that is not finished, `parallel` at a time; the failed ones come back, the others go on.
+    """Train every run that is not finished, `parallel` at a time; the failures come back, the other runs go on.
 
     Interrupting it stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
     """

@@ -1,4 +1,4 @@
-"""Recorders for people: a progress bar in a terminal, one line a step in a log file."""
+"""Recorders for people: a progress bar in a terminal, one line per step in a log file."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,7 +85,7 @@ class Bar:
 
 
 class Lines:
-    """A recorder that prints one line a record."""
+    """A recorder that prints one line per record."""
 
     def __init__(self, budget: Budget):
         self.budget = budget

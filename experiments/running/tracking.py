@@ -107,7 +107,7 @@ class Tracker:
         self.ask(lambda: self.client.set_terminated(run_id, status))
 
     def attach(self, run_id: str, paths: Sequence[Path]) -> None:
-        """Keep copies of those of the files that exist with the run, if there is one."""
+        """Keep copies of the files that exist with the run, if there is one."""
 
         def send() -> None:
             for path in filter(Path.exists, paths):
@@ -204,7 +204,7 @@ class MlflowRecorder:
 
 
 def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a step record, nested ones as "learner/loss", and what the pass-count histograms come to."""
+    """The numbers of a step record, nested numbers as "learner/loss", and what the pass-count histograms come to."""
     metrics: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The tokenizers of the lab's policies: a character a token, or an integer a token."""
+"""The tokenizers of the lab's policies: one character per token, or one integer per token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def by_operator() -> Any:
 
 def by_integer() -> Any:
     """A tokenizer of short function induction; "$" ends a turn."""
-    # The first alternative that matches counts, so longer ones go first.
+    # The first alternative that matches counts, so longer alternatives go first.
     words = sorted((word for word in INTEGERS if len(word) > 1), key=lambda word: (-len(word), word))
     return _tokenizer(INTEGERS, "|".join([*words, "."]))
 

@@ -39,7 +39,7 @@ def recount(
 
 
 def check_against_log(state: ProsState, belief: PassRateBelief, records: Iterable[Mapping[str, Any]]) -> None:
-    """Raise UserError, naming the first problem, if the counts in a state are not those of the decision log."""
+    """Raise UserError, naming the first problem, if a state's counts differ from the decision log's."""
     passed_R, tried_R = recount(records, state.problems, belief)
     held = (state.forest.passed_M[: len(passed_R)], state.forest.tried_M[: len(passed_R)])
     wrong = (np.abs(held[0] - passed_R) > TOLERANCE) | (np.abs(held[1] - tried_R) > TOLERANCE)

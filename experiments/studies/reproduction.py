@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 DATA, PAGE = FOLDER / "reproduction.yaml", FOLDER.parent / "REPRODUCTION.md"
 INTRODUCTION = """# Reproduction
 
-One row for each published result. **Published** numbers are those of the source, at its own scale (models of 1.5 to 32
+One row for each published result. **Published** numbers are the source's, at its own scale (models of 1.5 to 32
 billion parameters); "lost" means that the source at hand lacks the number, "inferred" that it follows from others.
 **Measured** numbers are ours, at laboratory scale: a small transformer on a synthetic task. The two never mean the same
 thing, and a row counts as measured when the mechanism or the ordering that the source claims was measured here.

@@ -23,9 +23,9 @@ END = "end"
 
 
 class WorkerGroup:
-    """The parts of this process, made to work together with those of the others.
+    """The parts of this process, made to work together with the other processes' parts.
 
-    On the leader its methods are those of `halfway.trainers.contracts.Rollouts` and of the learner; the other
+    On the leader it has the methods of `halfway.trainers.contracts.Rollouts` and of the learner; the other
     processes call `serve`. When a process dies, the others end with a UserError as soon as they need it.
     """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """Freshly sampled tokens. Log-probabilities and entropies (nats) are those of the sampling distribution.
+    """Freshly sampled tokens. Log-probabilities and entropies (nats) belong to the sampling distribution.
 
     Attributes:
         entropies_T: NaN where the engine does not know them and was not asked to find out.
@@ -58,7 +58,7 @@ class Engine(Protocol):
     Attributes:
         serves_all: with several training processes: whether the first one samples for all of them, through what it
             shares out itself, while the others only help to hand over the weights.
-        replicas: copies of the policy that it samples from now; different contexts in one call go to different ones.
+        replicas: copies of the policy that it samples from now; different contexts in one call go to different copies.
     """
 
     serves_all: bool
@@ -76,7 +76,7 @@ class Engine(Protocol):
         """Continue each context until an end token (kept in the completion) or its limit.
 
         Args:
-            contexts: token ids, one array a sequence, not padded.
+            contexts: token ids, one array per sequence, not padded.
             max_new_tokens: the limit of each sequence, at least 1.
             seeds: the 64-bit seed of each sequence; its draws depend on nothing else.
             finished: called once for every sequence, before this returns; soon after its end if the engine can tell, so

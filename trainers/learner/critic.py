@@ -41,7 +41,7 @@ class ValueHead(nn.Module):
 
 
 class ValueModel(nn.Module):
-    """A copy of the policy's trunk with a value head, from tokens (B, T) to the values of the M masked ones."""
+    """A copy of the policy's trunk with a value head, from tokens (B, T) to the values of the M masked tokens."""
 
     def __init__(self, policy: Any):
         super().__init__()
@@ -57,7 +57,7 @@ class ValueModel(nn.Module):
 class Critic:
     """Owns what is trained beside the policy, and its optimizer.
 
-    The value of token t is that of the state before it, from tokens 0..t-1, like its log-probability.
+    The value of token t belongs to the state before it, from tokens 0..t-1, like its log-probability.
     """
 
     def __init__(self, policy: Any, options: LearnerOptions, accelerator: Accelerator):

@@ -205,7 +205,7 @@ def full_disks() -> Iterator[None]:
 
 
 def convert(folder: Path) -> None:
-    """Make DeepSpeed's checkpoint for any number of processes from that of one.
+    """Make DeepSpeed's checkpoint for any number of processes from one process's.
 
     Raises:
         UserError: if DeepSpeed's converter fails.

@@ -49,7 +49,7 @@ class PolicyGradientLearner:
     """Owns the policy and improves it from groups of rollouts, by the loss in
     `halfway.trainers.learner.objective.loss`.
 
-    The policy stays in eval mode, so that dropout is off and its log-probabilities are those of the distribution that
+    The policy stays in eval mode, so that dropout is off and its log-probabilities come from the distribution that
     was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
     for bit on one device with the same number of threads).
 
@@ -183,10 +183,10 @@ class PolicyGradientLearner:
             (folder / COUNTERS_FILE).write_text(json.dumps(counters))
 
     def load(self, folder: Path) -> None:
-        """Continue from what `save` wrote; later updates are those of the learner that was saved, bit for bit.
+        """Continue from what `save` wrote; later updates equal the saved learner's, bit for bit.
 
         The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
-        rate, schedule and the settings of AdamW, which are those of this learner's options: a run that diverged can go
+        rate, schedule and the settings of AdamW, which come from this learner's options: a run that diverged can go
         on with a lower learning rate.
 
         Raises:
@@ -236,7 +236,7 @@ class PolicyGradientLearner:
 
     @torch.no_grad()
     def _score(self, score: Callable[[Padded], Tensor], sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """What `score` gives the tokens in the loss, an array a sequence. Every process gets all of them."""
+        """What `score` gives the tokens in the loss, one array per sequence. Every process gets all of them."""
         own: dict[int, Floats] = {}
         for positions, weight in self._share(sequences):
             padded = pad([sequences[i] for i in positions], self.pad_token_id)

@@ -77,7 +77,7 @@ class CriticOptions:
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """Training with DeepSpeed. Precision is that of model.dtype; with bfloat16 the optimizer keeps float32 weights,
+    """Training with DeepSpeed. The precision is model.dtype's; with bfloat16 the optimizer keeps float32 weights,
     and at stages 2 and 3 the gradients of micro-batches add up in float32.
 
     Attributes:
@@ -116,7 +116,7 @@ class LearnerOptions:
         warmup_steps: updates over which the learning rate rises to its peak; 0 = none.
         total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
         advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
-            "gae" = generalized advantage estimation with a critic, one advantage a token (PPO).
+            "gae" = generalized advantage estimation with a critic, one advantage per token (PPO).
         critic: for advantage=gae.
         divide_by_std: divide a group's advantages by the standard deviation of its rewards.
         clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].

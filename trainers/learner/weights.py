@@ -10,7 +10,7 @@ from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_ma
 
 
 def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the policy under its Hugging Face name, tied ones once, what adapters add to it included.
+    """Every weight of the policy under its Hugging Face name, tied weights once, with what adapters add to them.
 
     A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
     collective: every process has to run through the whole iterator.

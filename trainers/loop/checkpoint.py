@@ -1,4 +1,4 @@
-"""Checkpoints: a folder a step, complete or absent."""
+"""Checkpoints: one folder per step, complete or absent."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ class Checkpoints:
     """Writes, prunes and finds the checkpoints of one run.
 
     Attributes:
-        folder: holds one sub-folder a checkpoint, "step-00000012" after twelve steps.
+        folder: holds one sub-folder per checkpoint, "step-00000012" after twelve steps.
         options: how often, and how many are kept.
     """
 

@@ -17,7 +17,7 @@ from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget
 
 IDLE_STEPS = 10
-"""A run stops after this many steps in a row without a rollout, if its budget counts what is generated."""
+"""A run stops after this many consecutive steps without a rollout, if its budget counts what is generated."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Progress:
         seconds: wall-clock of the loop, without evaluation and checkpoints.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
-        idle: latest steps in a row that neither rolled out nor trained anything.
+        idle: latest consecutive steps that neither rolled out nor trained anything.
     """
 
     step: int = 0

@@ -105,7 +105,7 @@ class Training:
             recorder.step(record)
 
     def roll_out(self, tickets: Sequence[Ticket], stream: Stream) -> list[Group]:
-        """The groups of the tickets: new ones, ones in hand with what extends them, and stored ones as they are."""
+        """The groups of the tickets: new groups, groups in hand with what extends them, and stored groups."""
         asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
         for group in self.rollouts.run(asked, stream):
             self.session.record_group(group.request.ticket, group)

@@ -1,4 +1,4 @@
-"""Hidden states of a frozen causal language model, pooled to one vector a task, in memory or streamed to disk.
+"""Hidden states of a frozen causal language model, pooled to one vector per task, in memory or streamed to disk.
 
 Layer i is the output of block i, counted from 0, before any final norm: layer 31 of a model with 32 blocks is the last.
 The forward pass ends at the deepest layer that is asked for. What a vector says depends on the tokens of its task and

@@ -18,7 +18,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.trainers.probes.options import HEADS, HeadKind
 
 HIDDEN: dict[HeadKind, tuple[int, ...]] = {"linear": (), "mlp": (512, 128), "deep_mlp": (1024, 512, 256, 128)}
-"""Widths between the features and the two outputs. PROPEL gives those of "mlp"; those of "deep_mlp" are our choice."""
+"""Widths between the features and the two outputs. PROPEL gives the widths of "mlp"; "deep_mlp" is our choice."""
 
 DROPOUT = 0.3
 

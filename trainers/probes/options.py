@@ -56,7 +56,7 @@ class ActivationOptions:
 
 @dataclass(frozen=True)
 class ProbeTraining:
-    """AdamW with early stopping. The defaults are those of PROPEL's table 10; it does not say what it stops on.
+    """AdamW with early stopping. The defaults are from PROPEL's table 10, which does not say what it stops on.
 
     Attributes:
         lr, weight_decay, batch, epochs: as usual; batch in rows.
@@ -117,7 +117,7 @@ class SweepOptions:
         max_ece: on rows thinned so that both classes are equally many.
         policy_samples: texts of the base policy on which the reward's variance is taken.
         surface: features of a task that a simple lookup may use, as a baseline that a probe has to beat; "length" is
-            that of the text, "topic" the domain's.
+            the text's, "topic" the domain's.
         permutations: fits with permuted labels, as a control.
     """
 

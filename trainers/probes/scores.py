@@ -106,7 +106,7 @@ def balanced_accuracy_interval(
 def balanced_accuracy_gain(
     logits_N: Floats, others_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """By how much the balanced accuracy of `logits_N` is above that of `others_N`, with its percentile bootstrap.
+    """By how much the balanced accuracy of `logits_N` exceeds `others_N`'s, with its percentile bootstrap.
 
     Paired: a resample takes rows, drawn within each class, with the calls of both.
     """

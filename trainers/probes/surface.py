@@ -36,7 +36,7 @@ def lookups(
     """One table a feature, made from the training rows; best on validation rows first.
 
     A number with more than `BINS` values is cut into so many quantiles. A value that no training row has is as likely
-    positive as any row. The logit of a row is that of its share, both classes weighing the same.
+    positive as any row. A row's logit is its share's, both classes weighing the same.
 
     Args:
         probe_M: logits of the probe that has to do better, of the test rows.

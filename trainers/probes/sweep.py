@@ -204,7 +204,7 @@ def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
 
 
 def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptions) -> list[Cell]:
-    """The chosen cell and the next best ones, each with a layer and a pooling that no earlier one has, if there are.
+    """The chosen cell and the next best cells, each with a layer and a pooling of its own, as far as there are any.
 
     Raises:
         UserError: if there are not that many cells.

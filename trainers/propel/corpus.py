@@ -276,7 +276,7 @@ class Costs:
     """Solver trials behind a probe, and what is left of them.
 
     Attributes:
-        generations, valid, labelled, positives: texts; valid ones; different valid ones; of these, in the band.
+        generations, valid, labelled, positives: texts; valid texts; different valid texts; of these, in the band.
         trials: all that were spent, also on rows that no probe saw.
         trials_of_probe: on rows of the balanced set's training part, which is how PROPEL's table 3 counts.
         trials_discarded: on rows that balancing threw away.

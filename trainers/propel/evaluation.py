@@ -12,13 +12,13 @@ from halfway.trainers.propel.writing import Written
 
 @dataclass(frozen=True)
 class GeneratorScores:
-    """Figures of one generator on fresh texts. Shares are of all texts, invalid ones included.
+    """Figures of one generator on fresh texts. Shares are of all texts, including invalid texts.
 
     Attributes:
         generations: texts.
         utility: share of tasks whose solve count lies in the band; `utility_stderr` is its standard error.
         utility_of_valid: share of the valid tasks whose solve count does, which is how PROPEL's table 4 counts for
-            maths, where the tasks with a reference are the valid ones; NaN if there is none.
+            maths, where a task is valid if it has a reference; NaN if there is none.
         well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
         self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.

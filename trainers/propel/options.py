@@ -142,7 +142,7 @@ class GeneratorTraining:
     Attributes:
         steps: learner steps; 0 = the arm's generator is judged as it is.
         groups: groups a step; their size is `generator.rollouts.num_rollouts`.
-        prompts: generator's prompts that are drawn; equal ones count once, and a domain with one prompt has one.
+        prompts: generator's prompts that are drawn; equal prompts count once, and a domain with one prompt has one.
         save_every: steps between checkpoints, all of which are kept.
         learner: as in any run.
         rule: which checkpoint is used.

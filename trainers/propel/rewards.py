@@ -137,7 +137,7 @@ def shape(logits_N: Floats, valid_N: Labels, options: RewardOptions) -> Floats:
 
 
 def below_invalid(rewards_N: Floats, valid_N: Labels, options: RewardOptions) -> float:
-    """Share of the valid tasks whose reward is below that of an invalid text; 0 if none is valid, or if the reward does
+    """Share of the valid tasks whose reward is below an invalid text's; 0 if none is valid, or if the reward does
     not ask for validity.
 
     Where the batch has no invalid text, the reward that one would have had is taken.

@@ -115,7 +115,7 @@ class RewardedRollouts:
 
 @dataclass
 class ReportingLearner:
-    """A learner whose metrics include those of the rollouts that it learns from."""
+    """A learner whose metrics include the metrics of the rollouts that it learns from."""
 
     learner: Learner
     rollouts: RewardedRollouts

@@ -17,7 +17,7 @@ MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; those of `transformers` have it."""
+    """What is needed of a tokenizer; the tokenizers of `transformers` have it."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...

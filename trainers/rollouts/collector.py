@@ -51,7 +51,7 @@ class _Attempt:
 
     @property
     def num_tokens(self) -> int:
-        """Response tokens so far, replayed ones included."""
+        """Response tokens so far, replayed tokens included."""
         return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
 
     def read(self, turn: Turn) -> None:
@@ -81,7 +81,7 @@ class Collector:
 
     Attributes:
         tokenizer: of `transformers`, or alike.
-        max_response_tokens: limit on all response tokens of an episode, replayed ones included. Observations do
+        max_response_tokens: limit on all response tokens of an episode, replayed tokens included. Observations do
             not count.
         progress: called after every turn with the number of finished rollouts of this run.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.

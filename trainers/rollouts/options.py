@@ -87,8 +87,8 @@ class RolloutOptions:
     Attributes:
         engine: registered name of the engine.
         num_rollouts: N, rollouts a group.
-        temperature: divides the logits before sampling; log-probabilities are those of the tempered distribution.
-        max_response_tokens: limit on all response tokens of an episode, replayed ones included.
+        temperature: divides the logits before sampling; log-probabilities belong to the tempered distribution.
+        max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
         max_sequences: sequences decoded at once.
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they

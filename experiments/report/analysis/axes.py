@@ -7,7 +7,7 @@ from typing import Protocol
 from halfway.experiments.report.records import Run
 
 PAPERS_RHO = (0.25, 1.0)
-"""What a trained token costs in generated ones where the sources ran: rollouts take 78 to 91 % of their hours, and
+"""What a trained token costs in generated tokens where the sources ran: rollouts take 78 to 91 % of their hours, and
 dynamic sampling trains on about a third of what it generates. So .09/.91 to .22/.78 of the hours, divided by .28 to .4
 of the tokens: .25 to 1."""
 

@@ -21,7 +21,7 @@ from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest
 
 @dataclass(frozen=True, slots=True)
 class ContrastRow:
-    """Held-out pass@1 of one arm minus that of another.
+    """Held-out pass@1 of one arm minus another's.
 
     Attributes:
         difference: with its 95 % interval for this pair alone; by seed if paired.

@@ -32,7 +32,7 @@ class Design:
         contrasts: those that the file names, or else all pairs of arms; `named` says which.
         targets: held-out pass@1 fixed in advance, ascending; may be empty.
         headline: the axis of the shared budget, or else rollouts; arms are compared where all have spent equally by it.
-        costs: axes that weigh trained tokens against generated ones; empty where those were not recorded.
+        costs: axes that weigh trained tokens against generated tokens; empty where these were not recorded.
         rho_from: where their weights come from, in words.
     """
 
@@ -105,7 +105,7 @@ def read_targets(declared: Any) -> tuple[float, ...]:
 
 
 def read_rho(declared: Any, comparison: Comparison) -> tuple[tuple[float, ...], str]:
-    """The weights of a trained token in generated ones, and where they come from.
+    """The weights of a trained token in generated tokens, and where they come from.
 
     Raises:
         UserError: unless it is {rho: numbers} or {from: cluster}, with `context` (tokens) if wanted.

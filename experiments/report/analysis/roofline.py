@@ -1,4 +1,4 @@
-"""What a trained token costs in generated ones on a given machine, from the peak rates of its devices.
+"""What a trained token costs in generated tokens on a given machine, from the peak rates of its devices.
 
 A device takes as long as the slower of two things: moving bytes between memory and cores, and multiplying (the
 roofline model; Williams et al. 2009). With W parameters, of 2 bytes each:

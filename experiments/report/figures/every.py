@@ -34,7 +34,7 @@ def captions(intervals: str) -> Mapping[str, str]:
         "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {smooth}",
         "prefix_control": "Groups behind a prefix, by the pass count of the parent group. Left: their mean pass rate, "
         "with 0.5 +- 0.1 shaded. Middle: how many of these groups are degenerate all the same. Right: the prefix "
-        f"ratio that the controller set, one line a seed. {smooth}",
+        f"ratio that the controller set, one line per seed. {smooth}",
         "rollout_fates": "Mean rollouts of a run by what became of them. Hatched: what the skipped problems would have "
         "taken; these rollouts were never generated and cost nothing.",
         "learner_metrics": "Response length (replayed tokens not counted) and what the learner reports. Pale lines: "

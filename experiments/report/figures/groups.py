@@ -1,4 +1,4 @@
-"""Groups over training: their pass counts, the degenerate ones, and those behind prefixes."""
+"""Groups over training: their pass counts, the degenerate groups, and the groups behind prefixes."""
 
 from collections.abc import Sequence
 

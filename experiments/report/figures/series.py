@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
     """Histogram of k a step, (steps, N + 1), of the scored groups of one origin, summed over seeds; None without any.
-    From the decision log: the histograms of the steps once counted generated groups among the fresh ones."""
+    From the decision log: the histograms of the steps once counted generated groups as fresh groups."""
     groups = [group for run in runs for group in run.groups if group.origin == kind and group.scored]
     if not groups:
         return None
@@ -50,7 +50,7 @@ def reported(run: Run, word: str, bucket: Bucket) -> tuple[list[int], list[float
 
 
 def response_lengths(run: Run) -> Array:
-    """Generated tokens a rollout, one value a step."""
+    """Generated tokens per rollout, one value per step."""
     rollouts = np.diff([step.rollouts for step in run.steps], prepend=0)
     tokens = np.diff([step.tokens for step in run.steps], prepend=0)
     return divide(tokens, rollouts)

@@ -54,7 +54,7 @@ def arm_colors(comparison: Comparison) -> dict[str, str]:
 def grid(
     rows: int, columns: int, height: float, sharey: bool = False, sharex: bool = False
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of `rows` x `columns` panels as wide as the page; height is that of a row, in inches."""
+    """A figure of `rows` x `columns` panels as wide as the page; the height is a row's, in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex)

@@ -80,7 +80,7 @@ def crossed_mean(values_SP: Array) -> CrossedMean:
 
 
 def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
-    """Mean of one table minus that of another whose seeds are others and whose problems are the same.
+    """Mean of one table minus another's with other seeds and the same problems.
 
     Seeds are resampled in each table by themselves, problems in both at once. Where the seeds are the same too, take
     `crossed_mean` of the difference of the tables.

@@ -25,7 +25,7 @@ def arm_table(summary: Summary) -> TextTable:
         f"observe, share of those seconds. {timing_text(summary.timing)}".strip(),
     ]
     if unfinished:
-        notes.append(f"{unfinished} of the runs have not finished: their numbers are those of their last record.")
+        notes.append(f"{unfinished} of the runs have not finished: their numbers are from their last record.")
     if summary.unreadable:
         notes.append(f"{summary.unreadable} cut-off last lines of record files were left out.")
     columns = (

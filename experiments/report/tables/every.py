@@ -20,7 +20,7 @@ from halfway.experiments.report.tables.tuning import tuning_table
 
 
 def tables(summary: Summary) -> list[TextTable]:
-    """Every table that has rows, the most telling ones first."""
+    """Every table that has rows, the most telling first."""
     made = [
         arm_table(summary),
         contrast_table(summary),

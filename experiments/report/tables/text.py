@@ -72,7 +72,7 @@ def seeds_text(seeds: int) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p-value; small ones as a bound."""
+    """A p-value; a small one as a bound."""
     if p is None:
         return NONE
     return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

@@ -197,7 +197,7 @@ class _Batch:
 
         config: Any = policy.config
         self._cache = DynamicCache(config=config)
-        # Others, such as those of a sliding window, stay as they are.
+        # Others, such as a sliding window's, stay as they are.
         self._cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._column = column  # columns read so far, padding included
         self._mask_BT = mask_UT.to(device)
@@ -213,7 +213,7 @@ class _Batch:
         self.logits_BV = logits_UV[copies_B]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only. `logits_BV` stay those of the old rows until the next `advance`."""
+        """Go on with these rows only. `logits_BV` still belong to the old rows until the next `advance`."""
         self._cache.batch_select_indices(rows)
         self._mask_BT = self._mask_BT[rows]
         self._positions_B = self._positions_B[rows]

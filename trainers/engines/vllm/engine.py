@@ -162,7 +162,7 @@ class VllmEngine:
         return [done[i] for i in range(len(names))]
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old ones filled."""
+        """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old weights filled."""
         self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
         self.forget()
         if self._policy is not None and self._policy is not policy:

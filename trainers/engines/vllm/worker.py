@@ -20,7 +20,7 @@ class WeightLoader:
 
 
 def repack_tied_heads(model: nn.Module) -> None:
-    """Prepare the output layers anew whose weight is that of the input embedding.
+    """Prepare the output layers anew that share their weight with the input embedding.
 
     On CPU vLLM keeps a packed copy of an output layer's weight. Reloading renews the packed copies of the layers that
     weights were loaded into, and a tied weight is loaded into the embedding only: without this the output layer would

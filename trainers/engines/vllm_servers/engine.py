@@ -267,7 +267,7 @@ class VllmServersEngine:
         return [done[i] for i in range(len(contexts))]
 
     def sleep(self) -> None:
-        """Have the servers clear their devices until the next `sync`; those of ours that only start now are ended."""
+        """Have the servers clear their devices until the next `sync`; our own that have only started are ended."""
         self._asleep = True
         in_parallel(self._send_to_sleep, self.servers)
 
@@ -421,7 +421,7 @@ class VllmServersEngine:
                     pool.shutdown(wait, cancel_futures=True)
         for server, error in failed.items():
             if isinstance(error, OtherWeightsError):
-                server.usable = False  # and is given the right ones before the next round
+                server.usable = False  # and is given the right weights before the next round
             else:
                 self._lost(server, error)
 

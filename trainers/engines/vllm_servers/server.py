@@ -212,7 +212,7 @@ class Server:
         return True
 
     def ready(self) -> bool:
-        """Whether it answers and can take weights: one that an update left in the middle can not, until a restart.
+        """Whether it answers and can take weights: a server with half an update cannot, until it is restarted.
 
         An update that broke off leaves layers half loaded, which none that follows mends.
         """
@@ -273,7 +273,7 @@ class Server:
         self.call("POST", "/update_weights", {"update_info": part}, seconds)
 
     def end_update(self, version: str, seconds: float, changes: bool = True) -> None:
-        """Go on with the new weights, without the cache that the old ones filled. Raises ServerError if it fails."""
+        """Go on with the new weights, without the cache that the old weights filled. Raises ServerError if it fails."""
         if changes:
             self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
         else:

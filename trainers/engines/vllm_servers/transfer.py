@@ -99,7 +99,7 @@ class Files:
 
 
 class Broadcast:
-    """From the learner's device to those of all servers at once: by NCCL between GPUs, by gloo between CPUs.
+    """From the learner's device to all servers' devices at once: by NCCL between GPUs, by gloo between CPUs.
 
     A server that was lost comes back at the next `send`: only then do all learner processes gather the weights.
     """

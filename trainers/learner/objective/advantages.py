@@ -24,7 +24,7 @@ def advantages(
     Args:
         rewards_N: at least two.
         baseline: "leave_one_out" = mean of the other N - 1 rewards (RLOO, Kool et al. 2019, Ahmadian et al. 2024);
-            "mean" = mean of all N (GRPO, Shao et al. 2024, section 4.1.2; without the division that of Dr. GRPO, Liu
+            "mean" = mean of all N (GRPO, Shao et al. 2024, section 4.1.2; without the division Dr. GRPO's, Liu
             et al. 2025, section 3.2).
         divide_by_std: divide by the sample standard deviation (N - 1 degrees of freedom) plus `STD_EPSILON`.
 

@@ -23,7 +23,7 @@ def mismatch_weights(
                                                    engine mismatch Yao et al. 2025
         "token_masked", "sequence_masked"          p / q where floor <= p / q <= cap, else 0
 
-    Tokens outside the mask, such as those of a prefix, take no part in any product. A token whose weight is 0 still
+    Tokens outside the mask, such as a prefix's, take no part in any product. A token whose weight is 0 still
     counts in the denominator of the loss.
 
     Args:
