@@ -12,5 +12,6 @@ CONTROLLERS = Registry(
         "pros": "halfway.controllers.pros:Pros",
         "mopps": "halfway.controllers.mopps:Mopps",
         "probe": "halfway.controllers.probe:Probed",
+        "hints": "halfway.controllers.hints:Hints",
     },
 )

@@ -65,7 +65,8 @@ class PassRateController(Generic[State]):
 
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
         prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing how
-        many a request gets; "stored": training again on earlier groups.
+        many a request gets; "stored": training again on earlier groups; "advantages": giving advantages, see
+        `Group.advised`.
         """
         return frozenset()
 

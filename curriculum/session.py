@@ -120,7 +120,7 @@ class Session:
     @property
     def continues(self) -> bool:
         """Whether the chain may ask for more rollouts of groups in hand, though no more groups are wanted."""
-        return "rounds" in self.controller.claims
+        return "rounds" in self.controller.needs
 
     def next_batch(self, wanted: int) -> list[Ticket]:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.

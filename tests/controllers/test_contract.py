@@ -8,7 +8,7 @@ from controller_harness import group, propose
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Chain, Plan, Stream, chain
-from halfway.testing.controllers import Trial, controller_checks, sample_problems
+from halfway.testing.controllers import SLOTS, Trial, controller_checks, sample_problems
 
 PROBLEMS = sample_problems(60, generated=120)
 FULL = ("prefix_sampling", "uniform", "greso")
@@ -19,9 +19,14 @@ def chain_of(names: tuple[str, ...], **options: Any) -> Chain:
 
 
 def with_company(name: str) -> tuple[str, ...]:
-    """A chain in which the controller has work to do: who attaches prefixes goes first, who only filters goes last."""
+    """A chain in which the controller has work to do: who takes slots of its own goes first, who judges goes last."""
     claims = CONTROLLERS.get(name)().claims
-    return (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
+    return (name,) if "problems" in claims else (name, "uniform") if claims & SLOTS else ("uniform", name)
+
+
+def then(name: str, **options: Any) -> Chain:
+    """Uniform, and a controller that judges what it chose."""
+    return chain(("uniform", CONTROLLERS.get("uniform")()), (name, CONTROLLERS.get(name)(**options)))
 
 
 CHAINS: dict[str, Callable[[], Chain]] = {
@@ -41,6 +46,9 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "pros_selects_ps_prefixes": lambda: chain(
         ("prefix_sampling", CONTROLLERS.get("prefix_sampling")()), ("pros", CONTROLLERS.get("pros")(reuse=False))
     ),
+    "hints_seele": lambda: then("hints", kind="seele", tries=2),
+    "hints_ghpo": lambda: then("hints", kind="ghpo"),
+    "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
 }
 CHECKS = controller_checks()
 

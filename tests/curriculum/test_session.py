@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controller_harness import describe, problem_set, simulated
+from controller_harness import describe, problem_set, rolled_out, simulated
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -45,7 +45,8 @@ def chain_of(*names: str) -> Chain:
 
 def with_company(name: str) -> Chain:
     claims = CONTROLLERS.get(name)().claims
-    return chain_of(*((name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)))
+    own_slots = claims & {"prefixes", "generated", "stored"}
+    return chain_of(*((name,) if "problems" in claims else (name, "uniform") if own_slots else ("uniform", name)))
 
 
 CHAINS: dict[str, Callable[[], Chain]] = {
@@ -64,7 +65,7 @@ def through_json(session: Session) -> dict[str, Any]:
 
 
 def roll_out(session: Session, tickets: Sequence[Ticket], step: int, seed: int = 0) -> None:
-    requests = [ticket.request for ticket in tickets]
+    requests = [ticket.request for ticket in tickets if ticket.request.stored is None]
     for group in simulated(step).run(requests, Stream(seed).at(step, "rollout")):
         session.record_group(group.request.ticket, group)
 
@@ -76,8 +77,7 @@ def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
         plan = Plan(step, 16, 8)
         plan, state = propose_until_full(controller, plan, state, Stream(0).at(step, 0, "propose"))
         plans.append(describe(plan))
-        groups = simulated(step).run(plan.requests, Stream(0).at(step, "rollout"))
-        state = controller.observe(state, groups, step)
+        state = controller.observe(state, rolled_out(plan, step), step)
     return plans, state
 
 
@@ -365,7 +365,8 @@ class Needy(PassRateController[None]):
 )
 def test_what_a_trainer_cannot_give_is_refused_at_the_start(need: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
-        Session(problem_set(3), chain(("uniform", Uniform()), ("needy", Needy(need))), 4, provides=(), host="TRL")
+        problems = problem_set(3, solution="")
+        Session(problems, chain(("uniform", Uniform()), ("needy", Needy(need))), 4, provides=(), host="TRL")
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

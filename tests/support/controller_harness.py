@@ -35,10 +35,10 @@ def simulated(version: int) -> SimulatedRollouts:
     return SimulatedRollouts(policy_version=version)
 
 
-def problem_set(count: int, generated: int = 0) -> ProblemSet:
-    """Problems of its own and generated ones, all with a probe's guess."""
+def problem_set(count: int, generated: int = 0, solution: str = "one\ntwo\nthree\n") -> ProblemSet:
+    """Problems of its own and generated ones, all with a probe's guess and a reference solution."""
     made = [
-        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features={RATE: (i % 19 + 1) / 20})
+        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features={RATE: (i % 19 + 1) / 20}, solution=solution)
         for kind, number in (("p", count), ("g", generated))
         for i in range(number)
     ]
@@ -94,6 +94,8 @@ def describe(plan: Plan) -> list[Any]:
             r.origin.value,
             r.decisions,
             r.prefix and [r.prefix.length, r.prefix.parent_passed, [t.tokens_T.tolist() for t in r.prefix.turns]],
+            r.hint and r.hint.text,
+            r.stored and [t.tokens_T.tolist() for rollout in r.stored.rollouts for t in rollout.turns],
         ]
         for r in plan.requests
     ] + list(plan.skipped)
@@ -104,6 +106,12 @@ def propose(
 ) -> tuple[Plan, Any]:
     stream = Stream(seed).at(step, "propose")
     return propose_until_full(controller, Plan(step, wanted, size), state, stream)
+
+
+def rolled_out(plan: Plan, step: int, seed: int = 0, learner: SimulatedRollouts | None = None) -> list[Group]:
+    """The groups of a plan by the simulated learner. Stored ones are not rolled out again."""
+    requests = [request for request in plan.requests if request.stored is None]
+    return (learner or simulated(step)).run(requests, Stream(seed).at(step, "rollout"))
 
 
 def play(
@@ -119,8 +127,7 @@ def play(
     for step in steps:
         plan, state = propose(controller, state, step, wanted, seed=seed)
         plans.append(describe(plan))
-        groups = (learner or simulated(step)).run(plan.requests, Stream(seed).at(step, "rollout"))
-        state = controller.observe(state, groups, step)
+        state = controller.observe(state, rolled_out(plan, step, seed, learner), step)
     return plans, state
 
 

@@ -1,0 +1,103 @@
+"""Hints: where a reference solution may be cut, how long its beginning is, who gets another one in the same step."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from halfway.controllers.beliefs.item_response import Trial
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.prefix import Hint, Place, hint_of
+from halfway.curriculum.problems import Problem
+
+PARTS = 16
+"""Hints of solutions without a unit of their own grow by sixteenths."""
+
+
+@lru_cache(maxsize=65536)
+def cut_points(solution: str, separator: str = "", width: int = 0) -> tuple[int, ...]:
+    """Lengths in characters at which a hint may end, shortest first; something is always left to do.
+
+    Args:
+        separator: a hint ends behind one; empty = by `width`.
+        width: without a separator, a hint is a multiple of so many characters; 0 = a sixteenth of the solution, rounded
+            up.
+    """
+    if separator:
+        ends, at = [], solution.find(separator)
+        while at >= 0:
+            ends.append(at + len(separator))
+            at = solution.find(separator, at + len(separator))
+        return tuple(end for end in ends if solution[end:].strip())
+    step = width or -(-len(solution) // PARTS)
+    return tuple(range(step, len(solution), step)) if solution else ()
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How hints are made of solutions.
+
+    Attributes:
+        place: of the hint, see `halfway.curriculum.prefix.Hint`.
+        separator, width: see `cut_points`.
+        shortest: characters; what would be less is no hint.
+    """
+
+    place: Place
+    separator: str
+    width: int
+    shortest: int
+
+    def points(self, problem: Problem) -> tuple[int, ...]:
+        """Lengths in characters at which a hint of this problem may end."""
+        return cut_points(problem.solution, self.separator, self.width)
+
+    def shares(self, problem: Problem) -> list[float]:
+        """What a hint of 0, 1, 2 ... units is of the whole solution."""
+        return [0.0, *(point / len(problem.solution) for point in self.points(problem))]
+
+    def units(self, problem: Problem, share: float) -> int:
+        """The longest hint, in units, of at most that share of the solution."""
+        return sum(point <= share * len(problem.solution) + 1e-9 for point in self.points(problem))
+
+    def next_length(self, group: Group, low: float, high: float) -> int:
+        """The length of a problem's next hint, in units, after one of its groups; see `step_length`."""
+        points, hint = self.points(group.request.problem), group.request.hint
+        given = sum(point <= len(hint.text) for point in points) if hint else 0
+        return step_length(given, len(points), group.pass_rate, low, high)
+
+    def hint(self, problem: Problem, units: int) -> Hint | None:
+        """The hint of so many units, if there is one."""
+        characters = self.points(problem)[units - 1] if units else 0
+        return hint_of(problem, characters, self.place) if characters >= self.shortest else None
+
+
+def step_length(length: int, longest: int, pass_rate: float, low: float, high: float) -> int:
+    """The length of a problem's next hint, in units, after rollouts with one of `length` (0 = without a hint).
+
+    A reverse curriculum, from the end of the solution to its beginning. At or below `low` one unit more, after no
+    success at all half of what is left; at or above `high` one unit less, after success throughout half as many.
+
+    Args:
+        longest: units of the longest hint.
+    """
+    if pass_rate <= low:
+        return min(longest, length + (max(1, (longest + 1 - length) // 2) if pass_rate == 0 else 1))
+    if pass_rate >= high and length > 0:
+        return length // 2 if pass_rate == 1 else length - 1
+    return length
+
+
+def trial_of(group: Group) -> Trial:
+    """A group as evidence on how much help its problem needs."""
+    hint = group.request.hint
+    return Trial(hint.share if hint else 0.0, float(group.num_passed), float(group.size))
+
+
+def tries_without_signal(group: Group, plan: Plan, most: int) -> list[Group]:
+    """The groups in hand of a problem that the plan's member decided on, if `group` is the latest of them and shows
+    nothing but failures or successes; none if it has signal, if another is on its way, or if there are `most`."""
+    problem = group.request.problem
+    tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
+    waits = any(request.problem.id == problem.id for request in plan.requests)
+    over = not tried or tried[-1] is not group or len(tried) >= most or not group.size
+    return [] if waits or over or not group.degenerate else tried
