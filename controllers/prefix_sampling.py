@@ -11,6 +11,7 @@ from halfway.controllers.prefixes.pool import Saved, save_one
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
+from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
@@ -224,7 +225,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
             assert name is not None
             ratio = self._loop(state, name, side == "hard").knob.ratio
             left_over = self.variant == "categories" and side == "hard"
-            values[f"ratio_{k}_of_{state.size}"] = 1 - ratio if left_over else ratio
+            values[ParentCount(k, state.size).metric("ratio")] = 1 - ratio if left_over else ratio
         for name, loop in state.loops.items():
             values[f"belief_{name}"] = loop.belief
             values[f"children_{name}"] = loop.children

@@ -1,7 +1,7 @@
 """Where rollouts start when not at the problem's own beginning: inside an earlier rollout, or with a hint."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,18 @@ class Prefix:
     def policy_version(self) -> int:
         """The weights that wrote its last part, as `Turn` counts them: what comes before may be older."""
         return self.turns[-1].policy_version
+
+
+class ParentCount(NamedTuple):
+    """How many of a group's rollouts passed, where children start from prefixes of them."""
+
+    passed: int
+    size: int
+
+    def metric(self, quantity: str) -> str:
+        """The name of a metric about these parents, such as "ratio_2_of_8". Whoever writes one and whoever reads it
+        ask here."""
+        return f"{quantity}_{self.passed}_of_{self.size}"
 
 
 def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:

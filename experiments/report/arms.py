@@ -170,4 +170,4 @@ def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Esti
 
 def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
     """Share of the groups that count whose pass rate lies in 3/8..5/8."""
-    return share(by_seed((run.groups for run in runs), counts), lambda group: group.in_band)
+    return share(by_seed((run.groups for run in runs), counts), lambda group: group.near_half)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 import msgspec
 from omegaconf import OmegaConf
 
+from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
-BAND = (3 / 8, 5 / 8)
+NEAR_HALF = (3 / 8, 5 / 8)
+"""Pass rates that the reports call near one half, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class GroupRecord:
         return self.scored and self.k in (0, self.n)
 
     @property
-    def in_band(self) -> bool:
-        """Whether the pass rate lies in 3/8..5/8, both ends included."""
-        return self.scored and BAND[0] <= self.pass_rate <= BAND[1]
+    def near_half(self) -> bool:
+        """Whether the pass rate lies in `NEAR_HALF`."""
+        return self.scored and NEAR_HALF[0] <= self.pass_rate <= NEAR_HALF[1]
 
     @property
     def fresh(self) -> bool:
@@ -74,11 +76,11 @@ class GroupRecord:
         return self.origin == "generated"
 
     @property
-    def bucket(self) -> tuple[int, int] | None:
-        """(k, N) of the parent group that the prefix was cut from."""
+    def parent_count(self) -> ParentCount | None:
+        """k and N of the parent group that the prefix was cut from."""
         if self.parent_passed is None or self.parent_size is None:
             return None
-        return self.parent_passed, self.parent_size
+        return ParentCount(self.parent_passed, self.parent_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,3 +342,9 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
 def _read_state(path: Path) -> str:
     return str(json.loads(path.read_text()).get("state", "unknown")) if path.exists() else "unknown"
+
+
+def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
+    """The pass counts of parents whose prefixes were used, in order."""
+    groups = (group for run in runs for group in run.groups if group.prefixed)
+    return sorted({group.parent_count for group in groups if group.parent_count is not None})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from halfway.experiments.report.prefix_metrics import final_ratio
-from halfway.experiments.report.records import GroupRecord, Run
+from halfway.experiments.report.records import GroupRecord, Run, parent_counts
 from halfway.experiments.report.shares import by_seed, mean_pass_rate, share
 from halfway.experiments.report.statistics.intervals import Estimate
 
@@ -41,26 +41,26 @@ class StartRow:
 
 
 def start_rows(runs: Sequence[Run]) -> list[StartRow]:
-    """Fresh, generated and prefixed groups, and the groups of each parent bucket.
+    """Fresh, generated and prefixed groups, and prefixed groups by the pass count of their parents.
 
     Nothing for an arm that has fresh groups alone.
     """
-    buckets = sorted({group.bucket for run in runs for group in run.groups if group.prefixed and group.bucket})
+    parents = parent_counts(runs)
     generated = any(group.generated for run in runs for group in run.groups)
-    if not buckets and not generated:
+    if not parents and not generated:
         return []
     rows = [_start_row(runs, "fresh", lambda group: group.fresh, None)]
     if generated:
         rows.append(_start_row(runs, "generated", lambda group: group.generated, None))
-    if buckets:
+    if parents:
         rows.append(_start_row(runs, "prefixed", lambda group: group.prefixed, None))
-    for bucket in buckets:
-        ratios = [value for run in runs if (value := final_ratio(run, bucket)) is not None]
+    for parent in parents:
+        ratios = [value for run in runs if (value := final_ratio(run, parent)) is not None]
         rows.append(
             _start_row(
                 runs,
-                f"{bucket[0]} of {bucket[1]}",
-                lambda group, bucket=bucket: group.prefixed and group.bucket == bucket,  # type: ignore[misc]
+                f"{parent.passed} of {parent.size}",
+                lambda group, parent=parent: group.prefixed and group.parent_count == parent,  # type: ignore[misc]
                 fmean(ratios) if ratios else None,
             )
         )
@@ -81,11 +81,11 @@ def _start_row(
         groups=sum(map(len, cases)),
         mean=mean_pass_rate(cases),
         degenerate=share(cases, lambda group: group.degenerate),
-        band=share(cases, lambda group: group.in_band),
+        band=share(cases, lambda group: group.near_half),
         late_groups=sum(map(len, late)),
         late_mean=mean_pass_rate(late),
         late_degenerate=share(late, lambda group: group.degenerate),
-        late_band=share(late, lambda group: group.in_band),
+        late_band=share(late, lambda group: group.near_half),
         prefix_tokens=fmean([group.prefix_tokens for groups in cases for group in groups] or [0]),
         ratio=ratio,
     )

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from halfway.curriculum.prefix import ParentCount
+
 N = 8
 BUCKETS = {1: 0.75, 2: 0.6, 6: 0.4, 7: 0.25}
 STRATA = ("0 trivial", "1 easy", "2 hard", "10 hopeless")
@@ -218,8 +220,8 @@ class _Writer:
         controllers = {"greso/explore_easy": 0.5 - 0.005 * step} if self.script.skip else {}
         if self.script.prefixes:
             drift = 1 - np.exp(-step / 10)
-            controllers |= {f"prefix_sampling/ratio_{k}": 0.25 + (end - 0.25) * drift for k, end in BUCKETS.items()}
-            controllers |= {f"prefix_sampling/ema_{k}": 0.5 + (0.5 - k / N) * 0.4 * (1 - drift) for k in BUCKETS}
+            for k, end in BUCKETS.items():
+                controllers[f"prefix_sampling/{ParentCount(k, N).metric('ratio')}"] = 0.25 + (end - 0.25) * drift
         self.steps.append(
             {
                 **step_record(step, self.rollouts),

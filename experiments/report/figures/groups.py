@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.figures.series import (
-    bucket_series,
-    reported,
-    run_buckets,
+    child_series,
+    reported_series,
     smoothed_ratio,
     smoothed_shares,
     summed_counts,
@@ -24,8 +24,7 @@ from halfway.experiments.report.figures.style import (
     legend_above,
     percent_axis,
 )
-from halfway.experiments.report.prefix_metrics import Bucket
-from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.records import Comparison, parent_counts
 
 # Origins of groups, and what they are called.
 KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
@@ -92,31 +91,31 @@ def zero_variance(comparison: Comparison) -> Figure | None:
 
 
 def prefix_control(comparison: Comparison) -> Figure | None:
-    """Mean child pass rate, degenerate children and prefix ratio of each parent bucket over steps."""
-    arms = {arm: buckets for arm, runs in comparison.runs.items() if (buckets := run_buckets(runs))}
+    """Mean child pass rate, degenerate children and prefix ratio over steps, by the pass count of the parents."""
+    arms = {arm: found for arm, runs in comparison.runs.items() if (found := parent_counts(runs))}
     if not arms:
         return None
     figure, axes = grid(len(arms), 3, height=3.1)
-    for (arm, buckets), row in zip(arms.items(), axes, strict=True):
+    for (arm, parents), row in zip(arms.items(), axes, strict=True):
         runs = comparison.runs[arm]
         row[0].axhspan(0.4, 0.6, color="#009E73", alpha=0.09, linewidth=0)
         row[0].axhline(0.5, color="#009E73", linewidth=0.8)
-        for bucket, color in zip(buckets, bucket_colors(buckets), strict=True):
-            label = f"{bucket[0]} of {bucket[1]}"
-            totals, passed, degenerate = bucket_series(runs, bucket)
+        for parent, color in zip(parents, parent_colors(parents), strict=True):
+            label = f"{parent.passed} of {parent.size}"
+            totals, passed, degenerate = child_series(runs, parent)
             row[0].plot(smoothed_ratio(passed, totals), color=color, label=label)
             row[1].plot(smoothed_ratio(degenerate, totals), color=color)
             for run in runs:
-                row[2].plot(*reported(run, "ratio", bucket), color=color, alpha=0.75, linewidth=1.2)
+                row[2].plot(*reported_series(run, "ratio", parent), color=color, alpha=0.75, linewidth=1.2)
         row[0].set(title=f"{arm}: child pass rate", ylim=(0, 1), xlabel="learner step")
         row[1].set(title="degenerate children", ylim=(0, 1), xlabel="learner step")
         row[2].set(title="prefix ratio", ylim=(0, 1), xlabel="learner step")
         percent_axis(row[1])
-        if not any(reported(run, "ratio", bucket)[0] for run in runs for bucket in buckets):
+        if not any(reported_series(run, "ratio", parent)[0] for run in runs for parent in parents):
             row[2].text(0.5, 0.5, "the controller reports none", ha="center", transform=row[2].transAxes, color=MUTED)
     legend_above(figure, axes[0][0], title="parent passed")
     return figure
 
 
-def bucket_colors(buckets: Sequence[Bucket]) -> list[str]:
-    return [count_colors(size)[k] if 0 < k < size else MUTED for k, size in buckets]
+def parent_colors(parents: Sequence[ParentCount]) -> list[str]:
+    return [count_colors(size)[k] if 0 < k < size else MUTED for k, size in parents]

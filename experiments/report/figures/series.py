@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.experiments.report.prefix_metrics import Bucket, bucket_metrics
+from halfway.curriculum.prefix import ParentCount
+from halfway.experiments.report.prefix_metrics import reported
 from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]
@@ -23,28 +24,20 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
     return total
 
 
-def run_buckets(runs: Sequence[Run]) -> list[Bucket]:
-    """Parent buckets (k, N) that occur, in order of k."""
-    return sorted({group.bucket for run in runs for group in run.groups if group.prefixed and group.bucket})
-
-
-def bucket_series(runs: Sequence[Run], bucket: Bucket) -> tuple[Array, Array, Array]:
+def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array, Array]:
     """A value a step, summed over seeds: child groups, the sum of their pass rates, and how many are degenerate."""
     series = np.zeros((3, max(run.num_steps for run in runs)))
     for run in runs:
         for group in run.groups:
-            if group.prefixed and group.bucket == bucket and group.scored and group.step < series.shape[1]:
+            if group.prefixed and group.parent_count == parent and group.scored and group.step < series.shape[1]:
                 series[:, group.step] += (1, group.pass_rate, group.degenerate)
     return series[0], series[1], series[2]
 
 
-def reported(run: Run, word: str, bucket: Bucket) -> tuple[list[int], list[float]]:
-    """Steps and values of what the controller reports for a bucket under a name with `word` in it."""
+def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
+    """Steps and values of what a controller reports about these parents."""
     points = [
-        (step.step, value)
-        for step in run.steps
-        if (name := bucket_metrics(step.controllers, word, [bucket]).get(bucket))
-        and (value := step.controllers[name]) is not None
+        (step.step, value) for step in run.steps if (value := reported(step.controllers, quantity, parent)) is not None
     ]
     return [x for x, _ in points], [y for _, y in points]
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from halfway.experiments.report.records import BAND, Comparison
+from halfway.experiments.report.records import NEAR_HALF, Comparison
 
 # Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines. The
 # last two are for comparisons of many arms.
@@ -84,7 +84,7 @@ def percent_axis(ax: Axes) -> None:
 def count_colors(size: int) -> list[str]:
     """Colours of k = 0..N: grey at both ends, orange below 3/8, green in 3/8..5/8, blue above."""
     inner = np.arange(1, size)
-    below, above = inner[inner / size < BAND[0]], inner[inner / size > BAND[1]]
+    below, above = inner[inner / size < NEAR_HALF[0]], inner[inner / size > NEAR_HALF[1]]
     return [
         "#52606d",
         *shades(("#b93c0a", "#f5b26b"), len(below)),

@@ -4,10 +4,14 @@ import json
 import math
 
 import pytest
+from controller_harness import group, problem_set
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
+from halfway.controllers.prefix_sampling import PrefixSampling
+from halfway.curriculum.controller import chain
+from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.prefix_metrics import bucket_metrics
+from halfway.experiments.report.prefix_metrics import reported
 from halfway.experiments.report.records import load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
@@ -235,10 +239,18 @@ def test_generated_groups_have_a_row_of_their_own(tmp_path):
     ]
 
 
-def test_bucket_metrics_are_found_by_the_first_number_of_the_quantity():
-    names = ["member2/ratio_1", "member2/ratio_7_of_8", "member2/ema_1", "member2/ratio_mean"]
-    found = bucket_metrics(names, "ratio", [(1, 8), (7, 8), (6, 8)])
-    assert found == {(1, 8): "member2/ratio_1", (7, 8): "member2/ratio_7_of_8"}
+def test_what_is_reported_about_parents_goes_by_quantity_and_pass_count():
+    metrics = {"a/ratio_mean": 0.9, "a/ratio_1_of_8": None, "b/ratio_1_of_8": 0.25, "c/ratio_1_of_8": 0.5}
+    assert reported(metrics, "ratio", ParentCount(1, 8)) == 0.25
+    assert reported(metrics, "ratio", ParentCount(1, 4)) is None
+    assert reported(metrics, "mean", ParentCount(1, 8)) is None
+
+
+def test_the_ratios_that_prefix_sampling_reports_are_found():
+    controller, problems = PrefixSampling(initial_ratio=0.4), problem_set(1)
+    state = controller.observe(controller.init(problems), [group(problems[0], 4)], 0)
+    metrics = chain(("own", controller)).metrics({"own": state})
+    assert [reported(metrics, "ratio", ParentCount(k, 8)) for k in (1, 2, 4, 6)] == [0.4, 0.4, None, 0.4]
 
 
 def test_cut_off_last_line_is_left_out_and_counted(tmp_path):
