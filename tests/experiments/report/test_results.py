@@ -193,7 +193,7 @@ def test_bucket_rows_split_the_second_half(tmp_path):
         ]
 
     decisions = [decision(0, 2), *children(1, 0, 0), *children(2, 8, 0), *children(3, 4, 4)]
-    steps = [step_record(i, 64 * (i + 1), controllers={"ps/ratio_7": 0.1 * i, "ps/ema_7": 0.9}) for i in range(4)]
+    steps = [step_record(i, 64 * (i + 1), controllers={"ps/ratio_7_of_8": 0.1 * i}) for i in range(4)]
     rows = {row.start: row for row in summarize(comparison(tmp_path, {"a": {0: (decisions, steps, [])}})).starts}
     assert list(rows) == ["fresh", "prefixed", "7 of 8"]
     row = rows["7 of 8"]
