@@ -4,10 +4,11 @@ import json
 import math
 
 import pytest
-from controller_harness import group, problem_set
+from controller_harness import play, problem_set
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
 from halfway.controllers.prefix_sampling import PrefixSampling
+from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
@@ -247,10 +248,10 @@ def test_what_is_reported_about_parents_goes_by_quantity_and_pass_count():
 
 
 def test_the_ratios_that_prefix_sampling_reports_are_found():
-    controller, problems = PrefixSampling(initial_ratio=0.4), problem_set(1)
-    state = controller.observe(controller.init(problems), [group(problems[0], 4)], 0)
-    metrics = chain(("own", controller)).metrics({"own": state})
-    assert [reported(metrics, "ratio", ParentCount(k, 8)) for k in (1, 2, 4, 6)] == [0.4, 0.4, None, 0.4]
+    controller = chain(("own", PrefixSampling(initial_ratio=0.4)), ("uniform", Uniform()))
+    _, state = play(controller, controller.init(problem_set(64)), range(1))
+    found = [reported(controller.metrics(state), "ratio", ParentCount(k, 8)) for k in (1, 2, 4, 6, 7)]
+    assert found == [0.4, 0.4, None, 0.4, 0.4]
 
 
 def test_cut_off_last_line_is_left_out_and_counted(tmp_path):
