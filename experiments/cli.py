@@ -124,9 +124,9 @@ def compare(
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from halfway.curriculum.support.errors import UserError
+    from halfway.experiments.comparing.compare import prepare_comparison
     from halfway.experiments.config.comparison import with_seeds
     from halfway.experiments.config.loading import load_comparison_config
-    from halfway.experiments.running.compare import prepare_comparison
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
@@ -317,8 +317,17 @@ def run_arm(folder: Folder) -> None:
     from halfway.experiments.running.progress_bars import Lines
     from halfway.experiments.running.runs import CONFIG, train
 
+    config = load_run_config(folder / CONFIG)
     with resumable(folder):
-        train(folder, [Lines(load_run_config(folder / CONFIG).budget)])
+        train(config, folder, [Lines(config.budget)])
+
+
+@command(name="work", hidden=True)
+def work() -> None:
+    """Train the runs that standard input names, each in a fork of this process, in the way of `run-arm`."""
+    from halfway.experiments.comparing.warm_worker import serve
+
+    serve(lambda folder: app(["run-arm", folder], prog_name="halfway"))
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
@@ -352,13 +361,13 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
         recorders = [tracker.run(config, folder)] if tracker else []
         shown = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
         with resumable(folder), shown as recorder:
-            train(folder, [recorder, *recorders])
+            train(config, folder, [recorder, *recorders])
     _show_report(console, folder)
     _show_tracking(console, config.tracking, output)
 
 
 def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> None:
-    from halfway.experiments.running.compare import run_comparison
+    from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.running.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
 

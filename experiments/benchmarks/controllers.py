@@ -82,7 +82,7 @@ def lab(console: Console, steps: int) -> float:
         config = load_run_config(REPOSITORY / "experiments" / "lab" / f"{name}.yaml", overrides)
         with tempfile.TemporaryDirectory() as folder:
             prepare(config, Path(folder))
-            train(Path(folder), [])
+            train(config, Path(folder), [])
             records = [json.loads(line) for line in Path(folder, "steps.jsonl").read_text().splitlines()]
         own = sum(record["timing"]["propose"] + record["timing"]["observe"] for record in records)
         shares.append(own / records[-1]["seconds"])

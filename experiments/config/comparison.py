@@ -1,20 +1,42 @@
 """What a YAML file may say of a comparison of arms. Importing and checking needs no torch and no MLflow."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
+from halfway.experiments.config.design import (
+    Grid,
+    Setting,
+    TuneOptions,
+    check_costs,
+    check_grid,
+    check_targets,
+    contrast_pairs,
+    dotted,
+    settings_of,
+)
 from halfway.experiments.config.run import NAME, RunConfig, parse_run_config
 from halfway.experiments.config.validation import typed
 from halfway.trainers.loop.options import Budget
 
+TUNING = "tuning"
+"""The folder of the sweeps in a comparison's directory."""
+
+SUPERSEDED = "superseded"
+"""The folder of runs whose arm was tuned to other values since."""
+
+FOLDERS = (TUNING, SUPERSEDED, "figures")
+
 # What belongs to a comparison as a whole, so that its arms are compared on equal terms.
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
+# Fields of a comparison; in an override any other name is a field of all its runs.
+OWN = ("name", "seeds", "budget", "arms", "tune", "contrasts", "targets", "costs")
 
 
 @dataclass(frozen=True)
@@ -26,7 +48,13 @@ class ComparisonConfig:
         base: what the arms share: the fields of a run.
         seeds: every arm runs once with each.
         budget: what every arm may spend.
-        arms: arm -> the fields in which it differs from `base`.
+        arms: arm -> the fields in which it differs from `base`; and under `tune` the grid that it has besides.
+        tune: the sweep before the comparison.
+        contrasts: the planned pairs, `{baseline: ARM}` or a list of [arm, reference]. Null = none.
+        targets: values of held-out pass@1 whose cost is reported, fixed before the first run.
+        costs: what a trained token costs in generated tokens: `{rho: [0.25, 1.0]}`; or `{from: cluster}`, by a model
+            of the machines in `base.cluster`, for responses at `context` tokens if that is given too. Empty = what the
+            hours of published runs imply.
     """
 
     name: str
@@ -34,6 +62,10 @@ class ComparisonConfig:
     seeds: tuple[int, ...]
     budget: Budget
     arms: dict[str, Any]
+    tune: TuneOptions = field(default_factory=TuneOptions)
+    contrasts: Any = None
+    targets: tuple[float, ...] = ()
+    costs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
@@ -42,6 +74,9 @@ class ComparisonConfig:
         require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
         for arm, changes in self.arms.items():
             require(re.fullmatch(r"[\w.-]+", arm) is not None, "arms", arm, "use letters, digits, '.', '_' and '-'")
+            require(
+                arm not in FOLDERS, "arms", arm, "a comparison has a folder of that name itself; call it differently"
+            )
             require(isinstance(changes, dict), f"arms.{arm}", changes, "give the fields in which the arm differs")
             for name in SHARED:
                 require(
@@ -50,34 +85,108 @@ class ComparisonConfig:
                     changes.get(name),
                     f"all arms share one {name}; set it for the whole comparison",
                 )
+        self._check_tuning()
+        contrast_pairs(self.contrasts, self.arms)
+        check_targets(self.targets)
+        check_costs(self.costs, self.base)
+
+    def _check_tuning(self) -> None:
+        for arm in self.arms:
+            own = self.arms[arm].get("tune", {})
+            known = isinstance(own, Mapping) and set(own) <= {"grid"}
+            require(known, f"arms.{arm}.tune", own, "give {grid: ...}; the rest of `tune` is for all arms")
+            check_grid(own.get("grid", {}), f"arms.{arm}.tune.grid")
+        fields = {name.split(".")[0] for arm in self.arms for name in self.grid(arm)}
+        for name in sorted(fields & {*SHARED, "tune"}):
+            raise UserError(f"tune.grid.{name}: belongs to the whole comparison; tune a field in which arms may differ")
+        seeds, common = list(self.tune.seeds), set(self.tune.seeds) & set(self.seeds)
+        require(not fields or bool(seeds), "tune.seeds", seeds, "give at least one, such as [100, 101]")
+        require(bool(fields) or not seeds, "tune.grid", {}, "give a field and its values, or leave `tune` out")
+        remedy = f"an arm must not be compared on what it was tuned on; the comparison has {sorted(common)} too"
+        require(not common, "tune.seeds", seeds, remedy)
 
     @property
     def folder(self) -> Path:
         """The comparison's directory."""
         return Path(str(self.base.get("output", "runs"))) / self.name
 
-    def run(self, arm: str, seed: int) -> RunConfig:
-        """The configuration of one arm with one seed. Raises UserError with the arm's name in front."""
-        own = {"name": f"{self.name}/{arm}/seed-{seed}", "seed": seed, "budget": given(self.budget)}
+    @property
+    def planned_pairs(self) -> list[tuple[str, str]]:
+        """The contrasts as pairs (arm, reference)."""
+        return contrast_pairs(self.contrasts, self.arms)
+
+    def grid(self, arm: str) -> Grid:
+        """What an arm is tuned over: the common fields, and its own, which replace common ones of the same name."""
+        return {**self.tune.grid, **self.arms[arm].get("tune", {}).get("grid", {})}
+
+    @property
+    def tuning_budget(self) -> Budget:
+        """What a run of a sweep may spend."""
+        unit, total = self.budget.unit, self.tune.share * self.budget.total
+        limit: dict[str, Any] = {unit: total if unit == "seconds" else math.ceil(total)}
+        return replace(self.budget, **limit)
+
+    def settings(self, arm: str) -> list[Setting]:
+        """Every setting of an arm's grid; none if it is not tuned."""
+        return settings_of(self.grid(arm))
+
+    def run(self, arm: str, seed: int, chosen: Setting | None = None) -> RunConfig:
+        """The configuration of one arm with one seed, and with the setting that its sweep chose, if there was one.
+
+        Raises:
+            UserError: with the arm's name in front.
+        """
+        return self._run(arm, f"{arm}/seed-{seed}", seed, self.budget, chosen)
+
+    def tuning_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
+        """The configuration of one run of an arm's sweep. Raises UserError likewise."""
+        return self._run(arm, f"{TUNING}/{arm}/{setting.name}/seed-{seed}", seed, self.tuning_budget, setting)
+
+    def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
+        own = {"name": f"{self.name}/{name}", "seed": seed, "budget": given(budget)}
+        changes = {k: v for k, v in self.arms[arm].items() if k != "tune"}
         try:
-            return parse_run_config(yaml_files.merge(yaml_files.merge(self.base, self.arms[arm]), own))
+            merged = yaml_files.merge(yaml_files.merge(self.base, changes), setting.changes if setting else {})
+            return parse_run_config(yaml_files.merge(merged, own))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
-    def runs(self) -> Iterator[tuple[str, int, RunConfig]]:
-        """Arm, seed and configuration of every run; arms change fastest, so that early results compare them all."""
+    def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, int, RunConfig]]:
+        """Arm, seed and configuration of every run; arms change fastest, so that early results compare them all.
+
+        Args:
+            chosen: arm -> the setting that its sweep chose.
+        """
+        settings = {arm: (chosen or {}).get(arm) for arm in self.arms}
+        first = {arm: self.run(arm, self.seeds[0], settings[arm]) for arm in self.arms}
         for seed in self.seeds:
             for arm in self.arms:
-                yield arm, seed, self.run(arm, seed)
+                literal = self._reseeded(first[arm], seed)
+                yield arm, seed, literal or self.run(arm, seed, settings[arm])
+
+    def tuning_runs(self) -> Iterator[tuple[str, Setting, int, RunConfig]]:
+        """Arm, setting, seed and configuration of every run of the sweeps, seeds changing slowest."""
+        seeds = self.tune.seeds
+        points = [(arm, setting) for arm in self.arms for setting in self.settings(arm)]
+        first = [self.tuning_run(arm, setting, seeds[0]) for arm, setting in points]
+        for seed in seeds:
+            for (arm, setting), run in zip(points, first, strict=True):
+                yield arm, setting, seed, self._reseeded(run, seed) or self.tuning_run(arm, setting, seed)
+
+    def _reseeded(self, run: RunConfig, seed: int) -> RunConfig | None:
+        """The same run with another seed, which spares the checks; None if a field may be written in terms of it."""
+        if "${" in repr((self.base, self.arms)):
+            return None
+        return replace(run, seed=seed, name=f"{run.name.rpartition('/')[0]}/seed-{seed}")
 
 
 def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
     """The comparison that a mapping read from `path` describes, changed by overrides, every arm checked completely."""
     changes = yaml_files.parse_overrides(overrides)
-    own = {k: v for k, v in changes.items() if k in ("name", "seeds", "budget", "arms")}
+    own = with_dotted_grids({k: v for k, v in changes.items() if k in OWN})
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = yaml_files.merge({"name": path.stem, **raw}, own)
+    raw = yaml_files.merge(with_dotted_grids({"name": path.stem, **raw}), own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
     base = yaml_files.merge(raw["base"], shared)
@@ -87,8 +196,40 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     raw["arms"] = {arm: {} if changes is None else changes for arm, changes in raw["arms"].items()}
     config = typed(ComparisonConfig, raw)
     for arm in config.arms:
-        config.run(arm, config.seeds[0])
+        check_arm(config, arm)
     return config
+
+
+def check_arm(config: ComparisonConfig, arm: str) -> None:
+    """Raise UserError unless every run of an arm is acceptable, whatever its sweep chooses.
+
+    Values that all arms try are tried on the first one; of each other arm only one setting, to see that it has the
+    fields.
+    """
+    settings, first = config.settings(arm), arm == next(iter(config.arms))
+    if not settings:
+        config.run(arm, config.seeds[0])
+    for setting in settings if first or "tune" in config.arms[arm] else settings[:1]:
+        points = config.tuning_run(arm, setting, config.tune.seeds[0]).evaluation.points
+        require(points > 0, "evaluation.points", points, "a sweep compares areas under the curve; give at least 1")
+
+
+def with_dotted_grids(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The same comparison, its grids with dotted fields."""
+
+    def tidy(tune: Any) -> Any:
+        nested = isinstance(tune, Mapping) and isinstance(tune.get("grid"), Mapping)
+        return {**tune, "grid": dotted(tune["grid"])} if nested else tune
+
+    result = dict(raw)
+    if "tune" in raw:
+        result["tune"] = tidy(raw["tune"])
+    if isinstance(raw.get("arms"), Mapping):
+        result["arms"] = {
+            arm: {**own, "tune": tidy(own["tune"])} if isinstance(own, Mapping) and "tune" in own else own
+            for arm, own in raw["arms"].items()
+        }
+    return result
 
 
 def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:

@@ -56,7 +56,12 @@ def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
 def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
     """Write the configuration as YAML, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
+    write_text(path, as_yaml(config))
+
+
+def as_yaml(config: RunConfig | ComparisonConfig) -> str:
+    """The text of the file that `save` writes."""
+    return OmegaConf.to_yaml(OmegaConf.create(to_plain(config)))
 
 
 def differences(left: RunConfig | ComparisonConfig, right: RunConfig | ComparisonConfig) -> list[tuple[str, Any, Any]]:

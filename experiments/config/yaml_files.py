@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
 ALTERNATIVES = frozenset(
-    {("budget",), ("domain",), ("environment",), ("problems", "source"), ("problems", "generated")}
+    {("budget",), ("costs",), ("domain",), ("environment",), ("problems", "source"), ("problems", "generated")}
 )
 
 PROBLEM_SOURCES = ("source", "generated")

@@ -18,6 +18,7 @@ from halfway.trainers.rollouts.options import RolloutOptions
 
 MOST_PROMPTS = 20_000
 """Prompts that are shown to the tokenizer: a second or so."""
+POINTS_FOR_TARGETS = 12
 
 Drawn = dict[str, ProblemSplit]
 """Problems that were drawn already, by all that they depend on: arms mostly share them."""
@@ -51,7 +52,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
 
 
 def check_comparison(config: ComparisonConfig) -> list[str]:
-    """The same for every arm of a comparison. Raises UserError with the arm's name in front."""
+    """The same for every arm of a comparison, and what is unwise. Raises UserError with the arm's name in front."""
     unchecked: list[str] = []
     drawn: Drawn = {}
     for arm in config.arms:
@@ -59,7 +60,15 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
             unchecked += check_run(config.run(arm, config.seeds[0]), drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
-    return list(dict.fromkeys(unchecked))
+    return [*dict.fromkeys(unchecked), *advice(config)]
+
+
+def advice(config: ComparisonConfig) -> list[str]:
+    """What is legal in a comparison and still unwise, one line each."""
+    points = config.run(next(iter(config.arms)), config.seeds[0]).evaluation.points
+    few = config.targets and points < POINTS_FOR_TARGETS
+    remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
+    return [f"evaluation.points: {points} are few for `targets`; {remedy}"] if few else []
 
 
 def check_study(config: PropelConfig) -> list[str]:

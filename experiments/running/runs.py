@@ -16,7 +16,7 @@ from typing import Any
 
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.loading import differences, load_run_config, save
+from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
@@ -43,6 +43,8 @@ def prepare(config: RunConfig, folder: Path) -> None:
     path = folder / CONFIG
     if not path.exists():
         save(config, path)
+    elif path.read_text() == as_yaml(config):
+        return  # without the time that reading and checking it takes
     elif changes := differences(load_run_config(path), config):
         refuse_other_settings(changes, folder)
         with claimed(folder):
@@ -90,11 +92,10 @@ def run_worker(config: RunConfig) -> None:
     build_worker_group(config).serve()
 
 
-def train(folder: Path, recorders: Sequence[Recorder]) -> None:
-    """Train the run in this directory to the end of its budget, from its newest checkpoint if there is one."""
+def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder]) -> None:
+    """Train the run in its directory to the end of its budget, from its newest checkpoint if there is one."""
     from halfway.experiments.running.build import build_run
 
-    config = load_run_config(folder / CONFIG)
     with claimed(folder):
         training = build_run(config, folder)
         training.recorders = recorders

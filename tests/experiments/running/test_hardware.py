@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
+from halfway.experiments.comparing.compare import prepare_comparison
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.compare import prepare_comparison
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import (
     estimate,

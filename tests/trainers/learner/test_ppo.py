@@ -433,9 +433,10 @@ def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeyp
     overrides += ["learner.critic.lr=1e-2", "learner.critic.warmup_steps=0"]
     for needs in (frozenset(), frozenset({"values"})):
         monkeypatch.setattr(kind, "needs", needs)
-        prepare(load_run_config(REPOSITORY / "experiments/lab/ppo.yaml", overrides), tmp_path / str(len(needs)))
+        config, folder = load_run_config(REPOSITORY / "experiments/lab/ppo.yaml", overrides), tmp_path / str(len(needs))
+        prepare(config, folder)
         try:
-            runs.train(tmp_path / str(len(needs)), [])
+            runs.train(config, folder, [])
         finally:
             torch.use_deterministic_algorithms(False)  # a run sets it for the whole process
         assert len(seen) > 30 and {turn.values_T is None for turn in seen} == {not needs}

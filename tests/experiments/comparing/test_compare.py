@@ -1,6 +1,7 @@
 """Comparisons: run by run, resumable, extensible; a crash of one run leaves the others alone."""
 
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
+from halfway.experiments.comparing import processes, runner
+from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
+from halfway.experiments.comparing.jobs import Failure
+from halfway.experiments.comparing.processes import RunProcess, Workforce
 from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
 from halfway.experiments.config.loading import to_plain
-from halfway.experiments.config.run import parse_run_config
-from halfway.experiments.running import compare
-from halfway.experiments.running.compare import Failure, Job, prepare_comparison, run_comparison
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
 from halfway.trainers.loop.options import Budget
 
@@ -46,8 +49,9 @@ write_json(folder / "status.json", {"state": "finished"})
 
 @pytest.fixture
 def comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComparisonConfig:
-    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", FAKE, str(job.folder)])
-    monkeypatch.setattr(compare, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(processes, "needs_own_process", lambda config: True)
+    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", FAKE, str(folder)])
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
     base = {**BASE, "output": str(tmp_path)}
     return ComparisonConfig("duel", base, (0,), Budget(rollouts=20), {"a": {}, "b": {"learner": {"lr": 0.5}}})
 
@@ -112,7 +116,7 @@ def test_a_crash_is_reported_and_the_others_go_on_and_a_second_call_resumes(comp
 
 def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", suicide])
+    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", suicide])
     failures = go(prepare_comparison(comparison, comparison.folder))
     assert [failure.reason for failure in failures] == ["killed by signal 9"] * 2
 
@@ -120,20 +124,20 @@ def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, mo
 def test_an_interrupted_comparison_takes_its_runs_with_it(
     comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "run_command", lambda job: [sys.executable, "-c", "import time; time.sleep(60)"])
-    begun: list[compare.Running] = []
-    start = compare._start
+    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", "import time; time.sleep(60)"])
+    begun: list[RunProcess] = []
+    start = Workforce.start
 
-    def interrupted(job: Job, recorders: list[object], parallel: int) -> compare.Running:
+    def interrupted(workforce: Workforce, config: RunConfig, folder: Path) -> RunProcess:
         if begun:
             raise KeyboardInterrupt
-        begun.append(start(job, recorders, parallel))  # type: ignore[arg-type]
+        begun.append(start(workforce, config, folder))
         return begun[0]
 
-    monkeypatch.setattr(compare, "_start", interrupted)
+    monkeypatch.setattr(Workforce, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         go(prepare_comparison(comparison, comparison.folder), parallel=2)
-    assert begun[0].process.poll() is not None
+    assert begun[0].poll() == -signal.SIGTERM
 
 
 class Heard:

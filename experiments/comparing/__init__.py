@@ -1,0 +1,1 @@
+"""Comparisons: sweeps, arms and seeds, trained side by side."""

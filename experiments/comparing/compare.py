@@ -1,0 +1,97 @@
+"""Comparisons: a sweep for every arm that has a grid, then arms x seeds; resumable run by run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from halfway.experiments.comparing.additions import extended, restricted
+from halfway.experiments.comparing.jobs import Failure, Job
+from halfway.experiments.comparing.runner import Runner
+from halfway.experiments.comparing.tuning import Sweep, make_room, sweeps_of, tuning_jobs, write_sweeps
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.design import Setting
+from halfway.experiments.config.loading import differences, load_comparison_config, save
+from halfway.experiments.running.runs import COMPARISON, prepare, refuse_other_settings
+from halfway.experiments.running.tracking import Tracker
+
+
+def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
+    """Give a comparison its directory; if it has one already, add to it what is new (see `extended`).
+
+    Raises:
+        UserError: if the directory holds a comparison with other settings.
+    """
+    path = folder / COMPARISON
+    if path.exists():
+        earlier = load_comparison_config(path)
+        config = extended(earlier, config)
+        refuse_other_settings(differences(earlier, restricted(config, earlier)), folder)
+    save(config, path)
+    return config
+
+
+def run_comparison(
+    config: ComparisonConfig, folder: Path, parallel: int, console: Console, tracker: Tracker | None
+) -> list[Failure]:
+    """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
+
+    Interrupting it stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
+
+    Returns:
+        The runs that failed; the others go on. Failures of a sweep count only where they leave an arm without a choice.
+    """
+    parent = tracker.comparison(config, folder) if tracker else ""
+    state = "stopped"
+    try:
+        with Runner(parallel, console, tracker, parent) as runner:
+            chosen, failures = tune(config, folder, runner)
+            failures += runner.train(jobs_of(config, folder, chosen))
+        state = "failed" if failures else "finished"
+    finally:
+        if tracker:
+            tracker.end(parent, state, (folder / COMPARISON,))
+    return failures
+
+
+def tune(config: ComparisonConfig, folder: Path, runner: Runner) -> tuple[dict[str, Setting], list[Failure]]:
+    """Run the sweeps and write what they found.
+
+    Returns:
+        The chosen setting of every arm that has one; and the failures of arms that are tuned and have none.
+    """
+    jobs = tuning_jobs(config, folder)
+    if not jobs:
+        return {}, []
+    failures = runner.train(jobs)
+    sweeps = sweeps_of(config, folder)
+    write_sweeps(config, folder, sweeps)
+    for arm, sweep in sweeps.items():
+        runner.console.print(outcome(arm, sweep), soft_wrap=True)
+    chosen = {arm: Setting(trial.values) for arm, sweep in sweeps.items() if (trial := sweep.choice)}
+    return chosen, [failure for failure in failures if failure.job.arm.split("/")[1] not in chosen]
+
+
+def outcome(arm: str, sweep: Sweep) -> str:
+    """What the sweep of an arm found, in a line."""
+    trial = sweep.choice
+    if trial is None:
+        return f"[red]{arm}: no setting of its grid finished with every tuning seed, so it is not trained[/red]"
+    values = ", ".join(f"{name}={value}" for name, value in trial.values.items())
+    finished = sum(other.mean_area is not None for other in sweep.settings)
+    missing = f" of which {finished} finished" if finished < len(sweep.settings) else ""
+    edge = f"; at the edge of the grid: {', '.join(sweep.at_edge)}" if sweep.at_edge else ""
+    return f"{arm}: tuned to {values} (area {trial.mean_area:.3f}, best of {len(sweep.settings)}{missing}){edge}"
+
+
+def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:
+    """Every run of a comparison, with its directory made; none of an arm that is tuned and has no setting yet."""
+    jobs = [
+        Job(arm, seed, run, folder / arm / f"seed-{seed}")
+        for arm, seed, run in config.runs(chosen)
+        if arm in chosen or not config.grid(arm)
+    ]
+    for job in jobs:
+        make_room(job, config.grid(job.arm), folder)
+        prepare(job.config, job.folder)
+    return jobs

@@ -1,0 +1,124 @@
+"""Training many runs, several at a time: their processes, their records, their failures."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from halfway.experiments.comparing.board import Board, board_of
+from halfway.experiments.comparing.jobs import Failure, Job
+from halfway.experiments.comparing.processes import RunProcess, Workforce, end
+from halfway.experiments.running.runs import LOG, RecordForwarder
+from halfway.experiments.running.tracking import PARENT_TAG, Tracker
+from halfway.trainers.contracts import Recorder
+
+POLL_SECONDS = 0.1
+
+
+@dataclass
+class Running:
+    """A run in progress: its process, and what forwards its records."""
+
+    job: Job
+    process: RunProcess
+    forwarder: RecordForwarder
+
+
+class Runner:
+    """Trains jobs side by side. Used as a context, at whose end no process of it is left.
+
+    Args:
+        parallel: runs at the same time.
+        tracker, parent: where records are copied to, and under which MLflow run; None = nowhere.
+    """
+
+    def __init__(self, parallel: int, console: Console, tracker: Tracker | None = None, parent: str = ""):
+        self.parallel, self.console, self.tracker, self.parent = parallel, console, tracker, parent
+        self.workforce = Workforce(parallel)
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.workforce.close()
+
+    def train(self, jobs: Sequence[Job]) -> list[Failure]:
+        """Train every job that is not finished; the failed ones come back, the others go on.
+
+        Interrupting it stops the runs too. Each continues from its newest checkpoint when it is trained again.
+        """
+        for job in jobs:
+            self._copy_if_finished(job)
+        waiting = deque(job for job in jobs if not job.finished)
+        running: list[Running] = []
+        failures: list[Failure] = []
+        with board_of(jobs, self.console) as board:
+            try:
+                while waiting or running:
+                    while waiting and len(running) < self.parallel:
+                        running.append(self._start(waiting.popleft(), board))
+                    time.sleep(POLL_SECONDS)
+                    for one in list(running):
+                        one.forwarder.poll()
+                        status = one.process.poll()
+                        if status is not None:
+                            running.remove(one)
+                            failures += self._finish(one, status)
+                            board.take_away(one.job)
+                    board.refresh()
+            finally:
+                stop(running)
+        return failures
+
+    def _start(self, job: Job, board: Board) -> Running:
+        forwarder = RecordForwarder(job.folder, [*board.recorders(job), *self._tracked(job)])
+        forwarder.begin()
+        return Running(job, self.workforce.start(job.config, job.folder), forwarder)
+
+    def _finish(self, one: Running, status: int) -> list[Failure]:
+        self.workforce.release(one.process)
+        one.forwarder.poll()
+        state = "finished" if status == 0 and one.job.finished else "failed"
+        for recorder in one.forwarder.recorders:
+            recorder.close(state)
+        if state == "finished":
+            self.console.print(f"{one.job.name} finished")
+            return []
+        failure = Failure(one.job, last_words(one.job, status))
+        self.console.print(f"[red]{failure}[/red]", soft_wrap=True)
+        return [failure]
+
+    def _tracked(self, job: Job) -> list[Recorder]:
+        """The run's MLflow recorder, if there is a tracker."""
+        if self.tracker is None:
+            return []
+        parent_tag = {PARENT_TAG: self.parent} if self.parent else {}
+        return [self.tracker.run(job.config, job.folder, {**parent_tag, "halfway.arm": job.arm})]
+
+    def _copy_if_finished(self, job: Job) -> None:
+        """Complete the copy of a run whose comparison was stopped before it had read everything."""
+        if self.tracker is None or not job.finished or self.tracker.has_all(job.folder):
+            return
+        recorders = self._tracked(job)
+        RecordForwarder(job.folder, recorders).poll()
+        for recorder in recorders:
+            recorder.close("finished")
+
+
+def last_words(job: Job, status: int) -> str:
+    """The last line of a failed run's log, or how its process ended."""
+    if status < 0:
+        return f"killed by signal {-status}"
+    log = job.folder / LOG
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {status}")
+
+
+def stop(running: Sequence[Running]) -> None:
+    """End runs that are in progress, all at the same time."""
+    end([one.process for one in running])
+    for one in running:
+        for recorder in one.forwarder.recorders:
+            recorder.close("stopped")

@@ -1,0 +1,178 @@
+"""The sweep before a comparison: every setting of every arm's grid on seeds of its own, and what it chooses.
+
+A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
+rollouts: the mean height of its learning curve. The setting with the largest one is chosen, the earlier of equal ones.
+
+`tuning.json` in the comparison's directory says how it went: `seeds`, and for each of `arms` its `settings` (`name`,
+which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed is missing), `chosen` (the name; null
+if no setting has finished) and `at_edge`: the fields whose chosen value is the smallest or largest number tried, so
+that a better one may lie beyond.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.support.atomic import write_json
+from halfway.experiments.comparing.jobs import Job
+from halfway.experiments.config.comparison import SUPERSEDED, TUNING, ComparisonConfig
+from halfway.experiments.config.design import Grid, Setting
+from halfway.experiments.config.loading import flat, load_run_config, to_plain
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_state
+from halfway.trainers.loop.options import Budget
+
+FILE = "tuning.json"
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting, and how it did.
+
+    Attributes:
+        areas: tuning seed -> area under the curve, for the seeds that have finished.
+        mean_area: over all tuning seeds; None while one is missing.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    areas: Mapping[str, float]
+    mean_area: float | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the sweep of one arm found.
+
+    Attributes:
+        chosen: name of the best setting; None if there is none yet.
+        at_edge: fields whose chosen value is the smallest or the largest that was tried.
+    """
+
+    settings: Sequence[Trial]
+    chosen: str | None = None
+    at_edge: Sequence[str] = field(default_factory=list)
+
+    @property
+    def choice(self) -> Trial | None:
+        return next((trial for trial in self.settings if trial.name == self.chosen), None)
+
+
+def tuning_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
+    """The run directory of one run of a sweep."""
+    return folder / TUNING / arm / setting.name / f"seed-{seed}"
+
+
+def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
+    """Every run of every sweep, with its directory made."""
+    jobs = [
+        Job(f"{TUNING}/{arm}/{setting.name}", seed, run, tuning_folder(folder, arm, setting, seed))
+        for arm, setting, seed, run in config.tuning_runs()
+    ]
+    for job in jobs:
+        prepare(job.config, job.folder)
+    return jobs
+
+
+def sweeps_of(config: ComparisonConfig, folder: Path) -> dict[str, Sweep]:
+    """What the sweeps have found so far, for every arm that is tuned."""
+    return {
+        arm: chosen([trial_of(config, folder, arm, setting) for setting in settings], config.grid(arm))
+        for arm in config.arms
+        if (settings := config.settings(arm))
+    }
+
+
+def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sweep]) -> None:
+    """Write tuning.json."""
+    write_json(
+        folder / FILE,
+        {"seeds": list(config.tune.seeds), "arms": {arm: asdict(sweep) for arm, sweep in sweeps.items()}},
+    )
+
+
+def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
+    """How one setting of an arm did."""
+    areas: dict[str, float] = {}
+    for seed in config.tune.seeds:
+        place = tuning_folder(folder, arm, setting, seed)
+        if read_state(place) == "finished":
+            areas[str(seed)] = area_under_curve(place, config.tuning_budget)
+    complete = len(areas) == len(config.tune.seeds)
+    return Trial(setting.name, setting.values, areas, fmean(areas.values()) if complete else None)
+
+
+def chosen(settings: Sequence[Trial], grid: Grid) -> Sweep:
+    """The sweep with its choice among the settings that have finished with every seed."""
+    best: Trial | None = None
+    for trial in settings:
+        if trial.mean_area is not None and (best is None or trial.mean_area > (best.mean_area or 0.0)):
+            best = trial
+    if best is None:
+        return Sweep(settings)
+    return Sweep(settings, best.name, [name for name, values in grid.items() if at_edge(best.values[name], values)])
+
+
+def at_edge(value: Any, tried: Sequence[Any]) -> bool:
+    """Whether a number is the smallest or largest of those tried. Where one alone was tried, nothing was tuned."""
+    numbers = [v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)]
+    return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
+
+
+def area_under_curve(run: Path, budget: Budget) -> float:
+    """Area under held-out pass@1 over rollouts, linear between evaluations, divided by the rollouts.
+
+    It ends where a budget of rollouts does, though the last step went beyond; else at the last evaluation.
+    """
+    lines = (run / "evaluations.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    rollouts_E = np.asarray([record["rollouts"] for record in records], np.float64)
+    pass_E = np.asarray([record["pass_at_1"] for record in records], np.float64)
+    return mean_height(rollouts_E, pass_E, budget.total if budget.unit == "rollouts" else float(rollouts_E[-1]))
+
+
+def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:
+    """Mean, from the first point to `end` within their range, of the line through the points."""
+    before_E = x_E < end
+    x_P = np.append(x_E[before_E], end)
+    y_P = np.append(y_E[before_E], np.interp(end, x_E, y_E))
+    return float(((y_P[1:] + y_P[:-1]) / 2 * np.diff(x_P)).sum() / (end - x_E[0]))
+
+
+def make_room(job: Job, grid: Grid, folder: Path) -> None:
+    """Put a run aside that trained with values which its arm's sweep has dropped since, when its grid or seeds grew.
+
+    It moves to `superseded/ARM/SETTING/seed-N`, and comes back if the sweep comes back to that setting.
+    """
+    path = job.folder / CONFIG
+    wanted = values_of(job.config, grid)
+    if grid and path.exists() and (found := values_of(load_run_config(path), grid)) != wanted:
+        _move(job.folder, superseded_folder(folder, job, found))
+    earlier = superseded_folder(folder, job, wanted)
+    if not job.folder.exists() and earlier.exists():
+        _move(earlier, job.folder)
+
+
+def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path:
+    """Where a run is kept whose arm was tuned to these values and has others now."""
+    return folder / SUPERSEDED / job.arm / (Setting(values).name or "untuned") / job.folder.name
+
+
+def values_of(config: RunConfig, grid: Grid) -> dict[str, Any]:
+    """The values that a run has in the fields of a grid."""
+    fields = flat(to_plain(config))
+    return {name: fields.get(name) for name in grid}
+
+
+def _move(source: Path, target: Path) -> None:
+    with claimed(source):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)

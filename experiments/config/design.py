@@ -1,0 +1,148 @@
+"""What a comparison fixes before it runs: a sweep for every arm, contrasts, targets, and what it counts as cost."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.registry import unknown
+from halfway.experiments.config import yaml_files
+
+Grid = Mapping[str, Sequence[Any]]
+"""Dotted field of a run -> the values to try."""
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """A sweep before the comparison, on seeds of its own. Each arm then trains with the best of its settings.
+
+    Best is the largest mean area under held-out pass@1 over rollouts (`halfway.experiments.running.tuning`).
+
+    Attributes:
+        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give every
+            combination. An arm may have more fields, or other values, under `arms.NAME.tune.grid`. Empty = no sweep.
+        seeds: every setting runs once with each; none of them is a seed of the comparison.
+        share: of the comparison's budget that a run of the sweep spends.
+    """
+
+    grid: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_grid(self.grid, "tune.grid")
+        different = len(set(self.seeds)) == len(self.seeds) and min(self.seeds, default=0) >= 0
+        require(different, "tune.seeds", list(self.seeds), "give different numbers from 0 on")
+        require(0 < self.share <= 1, "tune.share", self.share, "give a number above 0, at most 1")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a grid: a value for each of its fields."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Fit for a folder: "learner.lr-0.0003_fill.groups-8"."""
+        words = (f"{name}-{value}" for name, value in self.values.items())
+        return "_".join(re.sub(r"[^\w.-]+", "-", word) for word in words)
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields of a run that it sets, nested as in YAML."""
+        changes: dict[str, Any] = {}
+        for name, value in self.values.items():
+            for part in reversed(name.split(".")):
+                value = {part: value}
+            changes = yaml_files.merge(changes, value)
+        return changes
+
+
+def settings_of(grid: Grid) -> list[Setting]:
+    """Every combination of values, the last field changing fastest; none for an empty grid."""
+    return [Setting(dict(zip(grid, values, strict=True))) for values in product(*grid.values())] if grid else []
+
+
+def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """A grid with nested fields, as an override on the command line makes it, with dotted ones instead."""
+    found: dict[str, Any] = {}
+    for name, value in grid.items():
+        here = f"{path}.{name}" if path else str(name)
+        found |= dotted(value, here) if isinstance(value, Mapping) else {here: value}
+    return found
+
+
+def check_grid(grid: Any, where: str) -> None:
+    """Raise UserError unless `grid` gives lists of different values."""
+    require(isinstance(grid, Mapping), where, grid, "give fields and their values, such as {learner.lr: [1e-4, 3e-4]}")
+    for name, values in grid.items():
+        listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
+        require(listed, f"{where}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")
+        folders = [Setting({name: value}).name for value in values]
+        require(len(set(folders)) == len(folders), f"{where}.{name}", list(values), "give each value once")
+
+
+def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]:
+    """The planned pairs (arm, reference), from `{baseline: ARM}` (every other arm against it) or a list of pairs.
+
+    Raises:
+        UserError: for an unknown arm, an arm against itself, or a pair that is given twice, in whichever order.
+    """
+    arms = list(arms)
+    match contrasts:
+        case None:
+            return []
+        case {"baseline": baseline, **rest} if not rest:
+            _known(baseline, arms, "contrasts.baseline")
+            return [(arm, str(baseline)) for arm in arms if arm != baseline]
+        case [*pairs] if pairs and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+            return _checked_pairs(pairs, arms)
+        case _:
+            remedy = "give {baseline: ARM}, or a list of pairs such as [[greso, grpo]]"
+            raise UserError(f"contrasts: {contrasts!r} is not acceptable; {remedy}")
+
+
+def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for left, right in pairs:
+        for arm in (left, right):
+            _known(arm, arms, "contrasts")
+        require(left != right, "contrasts", [left, right], "an arm is compared with another one")
+        again = (left, right) in found or (right, left) in found
+        require(not again, "contrasts", [left, right], "this pair is given twice; remove one")
+        found.append((str(left), str(right)))
+    return found
+
+
+def _known(arm: Any, arms: Sequence[str], where: str) -> None:
+    if arm not in arms:
+        raise unknown(where, arm, arms)
+
+
+def check_targets(targets: Sequence[float]) -> None:
+    """Raise UserError unless the targets are different values of pass@1 that a curve can cross."""
+    for target in targets:
+        require(0 < target < 1, "targets", target, "give values of pass@1 between 0 and 1, such as [0.4, 0.5]")
+    require(len(set(targets)) == len(targets), "targets", list(targets), "give each target once")
+
+
+def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
+    """Raise UserError unless the costs are a list of ratios, or those of a cluster that `base` describes."""
+    match costs:
+        case {"rho": [*ratios], **rest} if ratios and not rest:
+            for rho in ratios:
+                number = isinstance(rho, int | float) and not isinstance(rho, bool)
+                remedy = "give the cost of a trained token in generated ones: 0 or more"
+                require(number and rho >= 0, "costs.rho", rho, remedy)
+            require(len(set(ratios)) == len(ratios), "costs.rho", list(ratios), "give each ratio once")
+        case {"from": "cluster", **rest} if rest.keys() <= {"context"}:
+            context = rest.get("context", 1)
+            require(isinstance(context, int | float) and context > 0, "costs.context", context, "give tokens, above 0")
+            found = isinstance(base.get("cluster"), Mapping)
+            remedy = "the arms' base has no `cluster`; describe the machines there, or give costs.rho"
+            require(found, "costs.from", "cluster", remedy)
+        case _:
+            require(not costs, "costs", dict(costs), "give {rho: [0.25, 1.0]}, or {from: cluster}")

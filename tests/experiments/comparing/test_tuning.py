@@ -1,0 +1,279 @@
+"""Sweeps: areas, choices, what is written, what a second call takes up again, and what may be added later."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.comparing import runner
+from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
+from halfway.experiments.comparing.jobs import Failure
+from halfway.experiments.comparing.processes import Workforce
+from halfway.experiments.comparing.tuning import Trial, area_under_curve, at_edge, chosen, mean_height
+from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
+from halfway.experiments.config.design import TuneOptions
+from halfway.experiments.config.loading import load_comparison_config, load_run_config
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.runs import read_state
+from halfway.trainers.loop.options import Budget
+
+BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
+
+
+@pytest.mark.parametrize(
+    ("points", "end", "mean"),
+    [
+        ([(0, 0.2), (10, 0.4)], 10, 0.3),
+        ([(0, 0.2), (10, 0.4)], 5, 0.25),  # cut in the middle of a piece
+        ([(0, 0.0), (10, 1.0), (20, 1.0)], 20, 0.75),
+        ([(0, 0.0), (10, 1.0), (20, 1.0)], 10, 0.5),  # cut at a point
+        ([(4, 0.5), (6, 0.5), (12, 0.5)], 12, 0.5),
+        ([(0, 0.0), (1, 1.0), (4, 0.0)], 4, 0.5),  # (1/2 + 3/2) / 4
+    ],
+)
+def test_the_mean_height_of_a_curve_by_hand(points: list[tuple[float, float]], end: float, mean: float) -> None:
+    x_E, y_E = np.asarray(points, np.float64).T
+    assert mean_height(x_E, y_E, end) == pytest.approx(mean)
+
+
+def test_an_area_ends_with_the_budget_of_rollouts(tmp_path: Path) -> None:
+    write_curve(tmp_path, [(0, 0.0), (8, 0.8), (16, 0.8)])
+    assert area_under_curve(tmp_path, Budget(rollouts=12)) == pytest.approx((0.4 * 8 + 0.8 * 4) / 12)
+    assert area_under_curve(tmp_path, Budget(steps=2)) == pytest.approx(0.6)
+
+
+def trial(name: str, area: float | None, **values: Any) -> Trial:
+    return Trial(name, values, {}, area)
+
+
+def test_the_largest_area_is_chosen_and_the_first_of_equals() -> None:
+    settings = [trial("a", 0.3, lr=1), trial("b", 0.4, lr=2), trial("c", 0.4, lr=3), trial("d", None, lr=4)]
+    found = chosen(settings, {"lr": [1, 2, 3, 4]})
+    assert (found.chosen, found.at_edge) == ("b", [])
+    assert chosen(settings[:1], {"lr": [1, 2]}).at_edge == ["lr"]
+    assert chosen([trial("zero", 0.0, lr=1)], {"lr": [1]}).chosen == "zero"
+    assert chosen(settings[3:], {"lr": [4]}).chosen is None
+
+
+@pytest.mark.parametrize(
+    ("value", "tried", "edge"),
+    [
+        (1e-4, [1e-4, 3e-4, 6e-4], True),
+        (3e-4, [6e-4, 3e-4, 1e-4], False),
+        (6e-4, [1e-4, 6e-4, 3e-4], True),
+        (1, [1], False),
+        ("token", ["token", "sequence"], False),
+        (True, [True, False], False),
+    ],
+)
+def test_the_edge_of_a_grid(value: Any, tried: Sequence[Any], edge: bool) -> None:
+    assert at_edge(value, tried) is edge
+
+
+def write_curve(folder: Path, points: Sequence[tuple[float, float]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [{"step": i, "rollouts": x, "pass_at_1": y, "stderr": 0.1} for i, (x, y) in enumerate(points)]
+    (folder / "evaluations.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, status: int):
+        self.status = status
+
+    def poll(self) -> int:
+        return self.status
+
+    def terminate(self) -> None: ...
+    def wait(self) -> None: ...
+
+
+class Trainings:
+    """Stands in for training: every run ends at once, at the pass@1 that `heights` has for its learning rate.
+
+    Attributes:
+        begun: names of the runs, in order.
+        failing: parts of the names of runs that fail.
+        interrupt_at: the number of the start at which the user presses Ctrl-C.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.failing: set[str] = set()
+        self.interrupt_at: int | None = None
+        self.heights = {1.0: 0.3, 2.0: 0.5, 3.0: 0.4, 4.0: 0.6}
+
+    def start(self, config: RunConfig, folder: Path) -> Ended:
+        if len(self.begun) == self.interrupt_at:
+            self.interrupt_at = None
+            raise KeyboardInterrupt
+        name = config.name.partition("/")[2]
+        self.begun.append(name)
+        if any(part in name for part in self.failing):
+            (folder / "log.txt").write_text("the learner: NaN\n")
+            return Ended(2)
+        write_curve(folder, [(0, 0.0), (20, self.heights[config.learner.lr])])
+        (folder / "status.json").write_text('{"state": "finished"}')
+        return Ended(0)
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainings]:
+    made = Trainings()
+    monkeypatch.setattr(Workforce, "start", lambda _, config, folder: made.start(config, folder))
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
+    yield made
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> ComparisonConfig:
+    return ComparisonConfig(
+        name="contest",
+        base={**BASE, "output": str(tmp_path)},
+        seeds=(0, 1),
+        budget=Budget(rollouts=20),
+        arms={"a": {}, "b": {"tune": {"grid": {"learner.lr": [1.0, 3.0]}}}},
+        tune=TuneOptions({"learner.lr": [1.0, 2.0, 3.0]}, (100, 101)),
+    )
+
+
+def go(config: ComparisonConfig) -> tuple[ComparisonConfig, list[Failure]]:
+    config = prepare_comparison(config, config.folder)
+    return config, run_comparison(config, config.folder, 2, Console(quiet=True), None)
+
+
+def tuning_of(config: ComparisonConfig) -> dict[str, Any]:
+    return dict(json.loads((config.folder / "tuning.json").read_text()))
+
+
+def rates(config: ComparisonConfig) -> dict[str, float]:
+    """The learning rate of every run that has been made."""
+    paths = sorted(config.folder.glob("*/seed-*/config.yaml"))
+    return {f"{path.parts[-3]}-{path.parts[-2][5:]}": load_run_config(path).learner.lr for path in paths}
+
+
+def test_arms_train_with_what_their_sweeps_chose(contest: ComparisonConfig, trainings: Trainings) -> None:
+    config, failures = go(contest)
+    assert failures == []
+    sweep = [f"tuning/{arm}/learner.lr-{lr}.0/seed-{s}" for s in (100, 101) for arm, lr in PLAN]
+    assert trainings.begun == [*sweep, "a/seed-0", "b/seed-0", "a/seed-1", "b/seed-1"]
+    assert rates(config) == {"a-0": 2.0, "a-1": 2.0, "b-0": 3.0, "b-1": 3.0}
+    found = tuning_of(config)
+    assert found["seeds"] == [100, 101]
+    assert found["arms"]["a"]["chosen"] == "learner.lr-2.0" and found["arms"]["a"]["at_edge"] == []
+    assert found["arms"]["b"]["chosen"] == "learner.lr-3.0" and found["arms"]["b"]["at_edge"] == ["learner.lr"]
+    first = found["arms"]["a"]["settings"][0]
+    assert first["values"] == {"learner.lr": 1.0} and first["areas"] == pytest.approx({"100": 0.15, "101": 0.15})
+    assert first["mean_area"] == pytest.approx(0.15)
+
+
+PLAN = [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 3)]
+
+
+@pytest.mark.parametrize("moment", [0, 4, 10, 12])
+def test_an_interrupted_contest_goes_on_where_it_was(
+    contest: ComparisonConfig, trainings: Trainings, moment: int
+) -> None:
+    trainings.interrupt_at = moment
+    with pytest.raises(KeyboardInterrupt):
+        go(contest)
+    config, failures = go(contest)
+    assert failures == [] and len(trainings.begun) == 14
+    assert len(set(trainings.begun)) == 14  # here a run that was begun is finished at once
+    assert rates(config) == {"a-0": 2.0, "a-1": 2.0, "b-0": 3.0, "b-1": 3.0}
+
+
+def test_seeds_and_arms_are_added_without_tuning_again(contest: ComparisonConfig, trainings: Trainings) -> None:
+    go(contest)
+    trainings.begun.clear()
+    go(with_seeds(contest, [5]))
+    assert trainings.begun == ["a/seed-5", "b/seed-5"]
+    trainings.begun.clear()
+    config, _ = go(replace(contest, arms={"c": {"learner": {"eps": 1e-6}}}))
+    assert [name.split("/")[1] for name in trainings.begun[:6]] == ["c"] * 6
+    assert trainings.begun[6:] == ["c/seed-0", "c/seed-1", "c/seed-5"]
+    assert rates(config)["c-0"] == 2.0 and set(tuning_of(config)["arms"]) == {"a", "b", "c"}
+
+
+def test_values_are_added_and_an_arm_that_is_tuned_to_another_trains_again(
+    contest: ComparisonConfig, trainings: Trainings
+) -> None:
+    go(contest)
+    trainings.begun.clear()
+    wider, _ = go(replace(contest, tune=replace(contest.tune, grid={"learner.lr": [4.0]})))
+    assert wider.tune.grid == {"learner.lr": [1.0, 2.0, 3.0, 4.0]}
+    sweep = [f"tuning/a/learner.lr-4.0/seed-{seed}" for seed in (100, 101)]
+    assert trainings.begun == [*sweep, "a/seed-0", "a/seed-1"]
+    assert rates(wider) == {"a-0": 4.0, "a-1": 4.0, "b-0": 3.0, "b-1": 3.0}
+    kept = wider.folder / "superseded" / "a" / "learner.lr-2.0"
+    assert [read_state(kept / f"seed-{seed}") for seed in (0, 1)] == ["finished"] * 2
+
+
+def test_a_sweep_that_returns_to_a_setting_takes_its_runs_back(contest: ComparisonConfig, trainings: Trainings) -> None:
+    """More tuning seeds change the choice from 2 to 3, and still more back to 2."""
+    go(contest)
+    for heights, seed, lr in (({2.0: 0.0}, 102, 3.0), ({2.0: 1.0}, 103, 2.0)):
+        trainings.begun.clear()
+        trainings.heights |= heights
+        config, _ = go(replace(contest, tune=replace(contest.tune, seeds=(seed,))))
+        assert rates(config)["a-0"] == lr
+    assert not [name for name in trainings.begun if name.startswith("a/")]
+    assert (config.folder / "superseded" / "a" / "learner.lr-3.0" / "seed-0").is_dir()
+
+
+def test_settings_that_fail_are_not_chosen(contest: ComparisonConfig, trainings: Trainings) -> None:
+    trainings.failing = {"a/learner.lr-2.0/seed-101"}
+    config, failures = go(contest)
+    assert failures == [] and rates(config)["a-0"] == 3.0
+    settings = tuning_of(config)["arms"]["a"]["settings"]
+    assert settings[1]["mean_area"] is None and list(settings[1]["areas"]) == ["100"]
+    trainings.failing = set()
+    config, _ = go(contest)
+    assert rates(config)["a-0"] == 2.0
+
+
+def test_an_arm_without_a_setting_is_not_trained(contest: ComparisonConfig, trainings: Trainings) -> None:
+    trainings.failing = {"tuning/a/"}
+    config, failures = go(contest)
+    assert {failure.job.arm.split("/")[1] for failure in failures} == {"a"} and len(failures) == 6
+    assert rates(config) == {"b-0": 3.0, "b-1": 3.0}
+    assert tuning_of(config)["arms"]["a"]["chosen"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"tune": TuneOptions({"learner.eps": [1.0]}, (100,))}, r"^tune\.grid\.learner\.lr: .* not None"),
+        ({"tune": TuneOptions({"learner.lr": [1.0]}, (100,), share=0.5)}, r"^tune\.share: .* with 1\.0, not 0\.5"),
+        ({"tune": TuneOptions({"learner.lr": [1.0]}, (1,))}, r"^tune\.seeds: .*has \[1\] too"),
+        ({"arms": {"b": {"tune": {"grid": {"learner.eps": [1.0]}}}}}, r"^arms\.b\.tune\.grid\.learner\.lr"),
+        ({"targets": (0.4,)}, r"^targets: .* was started with \(\), not \(0\.4,\)"),
+        ({"contrasts": {"baseline": "a"}}, r"^contrasts.*: .*was started with None"),
+    ],
+)
+def test_what_was_fixed_in_advance_stays(
+    contest: ComparisonConfig, trainings: Trainings, changes: dict[str, Any], error: str
+) -> None:
+    prepare_comparison(contest, contest.folder)
+    with pytest.raises(UserError, match=error):
+        other = replace(contest, **changes)
+        prepare_comparison(other, contest.folder)
+
+
+def test_contrasts_are_added_with_their_arms_only(contest: ComparisonConfig) -> None:
+    planned = replace(contest, contrasts=[["b", "a"]], costs={"rho": [1]})
+    prepare_comparison(planned, contest.folder)
+    with_c = replace(planned, arms={**contest.arms, "c": {}})
+    more = prepare_comparison(replace(with_c, contrasts=[["c", "a"]], costs={"rho": [2]}), contest.folder)
+    assert more.planned_pairs == [("b", "a"), ("c", "a")] and more.costs == {"rho": [2]}
+    assert load_comparison_config(contest.folder / "comparison.yaml") == more
+    third = replace(with_c, arms={**with_c.arms, "d": {}}, contrasts=[["c", "b"]])
+    with pytest.raises(UserError, match=r"^contrasts: .*was started with \[\['b', 'a'\], \['c', 'a'\]\], not"):
+        prepare_comparison(third, contest.folder)

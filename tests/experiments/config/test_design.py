@@ -1,0 +1,184 @@
+"""What a comparison fixes in advance: sweeps, contrasts, targets and costs, and every refusal in one line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.cli import app
+from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
+from halfway.experiments.config.design import Setting, contrast_pairs, settings_of
+from halfway.experiments.config.loading import differences, load_comparison_config, save
+from halfway.trainers.loop.options import Budget
+
+CONTEST = """
+base:
+  problems: {source: running_sums, train: 8}
+  controllers: [uniform]
+  cluster: {devices_per_node: 2}
+budget: {rollouts: 1000}
+seeds: [0, 1]
+arms:
+  grpo: {}
+  greso: {controllers: [uniform, greso]}
+  refill:
+    fill: {policy: refill}
+    tune: {grid: {fill.request_factor: [1, 1.5], learner.lr: [1e-3]}}
+tune: {grid: {learner.lr: [1.5e-4, 3e-4]}, seeds: [100, 101]}
+contrasts: {baseline: grpo}
+targets: [0.4, 0.5]
+costs: {rho: [0.25, 1]}
+"""
+
+
+@pytest.fixture
+def contest_file(tmp_path: Path) -> Path:
+    path = tmp_path / "contest.yaml"
+    path.write_text(CONTEST)
+    return path
+
+
+@pytest.fixture
+def contest(contest_file: Path) -> ComparisonConfig:
+    return load_comparison_config(contest_file)
+
+
+def test_a_grid_gives_every_combination() -> None:
+    settings = settings_of({"learner.lr": [1e-4, 3e-4], "fill.groups": [8, 16]})
+    assert [setting.values for setting in settings] == [
+        {"learner.lr": lr, "fill.groups": groups} for lr in (1e-4, 3e-4) for groups in (8, 16)
+    ]
+    assert settings[1].name == "learner.lr-0.0001_fill.groups-16"
+    assert settings[1].changes == {"learner": {"lr": 1e-4}, "fill": {"groups": 16}}
+    assert settings_of({}) == []
+
+
+def test_fields_of_one_part_are_set_together() -> None:
+    setting = Setting({"learner.lr": 1e-3, "learner.betas": [0.8, 0.9]})
+    assert setting.changes == {"learner": {"lr": 1e-3, "betas": [0.8, 0.9]}}
+    assert setting.name == "learner.lr-0.001_learner.betas--0.8-0.9-"
+
+
+def test_arms_share_a_grid_and_add_to_it(contest: ComparisonConfig) -> None:
+    assert contest.grid("greso") == {"learner.lr": [1.5e-4, 3e-4]}
+    assert contest.grid("refill") == {"learner.lr": [1e-3], "fill.request_factor": [1, 1.5]}
+    assert [setting.name for setting in contest.settings("refill")] == [
+        "learner.lr-0.001_fill.request_factor-1",
+        "learner.lr-0.001_fill.request_factor-1.5",
+    ]
+
+
+def test_runs_of_a_sweep_have_folders_of_their_own_and_the_settings_values(contest: ComparisonConfig) -> None:
+    setting = contest.settings("refill")[1]
+    run = contest.tuning_run("refill", setting, 100)
+    assert run.name == "contest/tuning/refill/learner.lr-0.001_fill.request_factor-1.5/seed-100"
+    assert (run.seed, run.learner.lr, run.fill.request_factor, run.fill.policy) == (100, 1e-3, 1.5, "refill")
+    assert run.budget == Budget(rollouts=1000)
+    shorter = replace(contest, tune=replace(contest.tune, share=0.3335))
+    assert shorter.tuning_run("refill", setting, 100).budget == Budget(rollouts=334)
+    assert shorter.run("refill", 0).budget == Budget(rollouts=1000)
+
+
+def test_the_chosen_values_reach_the_runs_of_that_arm_alone(contest: ComparisonConfig) -> None:
+    chosen = {"grpo": Setting({"learner.lr": 3e-4})}
+    rates = {(arm, seed): run.learner.lr for arm, seed, run in contest.runs(chosen)}
+    assert rates[("grpo", 1)] == 3e-4 and rates[("greso", 1)] == 1e-6 == rates[("refill", 0)]
+    assert contest.run("grpo", 0).name == contest.run("grpo", 0, chosen["grpo"]).name == "contest/grpo/seed-0"
+
+
+def test_the_plan_is_kept_with_the_comparison(contest: ComparisonConfig, tmp_path: Path) -> None:
+    save(contest, tmp_path / "saved" / "comparison.yaml")
+    again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
+    assert again == contest and differences(again, contest) == []
+    assert (again.targets, again.costs) == ((0.4, 0.5), {"rho": [0.25, 1]})
+    assert again.planned_pairs == [("greso", "grpo"), ("refill", "grpo")]
+
+
+def test_overrides_reach_the_plan(contest_file: Path) -> None:
+    changes = ["tune.grid.learner.lr=[1, 2]", "arms.refill.tune.grid.fill.groups=[8]", "targets=[0.6]"]
+    changed = load_comparison_config(contest_file, [*changes, "contrasts=[[greso, refill]]", "costs={from: cluster}"])
+    assert changed.grid("grpo") == {"learner.lr": [1, 2]}
+    assert changed.grid("refill") == {"learner.lr": [1e-3], "fill.request_factor": [1, 1.5], "fill.groups": [8]}
+    assert (changed.targets, changed.planned_pairs) == ((0.6,), [("greso", "refill")])
+    assert changed.costs == {"from": "cluster"}
+
+
+def test_pairs_come_in_the_order_of_the_file() -> None:
+    assert contrast_pairs([["c", "a"], ["b", "a"]], "abc") == [("c", "a"), ("b", "a")]
+    assert contrast_pairs({"baseline": "b"}, "abc") == [("a", "b"), ("c", "b")]
+    assert contrast_pairs(None, "abc") == []
+
+
+@pytest.mark.parametrize(
+    ("override", "field", "remedy"),
+    [
+        ("contrasts={baseline: grop}", "contrasts.baseline", "did you mean 'grpo'"),
+        ("contrasts=[[greso, gpro]]", "contrasts", "did you mean 'grpo'"),
+        ("contrasts=[[greso, grpo], [grpo, greso]]", "contrasts: ['grpo', 'greso']", "given twice"),
+        ("contrasts=[[grpo, grpo]]", "contrasts: ['grpo', 'grpo']", "another one"),
+        ("contrasts=[grpo]", "contrasts", "a list of pairs"),
+        ("contrasts=[]", "contrasts", "a list of pairs"),
+        ("contrasts={base: grpo}", "contrasts", "{baseline: ARM}"),
+        ("targets=[0.4, 1.0]", "targets: 1.0", "between 0 and 1"),
+        ("targets=[0]", "targets: 0", "between 0 and 1"),
+        ("targets=[0.4, 0.4]", "targets", "once"),
+        ("targets=0.4", "targets", "a list"),
+        ("costs.rho=[-1]", "costs.rho: -1", "0 or more"),
+        ("costs.rho=[cheap]", "costs.rho: 'cheap'", "0 or more"),
+        ("costs.rho=[]", "costs", "give {rho: [0.25, 1.0]}"),
+        ("costs.rho=[1, 1]", "costs.rho", "once"),
+        ("costs.rate=[1]", "costs", "give {rho: [0.25, 1.0]}"),
+        ("costs={from: cluster, context: 0}", "costs.context: 0", "above 0"),
+        ("costs={from: clusters}", "costs", "{from: cluster}"),
+        ("tune.seeds=[1, 100]", "tune.seeds: [1, 100]", "the comparison has [1] too"),
+        ("tune.seeds=[]", "tune.seeds", "at least one"),
+        ("tune.seeds=[100, 100]", "tune.seeds", "different numbers"),
+        ("tune.share=0", "tune.share", "above 0"),
+        ("tune.grid.learner.lr=0.1", "tune.grid.learner.lr", "a list of values"),
+        ("tune.grid.learner.lr=[]", "tune.grid.learner.lr", "a list of values"),
+        ("tune.grid.learner.lr=[1, 1]", "tune.grid.learner.lr", "once"),
+        ("tune.grid.learner.lr=[1, -1]", "arms.grpo: learner.lr: -1", "positive"),
+        ("tune.grid.lerner.lr=[1]", "arms.grpo: lerner", "'learner'"),
+        ("tune.grid.seed=[1]", "tune.grid.seed", "whole comparison"),
+        ("tune.grid.controllers.greso.target=[0.5]", "arms.grpo: controllers.greso", "unknown name"),
+        ("arms.greso.tune.seeds=[5]", "arms.greso.tune", "{grid: ...}"),
+        ("arms.greso.tune.grid.learner.lr=[-1]", "arms.greso: learner.lr", "positive"),
+        ("evaluation.points=0", "evaluation.points", "at least 1"),
+        ("arms={tuning: {}}", "arms: 'tuning'", "call it differently"),
+    ],
+)
+def test_refusals(contest_file: Path, override: str, field: str, remedy: str) -> None:
+    if override.startswith("arms="):
+        contest_file.write_text(CONTEST.replace("greso:", "tuning:"))
+        override = "targets=[0.5]"
+    with pytest.raises(UserError) as caught:
+        load_comparison_config(contest_file, [override])
+    message = str(caught.value)
+    assert message.startswith(field) and remedy in message and "\n" not in message, message
+
+
+def test_costs_of_a_cluster_need_one(contest_file: Path) -> None:
+    contest_file.write_text(CONTEST.replace("  cluster: {devices_per_node: 2}\n", ""))
+    with pytest.raises(UserError, match=r"^costs\.from: 'cluster' .*no `cluster`"):
+        load_comparison_config(contest_file, ["costs={from: cluster}"])
+
+
+def test_seeds_from_the_command_line_are_not_those_of_the_sweep(contest: ComparisonConfig) -> None:
+    with pytest.raises(UserError, match=r"^tune\.seeds: \[100, 101\] .*has \[101\] too"):
+        with_seeds(contest, [5, 101])
+
+
+def test_seeds_without_a_grid_are_a_mistake(contest_file: Path) -> None:
+    text = CONTEST.replace("{grid: {learner.lr: [1.5e-4, 3e-4]}, seeds", "{seeds")
+    contest_file.write_text(text.replace("    tune: {grid: {fill.request_factor: [1, 1.5], learner.lr: [1e-3]}}\n", ""))
+    with pytest.raises(UserError, match=r"^tune\.grid: .*or leave `tune` out"):
+        load_comparison_config(contest_file)
+
+
+@pytest.mark.parametrize(("points", "warned"), [(11, True), (12, False)])
+def test_validate_warns_of_few_evaluations(contest_file: Path, points: int, warned: bool) -> None:
+    shown = CliRunner().invoke(app, ["validate", str(contest_file), f"evaluation.points={points}"])
+    assert shown.exit_code == 0, shown.output
+    assert ("warning: evaluation.points: 11 are few for `targets`" in shown.output) is warned
