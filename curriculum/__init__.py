@@ -1,4 +1,24 @@
-"""The vocabulary and the contract: problems, rollouts, plans, controllers. Importing it loads no torch."""
+"""The vocabulary and the contract: problems, rollouts, plans, controllers, and the session that any trainer can host.
+Nothing here loads torch.
+
+- `problems`: a problem; the indexed set of problems that a run trains on
+- `rollouts`: turns and rollouts: what comes back from the policy
+- `groups`: a request, and the group of rollouts that comes of it
+- `plan`: what is about to be rolled out; verdicts, skips
+- `controller`: the contract of a controller, the chain that composes controllers
+- `session`: a chain at work in a trainer: requests out, outcomes in
+- `prefix`: rollouts that start inside an earlier rollout, or with a hint
+- `streams`: named random streams: draws that nothing else shifts
+- `states`: controller states as JSON, and back
+- `signals`: how much a group of binary rewards can teach
+- `decision_log`: one JSON record per group: what was decided, and what came of it
+- `tasks`: sources of problems, problem files, verifiers
+- `environments`: tasks of one turn and of many
+- `domains`: tasks that a generator writes: what is valid, what it asks, who answers
+- `lab`: the small tasks on which whole runs take minutes
+- `simulation`: a learner without a model, for tests and notebooks
+- `support`: registries, errors, optional packages, atomic files
+"""
 
 from halfway.curriculum.controller import Chain, PassRateController, chain, propose_until_full
 from halfway.curriculum.groups import Decision, Group, LossWeights, Request

@@ -1,0 +1,13 @@
+"""From YAML files to tables: the command line and all that it needs. Beside the code: recipes for the lab (`lab/`) and
+for clusters (`cluster/`), and committed `results/`.
+
+- `cli`: the commands of `halfway`
+- `catalogue`: everything that a YAML file can say, in words
+- `config`: from YAML to checked settings
+- `running`: from settings to runs: build, compare, launch, track
+- `report`: from run directories to tables, figures and a page
+- `studies`: single questions, and the page of reproduced results
+- `propel`: PROPEL from a YAML file
+- `starting_models`: how the lab's policies were made
+- `benchmarks`: what things cost
+"""

@@ -1,6 +1,7 @@
 """What must answer at once imports nothing heavy, imports point one way and in no circle, and folders stay small."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -140,3 +141,13 @@ def test_folders_show_at_most_a_dozen_files() -> None:
     assert {"trainers/loop", "curriculum"} <= set(folders)
     del folders["controllers"]
     assert {folder: count for folder, count in folders.items() if count > LARGEST_FOLDER} == {}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_package_has_a_map_of_its_files(layer: str) -> None:
+    for package in sorted((REPOSITORY / layer).rglob("__init__.py")):
+        shown = ast.get_docstring(ast.parse(package.read_text())) or ""
+        folder = package.parent
+        files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
+        assert sorted(re.findall(r"(?:^- |;\s+)`(\w+)`:", shown, re.MULTILINE)) == sorted(files | rooms), folder

@@ -1,0 +1,11 @@
+"""Training with real models: the loop, what it samples from, what it trains, and on how many processes.
+
+- `contracts`: the interfaces: rollouts, learner, recorder
+- `loop`: the training loop: batches, records, checkpoints, evaluation
+- `rollouts`: from requests to scored groups
+- `engines`: what samples tokens: transformers, vLLM here, vLLM servers
+- `learner`: from groups to new weights
+- `distributed`: several processes, and the machines they run on
+- `probes`: heads that read hidden states and guess pass rates
+- `propel`: training a task generator on a probe's guess (PROPEL)
+"""

@@ -1,1 +1,11 @@
-"""beliefs"""
+"""What may be believed about pass rates, from the simplest estimate to hierarchical Bayes.
+
+- `counts`: outcomes counted per problem, and moving averages
+- `calibration`: a probe's guess, corrected by what the solver does
+- `item_response`: the pass rate as a function of the hint's length
+- `forest`: problems and what grew from them: evidence on every node
+- `forest_beliefs`: the beliefs about a forest behind one interface
+- `hierarchical_bayes`: the belief of PROS: logit-normal rates, collapsed Gibbs sampling
+- `polya_gamma`: the variables that make a logistic likelihood Gaussian
+- `bayes_model`: the same model in Pyro: a reference, and a fit of its scales
+"""

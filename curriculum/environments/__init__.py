@@ -1,4 +1,10 @@
-"""Environments by name: tasks of a single turn and of many, behind one contract (see `base`)."""
+"""Environments by name: tasks of one turn and of many, behind one contract.
+
+- `base`: the contract
+- `single_turn`: the policy answers once, a verifier judges
+- `ledger`: the lab's task of many turns
+- `replay`: how an environment is brought to where a prefix ends
+"""
 
 from halfway.curriculum.support.registry import Registry
 

@@ -1,1 +1,9 @@
-"""The lab: two tasks small enough that real reinforcement learning on them takes minutes on two cores."""
+"""Tasks small enough that real reinforcement learning on them takes minutes on two cores: their rules, and the teachers
+whose texts a starting policy learns from.
+
+- `sums`: running sums: one long turn, many independent chances to fail
+- `sums_writer`: the flawed author whose sheets the lab's task generator learns from
+- `operators`: operator sheets: many skills that are learnt apart
+- `ledger`: many turns, with an account in the environment
+- `functions`: functions of one small integer, for function induction
+"""

@@ -1,1 +1,7 @@
-"""support"""
+"""What every room needs and nobody looks for.
+
+- `errors`: `UserError`: a user's mistake in one line; `require`
+- `registry`: names that a YAML file may use, from here or from installed packages
+- `extras`: optional packages, and values on one line of a message
+- `atomic`: files and folders that are complete or absent
+"""

@@ -1,1 +1,6 @@
-"""tasks"""
+"""Where problems come from, and who judges the answers.
+
+- `sources`: sources by name; the split into training and held-out problems
+- `files`: problems from JSONL, JSON or Parquet files
+- `verifiers`: verifiers by name: one response against the problem's answer
+"""

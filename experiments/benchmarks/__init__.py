@@ -1,1 +1,9 @@
-"""benchmarks"""
+"""What things cost, each `python -m halfway.experiments.benchmarks.NAME`.
+
+- `controllers`: milliseconds per step for many problems, and share of a lab step
+- `pros`: the belief of PROS: sweeps, mixing, memory
+- `engines`: the same run on every engine
+- `overlap`: judging while others are still sampled
+- `sandbox`: generated functions per second
+- `trl`: one step here and in TRL
+"""

@@ -1,1 +1,9 @@
-"""config"""
+"""From YAML files to checked settings, with errors of one line. Needs no torch.
+
+- `loading`: reads a file, whatever it describes; writes one; compares two
+- `run`: what a file may say of a run
+- `comparison`: what a file may say of a comparison
+- `components`: registered components: `{name: options}` to dataclasses
+- `yaml_files`: files over their bases, overrides, paths
+- `validation`: plain mappings to dataclasses, naming the field that is wrong
+"""

@@ -1,1 +1,11 @@
-"""PROPEL from a YAML file: configuration, stages, tables and figures."""
+"""PROPEL from a YAML file; the recipes stand beside the code.
+
+- `config`: what a file may say of a study
+- `commands`: `halfway propel`
+- `study`: the parts of a study with one seed, and where its files are
+- `stages`: corpus, sweep, training, evaluation; each goes on where it stopped
+- `export`: pools of problems for solver training
+- `summary`: the tables
+- `figures`: the figures
+- `recording`: a finished seed in one small file, for the notebook
+"""

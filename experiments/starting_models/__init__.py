@@ -1,1 +1,7 @@
-"""starting_models"""
+"""How the policies were made that the lab's runs start from.
+
+- `warm_start`: supervised training on a flawed teacher's texts
+- `tokenizers`: the lab's tokenizers
+- `smollm2`: SmolLM2-135M without a model hub
+- `widen`: the same model with larger heads, for vLLM
+"""

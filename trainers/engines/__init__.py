@@ -1,4 +1,11 @@
-"""Rollout engines by name: functions from an `EngineSetup` to an `Engine`. Importing this package loads none."""
+"""Rollout engines by name. Importing this package loads none of them.
+
+- `base`: the contract: continue contexts, take the learner's weights
+- `sync_check`: do engine and learner still stand for the same policy?
+- `transformers`: in this process, with a `transformers` module
+- `vllm`: in this process, with vLLM
+- `vllm_servers`: through vLLM servers, here or on other hosts
+"""
 
 from halfway.curriculum.support.registry import Registry
 

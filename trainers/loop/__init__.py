@@ -1,1 +1,10 @@
-"""loop"""
+"""The training loop. It knows types and names no method: chain, rollouts and learner are handed to it.
+
+- `training`: one run: plan, roll out, observe, update, sync, log
+- `fill`: how a batch fills: what trains, what is spare, how many more to ask for
+- `progress`: what has been spent, and the record of each step
+- `records`: the run's log files, cut to the checkpoint on resume
+- `checkpoint`: one folder per step, complete or absent
+- `evaluation`: held-out pass@1 and pass@k
+- `options`: settings: fill, budget, evaluation, checkpoints
+"""

@@ -1,1 +1,13 @@
-"""PROPEL: training a task generator on a probe's guess of the solver's pass rate."""
+"""PROPEL: training a task generator on a probe's guess of the solver's pass rate.
+
+- `writing`: a generator at work: prompts in, judged texts out
+- `solver`: how often a fixed policy solves what was written
+- `oracle`: a language model as an oracle
+- `corpus`: texts of the base generator with labels, as Parquet files
+- `rewards`: what a generated task is worth
+- `rollouts`: generator training as an ordinary run
+- `adversary`: a second probe against what pleases the first
+- `evaluation`: real solver rollouts on fresh tasks; which checkpoint is judged
+- `pool`: problems with a guessed pass rate, for solver training
+- `options`: settings of all these
+"""

@@ -1,1 +1,7 @@
-"""rollouts"""
+"""From requests to scored groups, by an engine and an environment.
+
+- `collector`: turn by turn: prompt, sample, judge; prefixes are replayed
+- `chat`: prompts and observations as tokens, with or without a chat template
+- `background`: judging in another thread while more is sampled
+- `options`: settings of sampling
+"""

@@ -1,1 +1,6 @@
-"""Intervals, bootstrap over seeds and problems, many contrasts at once, and power."""
+"""Errors of what a comparison says.
+
+- `intervals`: 95 % intervals of means, shares and ratios
+- `crossed`: means over seeds x problems
+- `multiple`: many contrasts at once, and their power
+"""

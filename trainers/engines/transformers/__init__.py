@@ -1,1 +1,4 @@
-"""Sampling in this process with a `transformers` module, by the engine of that name."""
+"""Sampling in this process, with the policy as a `transformers` module.
+
+- `engine`: the engine: batches, with a key-value cache
+"""

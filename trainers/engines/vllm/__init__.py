@@ -1,1 +1,5 @@
-"""Sampling with vLLM in this process: `engine` samples, `worker` runs inside vLLM."""
+"""Sampling in this process, with vLLM.
+
+- `engine`: the engine
+- `worker`: what runs inside vLLM to take over new weights
+"""

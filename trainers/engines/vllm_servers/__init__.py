@@ -1,5 +1,8 @@
-"""Sampling through vLLM servers.
+"""Sampling through vLLM servers: one or many, here or elsewhere, any of which may die.
 
-`engine` spreads sequences over servers, each of which is a `server`; `transfer` hands weights over, and `receiver`
-takes them inside the server; `watchdog` ends a server with the process that started it.
+- `engine`: the engine: spreads sequences over servers, restarts lost ones
+- `server`: one server: its process, if it is ours, and its endpoints
+- `transfer`: how weights get to servers: files, or a broadcast between devices
+- `receiver`: what runs inside a server to take them
+- `watchdog`: ends a server with the process that started it
 """
