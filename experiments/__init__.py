@@ -4,7 +4,8 @@ for clusters (`cluster/`), and committed `results/`.
 - `cli`: the commands of `halfway`
 - `catalogue`: everything that a YAML file can say, in words
 - `config`: from YAML to checked settings
-- `running`: from settings to runs: build, compare, launch, track
+- `running`: from settings to a run: build, launch, track
+- `comparing`: many runs side by side: tuning, arms, seeds
 - `report`: from run directories to tables, figures and a page
 - `studies`: single questions, and the page of reproduced results
 - `propel`: PROPEL from a YAML file

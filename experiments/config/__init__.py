@@ -3,6 +3,7 @@
 - `loading`: reads a file, whatever it describes; writes one; compares two
 - `run`: what a file may say of a run
 - `comparison`: what a file may say of a comparison
+- `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
 - `components`: registered components: `{name: options}` to dataclasses
 - `yaml_files`: files over their bases, overrides, paths
 - `validation`: plain mappings to dataclasses, naming the field that is wrong

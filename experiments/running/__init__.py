@@ -2,7 +2,6 @@
 
 - `build`: a configuration becomes a run: where every part meets every other
 - `runs`: run directories: what is in them, who may write, reading along
-- `compare`: arms x seeds, each in a process of its own
 - `checks`: what `halfway validate` checks beside the fields
 - `memory`: whether a run fits its machines
 - `launch`: the commands that start a run on several hosts
