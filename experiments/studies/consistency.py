@@ -1,9 +1,10 @@
 """How long groups without signal stay without: the observation that GRESO rests on.
 
-For every visit of a problem after its first: was it degenerate (all rollouts passed, or none) at the previous visit,
-given that it is now, and the other way round? Beside each what it would be if problems had no memory: P(before | now)
-the share of these problems that were degenerate at the previous visit, P(now | before) the share that are at this one.
-From the decision logs alone.
+For every visit of a problem after its first, by the source's definition: was it degenerate (all rollouts passed, or
+none) at any visit before, given that it is now; and is it now, given that it was at any visit before? Beside each what
+it would be if problems had no memory: P(before | now) the share of these problems that were degenerate at any visit
+before, P(now | before) the share that are at this one. The former share grows with the visits by itself. What GRESO's
+streaks look at is the latest visit only, so that is told too: P(now | latest). From the decision logs alone.
 
     python -m halfway.experiments.studies.consistency runs/compare/grpo/seed-{0,1,2} --out runs/consistency
 """
@@ -31,37 +32,47 @@ class Visits:
 
     Attributes:
         visit: 2 = the second time a problem was rolled out.
-        before, now, both: problems degenerate at the visit before, at this one, at both.
+        before, latest, now: problems degenerate at any visit before, at the one just before, at this one.
+        both, latest_and_now: at any visit before and at this one; at the one just before and at this one.
     """
 
     run: str
     visit: int
     problems: int
     before: int
+    latest: int
     now: int
     both: int
+    latest_and_now: int
 
 
 def visits(run: str, groups: Iterable[GroupRecord]) -> Iterator[Visits]:
     """Count the fresh groups of each problem of the data set in the order of the log. Groups behind a prefix are other
     problems, and generated problems are not the data set's."""
-    seen: dict[str, int] = defaultdict(int)
-    last: dict[str, bool] = {}
+    seen: dict[str, list[bool]] = defaultdict(list)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for group in groups:
         if not group.scored or not group.fresh:
             continue
-        seen[group.problem] += 1
-        if group.problem in last:
-            before, now = last[group.problem], group.degenerate
-            counts[seen[group.problem]].update(problems=1, before=before, now=now, both=before and now)
-        last[group.problem] = group.degenerate
+        earlier, now = seen[group.problem], group.degenerate
+        if earlier:
+            before, latest = any(earlier), earlier[-1]
+            counts[len(earlier) + 1].update(
+                problems=1,
+                before=before,
+                latest=latest,
+                now=now,
+                both=before and now,
+                latest_and_now=latest and now,
+            )
+        earlier.append(now)
     for visit, found in sorted(counts.items()):
-        yield Visits(run, visit, found["problems"], found["before"], found["now"], found["both"])
+        amounts = (found[name] for name in ("problems", "before", "latest", "now", "both", "latest_and_now"))
+        yield Visits(run, visit, *amounts)
 
 
 def consistency_table(rows: Sequence[Visits]) -> TextTable:
-    """A row a visit: mean over runs, with an interval over runs; of a single run, over its problems."""
+    """One row per visit: mean over runs, with an interval over runs; of a single run, over its problems."""
     cells = []
     for visit in sorted({row.visit for row in rows}):
         chosen = [row for row in rows if row.visit == visit]
@@ -70,15 +81,26 @@ def consistency_table(rows: Sequence[Visits]) -> TextTable:
             _over_runs([(row.now, row.problems) for row in chosen]),
             _over_runs([(row.both, row.now) for row in chosen]),
             _over_runs([(row.both, row.before) for row in chosen]),
+            _over_runs([(row.latest_and_now, row.latest) for row in chosen]),
         ]
         cells.append((str(visit), f"{sum(row.problems for row in chosen):,}", *map(interval, shares)))
+    columns = (
+        "visit",
+        "problems",
+        "degenerate before",
+        "degenerate now",
+        "before, given now",
+        "now, given before",
+        "now, given the latest",
+    )
     return TextTable(
         "Groups without signal, visit by visit",
-        ("visit", "problems", "degenerate before", "degenerate now", "before, given now", "now, given before"),
+        columns,
         tuple(cells),
-        f"Fresh groups of {len({row.run for row in rows})} runs; before: at the visit before. If a problem had no "
-        "memory, `before, given now` would equal `degenerate before`, and `now, given before` would equal `degenerate "
-        "now`. 95 % intervals over runs; of a single run, over problems.",
+        f"Fresh groups of {len({row.run for row in rows})} runs; before: at any visit before, which is the source's "
+        "definition; latest: at the visit just before. If a problem had no memory, `before, given now` would equal "
+        "`degenerate before`, and the two columns of `now, given` would equal `degenerate now`. 95 % intervals over "
+        "runs; of a single run, over problems.",
     )
 
 
