@@ -11,6 +11,7 @@ Gram = tuple[str, ...]
 
 WORD = re.compile(r"\w+|[^\w\s]")
 ORDER = 3
+BLOCK = 16
 
 
 def units(text: str, kind: Units) -> list[str]:
@@ -39,6 +40,9 @@ def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
 
     BLEU of Papineni et al. 2002: geometric mean of the clipped precisions of 1- to 3-grams, times the brevity penalty
     by the nearest length. A text without a match of some order, or shorter than it, has 0.
+
+    It grows with the number of texts, and saturates: among hundreds of short texts of one format nearly every trigram
+    occurs somewhere, so that the figure is near 1 whether or not they repeat each other. See `block_self_bleu_3`.
     """
     if len(texts) < 2:
         return math.nan
@@ -51,6 +55,16 @@ def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
         precisions = [_precision(counts[n][i], most[n], i) for n in range(ORDER)]
         scores.append(_brevity(len(part), lengths) * _geometric_mean(precisions))
     return sum(scores) / len(scores)
+
+
+def block_self_bleu_3(texts: Sequence[str], kind: Units, size: int = BLOCK) -> float:
+    """Mean Self-BLEU-3 of consecutive blocks of `size` texts, a shorter rest left out; NaN with fewer texts.
+
+    Ours: every text has size - 1 references, however many texts there are, so the figure neither grows with their
+    number nor saturates as early.
+    """
+    blocks = [texts[i : i + size] for i in range(0, len(texts) - size + 1, size)]
+    return sum(self_bleu_3(block, kind) for block in blocks) / len(blocks) if blocks else math.nan
 
 
 def top_share(topics: Sequence[str]) -> float:

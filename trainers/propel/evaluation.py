@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfway.curriculum.domains.diversity import Units, distinct_3, self_bleu_3, top_share
+from halfway.curriculum.domains.diversity import Units, block_self_bleu_3, distinct_3, self_bleu_3, top_share
 from halfway.trainers.propel.corpus import CorpusRow
 from halfway.trainers.propel.options import Band, CheckpointRule
 from halfway.trainers.propel.writing import Written
@@ -21,7 +21,7 @@ class GeneratorScores:
             maths, where a task is valid if it has a reference; NaN if there is none.
         well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
-        self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.
+        self_bleu_3, block_self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.
         top_topic: share of the commonest topic, of well-formed texts.
         different: share of different texts.
         solve_counts: number of valid tasks with 0..K passes.
@@ -37,6 +37,7 @@ class GeneratorScores:
     too_easy: float
     too_hard: float
     self_bleu_3: float
+    block_self_bleu_3: float
     distinct_3: float
     top_topic: float
     different: float
@@ -65,6 +66,7 @@ def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units:
         too_easy=sum(row.passed > most for row in tried) / number,
         too_hard=sum(row.passed < fewest for row in tried) / number,
         self_bleu_3=self_bleu_3(texts, units),
+        block_self_bleu_3=block_self_bleu_3(texts, units),
         distinct_3=distinct_3(texts, units),
         top_topic=top_share([row.topic if well else "" for row, well in zip(rows, well_formed, strict=True)]),
         different=len(set(texts)) / number,

@@ -1,12 +1,13 @@
 """Diversity metrics against values worked out by hand."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum.domains.diversity import distinct_3, self_bleu_3, top_share, units
+from halfway.curriculum.domains.diversity import block_self_bleu_3, distinct_3, self_bleu_3, top_share, units
 
 
 def test_units() -> None:
@@ -53,6 +54,23 @@ def test_self_bleu_against_the_plain_definition(texts: list[str]) -> None:
 
     expected = sum(bleu(text, texts[:i] + texts[i + 1 :]) for i, text in enumerate(texts)) / len(texts)
     assert self_bleu_3(texts, "characters") == pytest.approx(expected)
+
+
+def test_self_bleu_of_blocks_is_the_mean_over_whole_blocks() -> None:
+    texts = ["abcde", "abcxyz", "aaaa", "aaab", "left over"]
+    expected = (self_bleu_3(texts[:2], "characters") + self_bleu_3(texts[2:4], "characters")) / 2
+    assert block_self_bleu_3(texts, "characters", size=2) == pytest.approx(expected)
+    assert math.isnan(block_self_bleu_3(texts, "characters", size=6))
+
+
+def test_self_bleu_saturates_where_that_of_blocks_does_not() -> None:
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("abcdef", k=20)) for _ in range(480)]
+    repeated = [rng.choice(texts[:8]) for _ in range(480)]
+    assert self_bleu_3(texts, "characters") > 0.99  # and cannot tell these
+    of_few, of_many = (block_self_bleu_3(those, "characters") for those in (texts[:96], texts))
+    assert of_few == pytest.approx(of_many, abs=0.02) and of_many < 0.9
+    assert block_self_bleu_3(repeated, "characters") > of_many + 0.05
 
 
 def test_top_share() -> None:
