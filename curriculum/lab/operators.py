@@ -24,6 +24,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from halfway.curriculum.lab.sheets import count_wrong
 from halfway.curriculum.support.errors import UserError
 
 LABELS = "abcdefghijkl"
@@ -188,20 +189,9 @@ def chance(sheet: Sheet, teacher: OperatorTeacher) -> float:
 
 
 def wrong_lines(sheet: Sheet, response: str) -> int:
-    """Number of lines of the sheet that are missing, or whose last version was wrong when it was written.
-
-    A version is right if it copies the operator and its value follows from the nearest line above that is there. Text
-    that is no line of this sheet is ignored.
-    """
-    values: list[int | None] = [sheet.start] + [None] * len(sheet.operators)
-    right = [False] * len(sheet.operators)
-    for label, operator, value in LINE.findall(response):
-        place = LABELS.index(label)
-        if place < len(right):
-            above = next(v for v in reversed(values[: place + 1]) if v is not None)
-            right[place] = operator == sheet.operators[place] and int(value) == apply(operator, above)
-            values[place + 1] = int(value)
-    return right.count(False)
+    """Number of lines of the sheet that are missing or wrong; text that is no line of this sheet is ignored."""
+    lines = ((LABELS.index(label), operator, int(value)) for label, operator, value in LINE.findall(response))
+    return count_wrong(sheet.start, sheet.operators, lines, apply)
 
 
 def mark(prompt: str, response: str) -> bool:

@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from halfway.curriculum.lab.sheets import count_wrong
 from halfway.curriculum.support.errors import UserError
 
 LABELS = "abcdefghijklmnopqrst"
@@ -138,21 +139,9 @@ def _attempt(total: int, operand: int, teacher: SumsTeacher, rng: random.Random)
 
 
 def wrong_lines(sheet: Sheet, response: str) -> int:
-    """Number of lines of the sheet that are missing, or whose last version was wrong when it was written.
-
-    A version is right if it copies the addition and its total follows from the nearest line above that is there. Text
-    that is no line of this sheet is ignored.
-    """
-    totals: list[int | None] = [sheet.start] + [None] * len(sheet.operands)
-    right = [False] * len(sheet.operands)
-    for label, operand, total in LINE.findall(response):
-        place = LABELS.index(label)
-        if place < len(right):
-            above = next(value for value in reversed(totals[: place + 1]) if value is not None)
-            follows = int(total) == (above + sheet.operands[place]) % MODULUS
-            right[place] = follows and int(operand) == sheet.operands[place]
-            totals[place + 1] = int(total)
-    return right.count(False)
+    """Number of lines of the sheet that are missing or wrong; text that is no line of this sheet is ignored."""
+    lines = ((LABELS.index(label), int(operand), int(total)) for label, operand, total in LINE.findall(response))
+    return count_wrong(sheet.start, sheet.operands, lines, lambda operand, above: (above + operand) % MODULUS)
 
 
 def mark(prompt: str, response: str) -> bool:

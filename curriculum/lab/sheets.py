@@ -1,0 +1,28 @@
+"""What sheets of labelled lines share: marking that carries errors forward, as an examiner does."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+Step = TypeVar("Step")
+
+
+def count_wrong(
+    start: int, steps: Sequence[Step], written: Iterable[tuple[int, Step, int]], after: Callable[[Step, int], int]
+) -> int:
+    """Number of lines that are missing, or whose last version was wrong when it was written.
+
+    A version is right if it copies its step and its value follows from the nearest line above that is there.
+
+    Args:
+        steps: one per line of the sheet.
+        written: position, step and value of each line of a response, in order; positions beyond the sheet are ignored.
+        after: the right value of a line, from its step and the value above.
+    """
+    values: list[int | None] = [start] + [None] * len(steps)
+    right = [False] * len(steps)
+    for place, step, value in written:
+        if place < len(steps):
+            above = next(earlier for earlier in reversed(values[: place + 1]) if earlier is not None)
+            right[place] = step == steps[place] and value == after(step, above)
+            values[place + 1] = value
+    return right.count(False)
