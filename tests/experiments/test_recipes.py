@@ -170,7 +170,7 @@ def test_a_recipe_trains_for_two_steps(name: str, tmp_path: Path) -> None:
 def assert_trains_for_two_steps(config: RunConfig, folder: Path) -> None:
     prepare(config, folder)
     try:
-        train(folder, [])
+        train(config, folder, [])
     finally:
         torch.use_deterministic_algorithms(False)  # a run sets it for the whole process
     assert json.loads((folder / "status.json").read_text())["state"] == "finished"
