@@ -9,8 +9,8 @@ from halfway.curriculum.support.errors import UserError
 
 _MODULES = {
     "train": (
-        *("accelerate", "cycler", "jinja2", "matplotlib", "mlflow", "omegaconf", "safetensors", "scipy", "tokenizers"),
-        *("torch", "transformers", "yaml"),
+        *("accelerate", "cycler", "jinja2", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
+        *("tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "pyarrow", "reasoning_gym"),
     "bayes": ("polyagamma", "pyro"),

@@ -1,0 +1,120 @@
+"""What each room imports is what an installation brings: the core alone, or the extra that a message names."""
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from paths import REPOSITORY
+
+from halfway.curriculum import UserError
+from halfway.curriculum.support import extras
+from halfway.curriculum.support.extras import EXTRAS, load_extra, remedy
+
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
+ROOMS = ("curriculum", "controllers", "trainers", "experiments")
+OPTIONAL_IN_THE_CORE = {"controllers/beliefs/bayes_model.py": {"torch", "pyro"}}
+"""A module of the core that its extra alone loads."""
+ABOUT_OTHERS = {"trl", "datasets"}
+"""Packages that only a benchmark sets beside ours."""
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def brought(requirements: list[str]) -> set[str]:
+    """The distributions of some requirements, and of theirs in turn; extras of our own are followed too."""
+    found: set[str] = set()
+    waiting = [Requirement(text) for text in requirements]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        if name == "halfway":
+            waiting += [Requirement(text) for extra in wanted.extras for text in OPTIONAL[extra]]
+        elif name not in found and name in INSTALLED:
+            found.add(name)
+            markers = [Requirement(text) for text in requires(name) or ()]
+            waiting += [each for each in markers if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return found
+
+
+DISTRIBUTIONS = packages_distributions()
+INSTALLED = {canonicalize_name(name) for found in DISTRIBUTIONS.values() for name in found}
+CORE = names(PROJECT["dependencies"])
+
+
+def imported(path: Path, anywhere: bool) -> set[str]:
+    """Top-level packages of others that a file imports: anywhere, or at its own import only."""
+    tree = ast.parse(path.read_text())
+    if not anywhere:  # functions run later, and what TYPE_CHECKING guards never
+        tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If)]
+    found = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    found |= {
+        str(node.module).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 0
+    }
+    return found - {"halfway"} - set(sys.stdlib_module_names)
+
+
+def distributions(module: str) -> set[str]:
+    return {canonicalize_name(name) for name in DISTRIBUTIONS.get(module, ())}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_whatever_is_imported_is_in_the_core_or_has_an_extra(room: str) -> None:
+    strange = {
+        f"{path.relative_to(REPOSITORY)}: {module}"
+        for path in (REPOSITORY / room).rglob("*.py")
+        for module in imported(path, anywhere=True) - ABOUT_OTHERS
+        if not distributions(module) & CORE and module not in EXTRAS
+    }
+    assert strange == set()
+
+
+@pytest.mark.parametrize("room", ["curriculum", "controllers"])
+def test_importing_the_core_needs_its_own_requirements_only(room: str) -> None:
+    strange = {
+        f"{name}: {module}"
+        for path in (REPOSITORY / room).rglob("*.py")
+        for name in [str(path.relative_to(REPOSITORY))]
+        for module in imported(path, anywhere=False) - OPTIONAL_IN_THE_CORE.get(name, set())
+        if not distributions(module) & CORE
+    }
+    assert strange == set()
+
+
+@pytest.mark.parametrize("module", sorted(EXTRAS))
+def test_an_extra_brings_the_package_that_a_message_says_it_brings(module: str) -> None:
+    declared = OPTIONAL[EXTRAS[module]]
+    if module in DISTRIBUTIONS:
+        assert distributions(module) & brought(declared)
+    else:  # not installed here: an engine's
+        assert module in names(declared)
+
+
+def test_the_core_has_no_requirement_that_hosts_pin() -> None:
+    heavy = {"torch", "transformers", "accelerate", "mlflow", "matplotlib", "scipy", "omegaconf"}
+    assert not brought(PROJECT["dependencies"]) & heavy
+    assert heavy <= brought(["halfway[train]"])
+    assert brought(PROJECT["dependencies"]) >= CORE
+
+
+def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remedy(ModuleNotFoundError("", name="no_such_package")) is None, "no extra of ours brings it"
+    assert remedy(ModuleNotFoundError("", name="torch.no_such_module")) is None, "installed, so no extra helps"
+    monkeypatch.setattr(extras, "EXTRAS", {"no_such_package": "train"})
+    line = "needs the package no_such_package; pip install 'halfway[train]'"
+    assert remedy(ModuleNotFoundError("", name="no_such_package.part")) == line
+    with pytest.raises(UserError) as raised:
+        load_extra("no_such_package", "a test")
+    assert str(raised.value) == f"a test: {line}"
