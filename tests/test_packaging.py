@@ -1,0 +1,376 @@
+"""The package as users install it: a built wheel, in a folder whose own modules have the names of our rooms."""
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import time
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jedi
+import pytest
+from paths import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+ROOMS = ("curriculum", "controllers", "trainers", "experiments")
+# What research repositories have, and ours once had as names to import.
+SHADOWING = ("experiments/__init__.py", "experiments/config.py", "trainers/__init__.py", "tests/__init__.py")
+SHADOWING += ("curriculum/__init__.py", "controllers/__init__.py", "results.py")
+PATIENCE_SECONDS = 300
+
+SOMEBODY_ELSES = '''
+from dataclasses import dataclass
+from halfway.curriculum import PassRateController, Plan, Problem, Stream, Verdict
+
+@dataclass(frozen=True)
+class Choosy(PassRateController[None]):
+    """Refuses problems whose ids end in certain digits."""
+
+    digits: str = "0"
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        return plan.decide([Verdict(r.problem.id[-1] not in self.digits, "digit") for r in plan.undecided]), state
+
+def long_enough(problem: Problem, response: str) -> bool:
+    """Whether a response has as many characters as the answer says."""
+    return len(response) >= int(problem.answer)
+'''
+ENTRY_POINTS = """
+[halfway.controllers]
+choosy = somebody_elses:Choosy
+[halfway.verifiers]
+long_enough = somebody_elses:long_enough
+"""
+TINY = """
+base: experiments/lab/base.yaml
+problems: {train: 16}
+fill: {groups: 2}
+rollouts: {num_rollouts: 2, max_response_tokens: 8}
+budget: {steps: 2}
+evaluation: {points: 0, problems: 0}
+checkpoint: {every: 1}
+tracking: {mlflow: false}
+"""
+MINE = """
+base: tiny.yaml
+problems: {source: {file: {path: problems.jsonl, verifier: long_enough}}, train: null}
+controllers: [uniform, {picked: {use: choosy, digits: "01234"}}]
+"""
+COMPARISON = """
+base: {base: tiny.yaml}
+budget: {steps: 1}
+seeds: [0]
+arms: {grpo: {}, ours: {controllers: [uniform, choosy]}}
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with the wheel."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def packages(self) -> Path:
+        return Path(sysconfig.get_path("purelib", "venv", {"base": str(self.folder), "platbase": str(self.folder)}))
+
+    def variables(self) -> dict[str, str]:
+        """Of an activated environment, on one core and without this checkout on the path of modules."""
+        path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
+        cleared = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        quiet = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        return {**cleared, **quiet, "PATH": path}
+
+    def start(self, folder: Path, *words: object) -> "subprocess.Popen[str]":
+        """Start a program of the environment in a folder, as from a shell."""
+        program = self.folder / "bin" / str(words[0])
+        return subprocess.Popen(
+            [str(program), *map(str, words[1:])],
+            cwd=folder,
+            env=self.variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, folder: Path, *words: object, code: int = 0) -> str:
+        """Run such a program to its end; standard output, then standard error."""
+        with self.start(folder, *words) as process:
+            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == code, (words, process.returncode, output, errors)
+        return output + errors
+
+
+def pip(*words: object) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, words)]
+    # Without this checkout on the path of modules, where pip would find halfway installed already.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout, since a build leaves files where it builds, and the next one would take them along."""
+    copy = tmp_path_factory.mktemp("source")
+    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for room in ("src", *ROOMS):
+        shutil.copytree(REPOSITORY / room, copy / room, symlinks=True, ignore=leave)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(REPOSITORY / name, copy)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(source, tmp_path_factory.mktemp("wheel"))
+
+
+def borrowing(folder: Path) -> Environment:
+    """An environment that borrows the packages of this one, by the path alone: its .pth files, which lead to this
+    checkout, are not read there."""
+    environment = Environment(folder)
+    venv.create(folder, symlinks=True)
+    paths = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (environment.packages / "borrowed.pth").write_text("\n".join(sorted(paths)))
+    return environment
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The wheel, and somebody else's package as pip leaves it."""
+    environment = borrowing(tmp_path_factory.mktemp("installed"))
+    pip("--python", environment.python, "install", "--quiet", "--no-deps", wheel)
+    (environment.packages / "somebody_elses.py").write_text(SOMEBODY_ELSES)
+    information = environment.packages / "somebody_elses-1.0.dist-info"
+    information.mkdir()
+    (information / "entry_points.txt").write_text(ENTRY_POINTS)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody-elses\nVersion: 1.0\n")
+    return environment
+
+
+@pytest.fixture(scope="session")
+def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A checkout installed editable."""
+    environment = borrowing(tmp_path_factory.mktemp("editable"))
+    words = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", source)
+    pip("--python", environment.python, *words)
+    return environment
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A user's folder."""
+    for name in SHADOWING:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"raise RuntimeError('the user has a {name}, and we have imported it')\n")
+    rows = [
+        {"id": f"row-{i}", "prompt": f"^1/{i % 5 + 1}a{i // 5 + 1}b1=", "answer": str(i % 3 + 1)} for i in range(20)
+    ]
+    (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for name, text in (("tiny", TINY), ("mine", MINE), ("comparison", COMPARISON)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def records(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def wait_for_a_step(run: Path, process: "subprocess.Popen[str]") -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not records(run / "steps.jsonl"):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.02)
+
+
+def test_the_wheel_holds_the_packages_and_their_data_once(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = archive.namelist()
+    assert len(held) == len(set(held))
+    code = {f"halfway/{path.relative_to(REPOSITORY)}" for room in ROOMS for path in (REPOSITORY / room).rglob("*.py")}
+    assert code | {"halfway/__init__.py"} == {name for name in held if name.endswith(".py")}
+    kinds = (".yaml", ".j2", ".safetensors", ".parquet")
+    found = [path.relative_to(REPOSITORY) for path in (REPOSITORY / "experiments").rglob("*") if path.suffix in kinds]
+    data = {f"halfway/{path}" for path in found if "results" not in path.parts}
+    assert data | {"halfway/py.typed", "halfway/experiments/lab/base/tokenizer.json"} <= set(held)
+    assert not [name for name in held if "/results/" in name or "__pycache__" in name or name.startswith("tests/")]
+
+
+def test_the_source_distribution_builds_an_equal_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    build = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    [archive] = (source / "dist").glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(build_wheel(archive, tmp_path)) as other:
+        left, right = ({name: each.read(name) for name in each.namelist()} for each in (one, other))
+    assert left == right
+
+
+def test_a_run_with_somebody_elses_parts_stops_and_is_resumed(installed: Environment, workplace: Path) -> None:
+    run = workplace / "runs" / "mine"
+    with installed.start(workplace, "halfway", "run", "mine.yaml", "budget.steps=30") as process:
+        wait_for_a_step(run, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130 and "halfway resume runs/mine" in errors
+    before = len(records(run / "steps.jsonl"))
+    assert 0 < before < 30
+    assert "report: runs/mine/report.html" in installed.finish(workplace, "halfway", "resume", "runs/mine")
+    assert len(records(run / "steps.jsonl")) == 30
+    decisions = records(run / "decisions.jsonl")
+    assert {one["reason"] for one in decisions if one["outcome"] == "skipped"} == {"picked: digit"}
+    assert sum(one["outcome"] != "skipped" for one in decisions) == 60
+
+
+def test_arms_are_compared_side_by_side(installed: Environment, workplace: Path) -> None:
+    output = installed.finish(workplace, "halfway", "compare", "comparison.yaml", "--jobs", 2)
+    assert "grpo seed 0 finished" in output and "ours seed 0 finished" in output
+    assert (workplace / "runs" / "comparison" / "report.html").exists()
+    # With the user's folder first on the path of modules, as `python -m` has it.
+    installed.finish(workplace, "python", "-m", "halfway.experiments.cli", "report", "runs/comparison")
+
+
+def test_two_processes_train_one_run(installed: Environment, workplace: Path) -> None:
+    launcher = ("python", "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--no_python")
+    output = installed.finish(workplace, *launcher, "halfway", "run", "tiny.yaml", "name=two")
+    assert output.count("finished") == 1, "one of the two reports"
+    assert len(records(workplace / "runs" / "two" / "steps.jsonl")) == 2
+
+
+def test_a_cluster_is_launched_on_the_installed_package(installed: Environment, workplace: Path) -> None:
+    words = ("launch", "experiments/cluster/two_pools.yaml", "--nodes", "a,b,c,d", "--dry-run")
+    lines = installed.finish(workplace, "halfway", *words).splitlines()
+    ranks = [line for line in lines if "halfway.experiments.cli run" in line]
+    recipe = installed.packages / "halfway" / "experiments" / "cluster" / "two_pools.yaml"
+    assert len(ranks) == 2 and all(f" {recipe} " in line and f"{installed.python} -m" in line for line in ranks)
+    [extension] = {line.split("--worker-extension-cls=")[1].split()[0] for line in lines if "--worker-ext" in line}
+    module, _, name = extension.rpartition(".")
+    code = f"from importlib.util import find_spec; print(find_spec({module!r}).origin)"
+    file = Path(installed.finish(workplace, "python", "-c", code).strip())
+    assert file.is_relative_to(installed.packages)
+    assert name in {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)}
+
+
+def test_recipes_and_policies_come_with_the_wheel(installed: Environment, workplace: Path) -> None:
+    tiny = (
+        "corpus.generations=8",
+        "corpus.chunk=8",
+        "solver.rollouts.num_rollouts=2",
+        "solver.band.high=0.9",
+    )
+    words = ("propel", "corpus", "experiments/propel/sums.yaml", *tiny, "--seeds", 0)
+    installed.finish(workplace, "halfway", *words)
+    assert list((workplace / "runs" / "propel").rglob("corpus*"))
+    assert "experiments/quickstart.yaml: a comparison of" in installed.finish(
+        workplace, "halfway", "validate", "experiments/quickstart.yaml", "tiny.yaml"
+    )
+
+
+USE = """
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.greso import Greso
+from halfway.curriculum import Plan, ProblemSet, chain
+
+def plan(problems: ProblemSet) -> Plan:
+    reveal_type(Greso().floor)
+    return chain(("greso", Greso(floor="high")))
+"""
+
+
+def test_a_type_checker_sees_our_types(installed: Environment, workplace: Path) -> None:
+    (workplace / "use.py").write_text(USE)
+    words = ("-m", "mypy", "--strict", "use.py")
+    output = installed.finish(workplace, "python", *words, code=1)
+    assert 'Revealed type is "float"' in output
+    assert 'Argument "floor" to "Greso" has incompatible type "str"; expected "float"' in output
+    assert "Incompatible return value type" in output and "Found 2 errors" in output
+
+
+def defined_in(environment: Environment, folder: Path) -> Path:
+    """Where an editor finds a class of ours; of its methods it knows the names."""
+    project = jedi.Project(folder, environment_path=str(environment.python))
+    script = jedi.Script("from halfway.controllers.greso import Greso\nGreso().obs", project=project)
+    [found] = script.goto(1, 38, follow_imports=True)
+    assert "observe" in {completion.name for completion in script.complete(2, 11)}
+    assert found.module_path is not None
+    return Path(found.module_path).resolve()
+
+
+def test_an_editor_finds_where_things_are(
+    installed: Environment, editable: Environment, source: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # of this process, for which jedi would take its word
+    greso = Path("controllers", "greso.py")
+    assert defined_in(installed, workplace) == (installed.packages / "halfway" / greso).resolve()
+    assert defined_in(editable, workplace) == (source / greso).resolve()
+    assert "floor=" in editable.finish(workplace, "halfway", "list", "greso")
+
+
+CORE_SCRIPT = """
+import json, pkgutil, sys
+from importlib import import_module
+import halfway.controllers, halfway.curriculum
+from halfway.controllers import CONTROLLERS
+from halfway.curriculum import Problem, ProblemSet, chain
+from halfway.curriculum.session import Session
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.streams import Stream
+
+for room in (halfway.curriculum, halfway.controllers):
+    for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+        if not module.name.endswith(".bayes_model"):
+            import_module(module.name)
+made = [Problem(f"{i}", "", "", features={"rate": .5, "probed_rate": .5}) for i in range(64)]
+rollouts = SimulatedRollouts()
+for name in CONTROLLERS.names():
+    claims = CONTROLLERS.get(name)().claims
+    row = (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
+    members = chain(*((each, CONTROLLERS.get(each)()) for each in row))
+    session = Session(ProblemSet(made[:48], made[48:]), members, num_rollouts=8, seed=0)
+    for step in range(3):
+        tickets = session.next_batch(8)
+        assert tickets, name
+        groups = rollouts.run([ticket.request for ticket in tickets], Stream(0).at(step))
+        for ticket, group in zip(tickets, groups, strict=True):
+            session.record(ticket.id, group.rollouts)
+        session.commit()
+    json.dumps(session.state_dict())
+    print(name, len(tickets))
+strange = {"torch", "transformers", "accelerate", "mlflow", "scipy", "matplotlib", "omegaconf"} & set(sys.modules)
+assert not strange, strange
+"""
+
+
+def test_the_core_needs_what_it_declares_and_no_more(wheel: Path, workplace: Path) -> None:
+    core = Environment(workplace / "core")
+    venv.create(core.folder, symlinks=True)
+    constraints = REPOSITORY / "constraints" / "tested.txt"
+    pip("--python", core.python, "install", "--quiet", "--constraint", constraints, wheel)
+    heavy = {"torch", "transformers", "accelerate", "mlflow", "scipy", "matplotlib", "omegaconf", "yaml"}
+    assert not heavy & {path.name for path in core.packages.iterdir()}
+    (workplace / "steer.py").write_text(textwrap.dedent(CORE_SCRIPT))
+    steered = core.finish(workplace, "python", "steer.py").splitlines()
+    assert [line.split()[0] for line in steered] == ["greso", "prefix_sampling", "probe", "pros", "uniform"]
+    assert "floor=" in core.finish(workplace, "python", "-m", "halfway.experiments.cli", "list", "greso")
+    refused = core.finish(workplace, "halfway", "run", "tiny.yaml", code=2)
+    assert refused == "error: halfway run: needs the package omegaconf; pip install 'halfway[train]'\n"
