@@ -18,7 +18,8 @@ from halfway.curriculum.support.extras import EXTRAS, load_extra, remedy
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
-ROOMS = ("curriculum", "controllers", "trainers", "experiments")
+ROOMS = {room.name: room.resolve() for room in (REPOSITORY / "src" / "halfway").glob("[a-z]*/")}
+CORE_ROOMS = ("curriculum", "controllers", "testing")
 OPTIONAL_IN_THE_CORE = {"controllers/beliefs/bayes_model.py": {"torch", "pyro"}}
 """A module of the core that its extra alone loads."""
 ABOUT_OTHERS = {"trl", "datasets"}
@@ -70,22 +71,22 @@ def distributions(module: str) -> set[str]:
     return {canonicalize_name(name) for name in DISTRIBUTIONS.get(module, ())}
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", sorted(ROOMS))
 def test_whatever_is_imported_is_in_the_core_or_has_an_extra(room: str) -> None:
     strange = {
         f"{path.relative_to(REPOSITORY)}: {module}"
-        for path in (REPOSITORY / room).rglob("*.py")
+        for path in ROOMS[room].rglob("*.py")
         for module in imported(path, anywhere=True) - ABOUT_OTHERS
         if not distributions(module) & CORE and module not in EXTRAS
     }
     assert strange == set()
 
 
-@pytest.mark.parametrize("room", ["curriculum", "controllers"])
+@pytest.mark.parametrize("room", CORE_ROOMS)
 def test_importing_the_core_needs_its_own_requirements_only(room: str) -> None:
     strange = {
         f"{name}: {module}"
-        for path in (REPOSITORY / room).rglob("*.py")
+        for path in ROOMS[room].rglob("*.py")
         for name in [str(path.relative_to(REPOSITORY))]
         for module in imported(path, anywhere=False) - OPTIONAL_IN_THE_CORE.get(name, set())
         if not distributions(module) & CORE
