@@ -5,6 +5,11 @@
 - `prefix_sampling`: starts rollouts inside earlier rollouts, so that about half of them pass
 - `pros`: reuses prefixes, and chooses by a hierarchical belief about the pass rate
 - `mopps`: chooses by Thompson draws from a posterior of the pass rate
+- `bots`: the same, where outcomes say something about every problem through two reference models
+- `cdas`: chooses problems whose difficulty straddles the policy's competence
+- `bandit`: chooses categories by what their groups have taught
+- `servo`: follows a column of difficulties, by feedback or by a timetable
+- `retire`: drops problems that pass too often
 - `hints`: starts rollouts with a beginning of the reference solution
 - `probe`: proposes generated problems by a probe's guess
 - `beliefs`: what may be believed about pass rates
@@ -23,6 +28,11 @@ CONTROLLERS = Registry(
         "prefix_sampling": "halfway.controllers.prefix_sampling:PrefixSampling",
         "pros": "halfway.controllers.pros:Pros",
         "mopps": "halfway.controllers.mopps:Mopps",
+        "bots": "halfway.controllers.bots:Bots",
+        "cdas": "halfway.controllers.cdas:Cdas",
+        "bandit": "halfway.controllers.bandit:Bandit",
+        "servo": "halfway.controllers.servo:Servo",
+        "retire": "halfway.controllers.retire:Retire",
         "probe": "halfway.controllers.probe:Probed",
         "hints": "halfway.controllers.hints:Hints",
     },

@@ -1,6 +1,9 @@
 """What may be believed about pass rates, from the simplest estimate to hierarchical Bayes.
 
 - `counts`: outcomes counted per problem, and moving averages
+- `features`: columns of a problem set as numbers, categories and levels
+- `arms`: what categories of problems taught, and how often they pass
+- `implicit`: what the outcomes of some problems say of all others
 - `calibration`: a probe's guess, corrected by what the solver does
 - `item_response`: the pass rate as a function of the hint's length
 - `forest`: problems and what grew from them: evidence on every node

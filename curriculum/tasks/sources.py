@@ -234,6 +234,7 @@ class OperatorSheets(operators.OperatorOptions, Source):
     - `category`: the stratum and the number of lines, such as "A-D/5".
     - `lines`, `allowed`: as in the prompt.
     - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
+    - `expert_rate`: the same of a teacher with a third of its errors.
     - `operators`: a vector, how many lines of the sheet have operator A, B, ...
     """
 
@@ -264,6 +265,11 @@ class OperatorSheets(operators.OperatorOptions, Source):
             )
 
 
+EXPERT = operators.OperatorTeacher(
+    least_error=operators.OperatorTeacher.least_error / 3, most_error=operators.OperatorTeacher.most_error / 3
+)
+
+
 def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | str | tuple[float, ...]]:
     name = f"{stratum[0]}-{stratum[-1]}"
     return {
@@ -272,6 +278,7 @@ def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | s
         "lines": len(sheet.operators),
         "allowed": sheet.allowed,
         "teacher_rate": operators.chance(sheet, operators.OperatorTeacher()),
+        "expert_rate": operators.chance(sheet, EXPERT),
         "operators": tuple(float(sheet.operators.count(name)) for name in operators.OPERATORS),
     }
 

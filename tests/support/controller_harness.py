@@ -1,6 +1,7 @@
 """What the controller tests share: problems, groups with a given outcome, and a loop without a model."""
 
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -36,13 +37,27 @@ def simulated(version: int) -> SimulatedRollouts:
 
 
 def problem_set(count: int, generated: int = 0, solution: str = "one\ntwo\nthree\n") -> ProblemSet:
-    """Problems of its own and generated ones, all with a probe's guess and a reference solution."""
+    """Problems of its own and generated ones, all with a probe's guess, a reference solution, and the columns that
+    controllers read: the difficulty that the simulated learner gives them, a category, and the pass rates of a weak and
+    of a strong reference model."""
     made = [
-        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features={RATE: (i % 19 + 1) / 20}, solution=solution)
+        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features=features_of(f"{kind}{i}", i, count), solution=solution)
         for kind, number in (("p", count), ("g", generated))
         for i in range(number)
     ]
     return ProblemSet(made[:count], made[count:])
+
+
+def features_of(problem_id: str, place: int, count: int) -> dict[str, float | str]:
+    difficulty = SimulatedRollouts().difficulty(Problem(problem_id, "", ""))
+    weak, strong = ((1 + math.tanh((skill - difficulty) / 2)) / 2 for skill in (-1.0, 2.0))
+    return {
+        RATE: (place % 19 + 1) / 20,
+        "difficulty": difficulty,
+        "category": f"c{place % (2 if count > 3 else 1)}",
+        "weak_rate": weak,
+        "strong_rate": strong,
+    }
 
 
 def rollout(success: bool, length: int = 8, unit: Unit = "tokens", truncated: bool = False, first: int = 0) -> Rollout:

@@ -1,7 +1,7 @@
 """What makes any recipe of a run small enough for a test."""
 
 TINY = [
-    "problems.train=8",
+    "problems.train=12",  # two of each of the six strata of operator sheets
     "rollouts.num_rollouts=4",
     "rollouts.max_response_tokens=48",
     "fill.groups=3",

@@ -45,6 +45,8 @@ def sample_problems(count: int = 60, generated: int = 120) -> ProblemSet:
                 "difficulty": (i * 7 % count) / 10 - 3,
                 "category": f"c{i % 5}",
                 "embedding": (math.sin(i), math.cos(i)),
+                "weak_rate": (i % 11) / 20,
+                "strong_rate": (i % 11 + 5) / 20,
             },
             solution=f"first {i}, then {i + 1}, and so on",
         )

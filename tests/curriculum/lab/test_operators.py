@@ -203,6 +203,7 @@ def test_features_say_what_the_sheet_holds() -> None:
         assert isinstance(counts, tuple) and len(counts) == 24
         assert {name: n for name, n in zip(OPERATORS, counts, strict=True) if n} == Counter(sheet.operators)
         assert facts["teacher_rate"] == operators.chance(sheet, OperatorTeacher())
+        assert facts["expert_rate"] == operators.chance(sheet, OperatorTeacher(0.02 / 3, 0.3)) > facts["teacher_rate"]
         # Each operator is within the spread of one of the stratum's four.
         first = OPERATORS.index(str(facts["stratum"])[0])
         assert all(first - 3 <= OPERATORS.index(name) <= first + 6 for name in sheet.operators)

@@ -1,0 +1,144 @@
+"""Bandits over categories of problems: SEC (arXiv 2505.14970), DUMP (arXiv 2504.09710), and learnability."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.arms import Arms, untried, with_advantages, with_outcomes
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.features import Categories, categories
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.laws.shares import draw_problems, floored, optimistic, softmax, with_turns
+from halfway.controllers.laws.slots import fill_slots
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+TEMPERATURE = {"sec": 1.0, "dump": 0.1}
+FLOOR = {"sec": 0.0, "dump": 0.0, "learnability": 0.05}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BanditState:
+    """What is known of each category, and how often each problem was proposed."""
+
+    problems: ProblemSet
+    arms: Arms
+    turns_P: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Bandit(PassRateController[BanditState]):
+    """Draws a category for every slot by what its groups have taught, and takes its problems in turn.
+
+    - "sec": Q_c <- (1 - alpha) Q_c + alpha r_c in each step that tried category c, r_c the mean absolute advantage of
+      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published; 0.5 and 1 are ours.
+    - "dump": score_c = mean absolute advantage over the latest `window` groups + bonus sqrt(2 ln(n + 1) / (n_c + 1)),
+      n_c the groups of the category; a slot goes to c in proportion to exp(score_c / 0.1).
+    - "learnability": a pass rate p_c is drawn once a plan from Beta(1 + s, 1 + n - s), s of n the category's discounted
+      counts; a slot goes to c in proportion to p_c (1 - p_c). With the counts decayed in every step, a category at the
+      floor is tried just often enough to confirm that it never passes. The reversion cures it: so many rollouts, half
+      of them passed, are added in every step, which pulls those that are hardly tried back towards one half. (Bins
+      sampler of the marin project, whose own default is 0 and whose later runs use 2; 2 is the default here.)
+
+    Only fresh groups are evidence, degenerate ones too: their advantages are 0. Advantages are those of successes.
+
+    Attributes:
+        category: feature of the problems, a word or number.
+        alpha: weight of the newest step in SEC's Q.
+        temperature: of the softmax; null = as published: 1 for "sec", 0.1 for "dump". "learnability" has none.
+        window: groups that DUMP averages over.
+        bonus: factor on DUMP's exploration term.
+        decay: of the counts of "learnability", a step.
+        reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
+        floor: every category has at least about this share of the slots divided by the number of categories; null = as
+            published: 0.05 for "learnability", else 0.
+        standardised: advantages are divided by the group's standard deviation, as in GRPO.
+    """
+
+    kind: Literal["sec", "dump", "learnability"] = "sec"
+    category: str = "category"
+    alpha: float = 0.5
+    temperature: float | None = None
+    window: int = 300
+    bonus: float = 1.0
+    decay: float = 0.95
+    reversion: float = 2.0
+    floor: float | None = None
+    standardised: bool = True
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha <= 1, "bandit.alpha", self.alpha, "give a weight above 0, at most 1")
+        hot = self.temperature is None or self.temperature > 0
+        require(hot, "bandit.temperature", self.temperature, "give a positive number, or null for the published one")
+        require(self.window >= 1, "bandit.window", self.window, "give at least 1 group")
+        require(self.bonus >= 0, "bandit.bonus", self.bonus, "give 0 or more")
+        require(0 <= self.decay <= 1, "bandit.decay", self.decay, "give a number between 0 and 1")
+        require(self.reversion >= 0, "bandit.reversion", self.reversion, "give 0 (= none) or more rollouts")
+        fits = self.floor is None or 0 <= self.floor < 1
+        require(fits, "bandit.floor", self.floor, "give a share from 0 to below 1, or null for the published one")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({f"feature:{self.category}"})
+
+    def init(self, problems: ProblemSet) -> BanditState:
+        """Raises UserError if the category's column is missing, or leaves nothing to choose between."""
+        return BanditState(problems, untried(len(self._kinds(problems))), np.zeros(len(problems), np.int32))
+
+    def propose(self, plan: Plan, state: BanditState, stream: Stream) -> tuple[Plan, BanditState]:
+        if plan.missing == 0:
+            return plan, state
+        kinds, generator = self._kinds(state.problems), stream.generator()
+        share_C, turns_P = self.shares(state.arms, generator), state.turns_P
+
+        def choose(free_F: Positions, wanted: int) -> Positions:
+            return draw_problems(kinds, share_C, free_F, wanted, turns_P, generator)
+
+        chosen = fill_slots(plan, state.problems, choose)
+        for position in chosen:
+            category = kinds.category_P[position]
+            request = Request(state.problems[position], plan.num_rollouts)
+            plan = plan.add([request], f"{kinds.names[category]} {share_C[category]:.2f}")
+        return plan, replace(state, turns_P=with_turns(turns_P, chosen))
+
+    def shares(self, arms: Arms, generator: np.random.Generator) -> Floats:
+        """The probability of each category."""
+        floor = FLOOR[self.kind] if self.floor is None else self.floor
+        if self.kind == "learnability":
+            rate_C = generator.beta(1 + arms.passed_C, 1 + np.maximum(arms.tried_C - arms.passed_C, 0.0))
+            return floored(rate_C * (1 - rate_C), floor)
+        score_C = arms.value_C
+        if self.kind == "dump":
+            score_C = optimistic(arms.recent_means_C, arms.count_C, self.bonus)
+        return floored(softmax(score_C, self.temperature or TEMPERATURE[self.kind]), floor)
+
+    def observe(self, state: BanditState, groups: Sequence[Group], step: int) -> BanditState:
+        counts = fresh_counts(groups, state.problems)
+        if not counts.positions:
+            return state
+        arm_G = self._kinds(state.problems).category_P[counts.positions]
+        arms = with_advantages(state.arms, arm_G, counts, self.alpha, self.window, self.standardised)
+        return replace(state, arms=with_outcomes(arms, arm_G, counts, self.decay, self.reversion))
+
+    def _kinds(self, problems: ProblemSet) -> Categories:
+        return categories(problems, self.category, "bandit.category")
+
+    def metrics(self, state: BanditState) -> Mapping[str, float]:
+        """Of each category NAME: groups_NAME, groups so far; value_NAME, what its share is made of: Q, the mean of the
+        window, or the mean of the posterior pass rate."""
+        names, arms = self._kinds(state.problems).names, state.arms
+        posterior_C = (1 + arms.passed_C) / (2 + arms.tried_C)
+        value_C = {"sec": arms.value_C, "dump": arms.recent_means_C, "learnability": posterior_C}[self.kind]
+        groups = {f"groups_{name}": float(count) for name, count in zip(names, arms.count_C.tolist(), strict=True)}
+        return groups | {f"value_{name}": value for name, value in zip(names, value_C.tolist(), strict=True)}

@@ -1,0 +1,132 @@
+"""Columns of a problem set as arrays: numbers, and categories of problems."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.support.errors import UserError
+
+ColumnIs = Literal["difficulty", "pass_rate"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Categories:
+    """The problems of a set in C categories.
+
+    Attributes:
+        names: of the categories, in rising order of the column's values.
+        category_P: of each problem.
+        order_P: positions, category after category.
+        first_C: where each category begins in `order_P`; one more entry for where the last ends.
+    """
+
+    names: tuple[str, ...]
+    category_P: Positions
+    order_P: Positions
+    first_C: Positions
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def members(self, category: int) -> Positions:
+        """Positions of the problems of a category, in rising order."""
+        return self.order_P[self.first_C[category] : self.first_C[category + 1]]
+
+
+@lru_cache(maxsize=8)
+def numbers(problems: ProblemSet, feature: str, field: str) -> Floats:
+    """A feature of all problems as numbers.
+
+    Args:
+        field: of the configuration that names the feature, for the message.
+
+    Raises:
+        UserError: if a problem lacks it, or it is not one finite number.
+    """
+    column = _column(problems, feature, field)
+    if column.dtype.kind not in "fiu" or not np.isfinite(column).all():
+        raise UserError(f"{field}: {feature!r} is not a finite number for every problem; name a column of numbers")
+    values_P = column.astype(np.float64)
+    values_P.setflags(write=False)
+    return values_P
+
+
+@lru_cache(maxsize=8)
+def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
+    """The problems by the values of a feature.
+
+    Args:
+        field: of the configuration that names the feature, for the message.
+
+    Raises:
+        UserError: if a problem lacks it, if it is a vector, if there is one category only, or a category has but one
+            problem, which could not fill two slots of a plan. A set of one problem has one category.
+    """
+    values, category_P = np.unique(_column(problems, feature, field), return_inverse=True)
+    return _checked(tuple(map(str, values.tolist())), category_P, f"{field}: the feature {feature!r}")
+
+
+@lru_cache(maxsize=8)
+def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field: str) -> Floats:
+    """How hard each problem is: a column of numbers as it is, or 100 (1 - rate) of a column of pass rates.
+
+    Raises:
+        UserError: as for `numbers`, and if a pass rate is not one.
+    """
+    values_P = numbers(problems, feature, field)
+    if column_is == "difficulty":
+        return values_P
+    if values_P.min() < 0 or values_P.max() > 1:
+        raise UserError(
+            f"{field}: {feature!r} goes from {values_P.min():g} to {values_P.max():g}, which are no pass rates; "
+            "set column_is: difficulty"
+        )
+    return 100 * (1 - values_P)
+
+
+@lru_cache(maxsize=8)
+def levels(problems: ProblemSet, feature: str, number: int | None, column_is: ColumnIs, field: str) -> Categories:
+    """The problems by how hard they are, easiest first.
+
+    Args:
+        number: of levels, of about equal size; equal difficulties stay together, so that there may be fewer. None =
+            each value of the column is a level, words in the order of the alphabet.
+
+    Raises:
+        UserError: as for `difficulties` and `categories`.
+    """
+    if number is None and column_is == "difficulty":
+        return categories(problems, feature, field)
+    values_P = difficulties(problems, feature, column_is, field)
+    if number is not None:
+        edges = np.quantile(values_P, np.arange(1, number) / number, method="inverted_cdf")
+        values_P = np.searchsorted(edges, values_P, side="left").astype(np.float64)
+    found, level_P = np.unique(values_P, return_inverse=True)
+    return _checked(tuple(f"{value:g}" for value in found.tolist()), level_P, f"{field}: the feature {feature!r}")
+
+
+def _column(problems: ProblemSet, feature: str, field: str) -> NDArray[Any]:
+    column = problems.column(feature)
+    if column.ndim > 1:
+        raise UserError(f"{field}: {feature!r} is a vector; name a column with one value for each problem")
+    return column
+
+
+def _checked(names: tuple[str, ...], category_P: Positions, what: str) -> Categories:
+    sizes_C = np.bincount(category_P, minlength=len(names))
+    if len(category_P) > 1 and len(names) == 1:
+        raise UserError(f"{what} is {names[0]!r} for all problems, which leaves nothing to choose; name another column")
+    if len(category_P) > 1 and sizes_C.min() == 1:
+        single = names[int(np.argmin(sizes_C))]
+        raise UserError(
+            f"{what} has the value {single!r} for one problem only; merge small categories, or name a coarser column"
+        )
+    order_P = np.argsort(category_P, kind="stable")
+    for array in (category_P, order_P):
+        array.setflags(write=False)
+    return Categories(names, category_P, order_P, np.concatenate([[0], np.cumsum(sizes_C)]))

@@ -1,0 +1,37 @@
+"""Implicit evidence: what the outcomes of some problems say of all others, through two reference models (BOTS)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from halfway.controllers.beliefs.forest import Floats, Forest
+
+GUARD = 1e-6  # in the published code; keeps the division apart from 0 where both models pass equally often
+
+
+def capability(rate: float, weak: float, strong: float) -> float:
+    """Where the policy stands between two reference models: 0 = passes as often as the weak one, 1 = as the strong.
+
+    Args:
+        rate, weak, strong: mean pass rates of the three on the same problems.
+    """
+    return (rate - weak) / (strong - weak + GUARD)
+
+
+def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
+    """Pass rates between those of the reference models, and beyond them, cut to 0..1."""
+    rate_P: Floats = np.clip(weak_P + capability * (strong_P - weak_P), 0.0, 1.0)
+    return rate_P
+
+
+def with_implicit(forest: Forest, rate_P: Floats, rollouts: float, observed: Sequence[int]) -> Forest:
+    """A forest of roots with so many pseudo-rollouts added, at a predicted rate, to each problem not observed."""
+    added_P = np.full(forest.num_trees, rollouts)
+    added_P[list(observed)] = 0.0
+    return replace(
+        forest,
+        passed_M=forest.passed_M + added_P * rate_P,
+        tried_M=forest.tried_M + added_P,
+        stale_R=np.ones(forest.num_trees, np.bool_),
+    )

@@ -1,0 +1,147 @@
+"""BOTS: a posterior for each problem, fed by its own outcomes and by those of all others (arXiv 2510.26374)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_average
+from halfway.controllers.beliefs.features import numbers
+from halfway.controllers.beliefs.forest import Decay, Floats, Forest
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
+from halfway.controllers.beliefs.implicit import capability, predicted, with_implicit
+from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.slots import fill_by_rate
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError, require
+
+LARGE_ERROR = 0.25  # mean absolute error of the predictions at which an adaptive rho is halved
+
+
+@dataclass(frozen=True)
+class BotsBelief(ThompsonBelief):
+    """`PassRateBelief` with BOTS' defaults: Beta posteriors, by draws, that all forget a tenth in every step."""
+
+    forgetting: float = 0.9
+    decay_on: Decay = "step"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BotsState:
+    """What BOTS remembers.
+
+    Attributes:
+        forest: counts of each problem, implicit evidence included.
+        rho: weight of the implicit evidence.
+        capability: where the policy stands between the reference models; None before the first outcome.
+        error: mean absolute error of the predicted rates in the latest step that had any.
+    """
+
+    problems: ProblemSet
+    forest: Forest
+    rho: float
+    capability: float | None = None
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Bots(PassRateController[BotsState]):
+    """Takes the problems whose believed pass rate is nearest the target; outcomes say something about every problem.
+
+    Section 3: in every step with outcomes each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', its b likewise
+    with failures. s counts its own successes (explicit evidence). A problem that was not tried gets rho n pseudo-
+    rollouts instead, n the group size, at the rate p' that two reference models predict (implicit evidence):
+    p' = clip(f0 + c (f1 - f0)), f0 and f1 their pass rates on it, c a moving average of
+    (mean rate - mean f0) / (mean f1 - mean f0) over what was tried. This is what the published code's
+    (1 - rho) s + rho s' comes to, since it takes s' = s where a problem was tried.
+
+    Published defaults disagree: the class has lambda 0.2, rho 0.2, target 1.0 and a softmax of temperature 1; the
+    example configuration lambda 0.1, rho 0.1, target 0.5, no softmax, Thompson draws. Those of the example are the
+    defaults here. Only fresh groups are evidence. All of the state is saved; the published selector loses its
+    posterior at a resume.
+
+    Attributes:
+        rho: weight of implicit evidence; 0 = none, and then no reference columns are needed.
+        adaptive: rho is halved in every step in which the predictions err by 0.25 or more on average.
+        reference: features with the pass rates of a weak and of a strong reference model.
+        inertia: share of the capability's old value that stays, a step.
+        belief: what turns counts into pass rates; `forgetting` is 1 - lambda.
+        law: which problems are taken.
+    """
+
+    rho: float = 0.1
+    adaptive: bool = False
+    reference: tuple[str, str] = ("weak_rate", "strong_rate")
+    inertia: float = 0.9
+    belief: PassRateBelief = field(default_factory=BotsBelief)
+    law: Choice = field(default_factory=Choice)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.rho <= 1, "bots.rho", self.rho, "give a number from 0 (= no implicit evidence) to 1")
+        require(0 <= self.inertia < 1, "bots.inertia", self.inertia, "give a share from 0 to below 1")
+        counts = self.belief.kind != "last_rate" or self.rho == 0
+        require(counts, "bots.belief.kind", "last_rate", "it forgets implicit evidence at once; set rho: 0, or another")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(f"feature:{name}" for name in self.reference) if self.rho else frozenset()
+
+    def init(self, problems: ProblemSet) -> BotsState:
+        """Raises UserError if implicit evidence is wanted and a column is missing, or is not one of pass rates."""
+        if self.rho:
+            weak_P, strong_P = self._rates(problems)
+            lowest, highest = min(weak_P.min(), strong_P.min()), max(weak_P.max(), strong_P.max())
+            if lowest < 0 or highest > 1:
+                raise UserError(
+                    f"bots.reference: {', '.join(self.reference)} go from {lowest:g} to {highest:g}; "
+                    "name columns of pass rates, from 0 to 1"
+                )
+        return BotsState(problems, self.belief.init(len(problems)), self.rho)
+
+    def propose(self, plan: Plan, state: BotsState, stream: Stream) -> tuple[Plan, BotsState]:
+        if plan.missing == 0:
+            return plan, state
+        forest = self.belief.ready(state.forest, plan.step, stream)
+        plan = fill_by_rate(plan, state.problems, partial(self.belief.rates, forest), self.law, stream)
+        return plan, replace(state, forest=forest)
+
+    def observe(self, state: BotsState, groups: Sequence[Group], step: int) -> BotsState:
+        counts = fresh_counts(groups, state.problems)
+        if not counts.positions:
+            return state
+        state = replace(state, forest=self.belief.learn(state.forest, *counts))
+        return self._with_implicit(state, counts) if self.rho else state
+
+    def _with_implicit(self, state: BotsState, counts: Counts) -> BotsState:
+        weak_P, strong_P = self._rates(state.problems)
+        rate_G = np.asarray(counts.passed) / np.asarray(counts.tried)
+        now = capability(
+            float(rate_G.mean()), float(weak_P[counts.positions].mean()), float(strong_P[counts.positions].mean())
+        )
+        if state.capability is not None:
+            now = moving_average(now, state.capability, self.inertia)
+        rate_P = predicted(weak_P, strong_P, now)
+        error = float(np.abs(rate_P[counts.positions] - rate_G).mean())
+        rho = state.rho / 2 if self.adaptive and error >= LARGE_ERROR else state.rho
+        rollouts = rho * float(np.mean(counts.tried))
+        forest = with_implicit(state.forest, rate_P, rollouts, counts.positions)
+        return replace(state, forest=forest, rho=rho, capability=now, error=error)
+
+    def _rates(self, problems: ProblemSet) -> tuple[Floats, Floats]:
+        weak_P, strong_P = (numbers(problems, name, "bots.reference") for name in self.reference)
+        return weak_P, strong_P
+
+    def metrics(self, state: BotsState) -> Mapping[str, float]:
+        """capability, rho, error: see `BotsState`; evidence: mean discounted rollouts of a problem."""
+        now = 0.0 if state.capability is None else state.capability
+        evidence = float(state.forest.tried_M.mean())
+        return {"capability": now, "rho": state.rho, "error": state.error, "evidence": evidence}

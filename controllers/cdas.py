@@ -1,0 +1,111 @@
+"""CDAS: problems whose estimated difficulty straddles the policy's competence (arXiv 2505.17652)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.slots import fill_by_rate
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+
+
+@dataclass(frozen=True)
+class Straddle(Choice):
+    """`Choice` with the default of CDAS."""
+
+    kind: Literal["nearest", "band", "softmax", "straddle"] = "straddle"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CdasState:
+    """What CDAS remembers.
+
+    Attributes:
+        difficulty_P: of each problem, -1 to 1; 0 = as expected.
+        visits_P: groups that were observed of it.
+        error: mean absolute difference between expected and observed rate in the latest step that had any.
+    """
+
+    problems: ProblemSet
+    difficulty_P: Floats
+    visits_P: NDArray[np.int32]
+    error: float = 0.0
+
+    @property
+    def competence(self) -> float:
+        """The policy's, on the scale of the difficulties."""
+        return -float(self.difficulty_P.mean())
+
+    def rates(self, positions: Positions | slice = slice(None)) -> Floats:
+        """Expected pass rates: sigmoid(competence - difficulty)."""
+        return sigmoid(self.competence - self.difficulty_P[positions])
+
+
+@dataclass(frozen=True)
+class Cdas(PassRateController[CdasState]):
+    """Takes half of a plan from the problems just easier than the policy's competence, half from those just harder.
+
+    The difficulty of a problem is the mean, over its visits, of how much less it passed than expected: with
+    p = sigmoid(competence - d) before and rate r after the rollouts, d <- ((t - 1) d + p - r) / t. The competence is
+    minus the mean difficulty of all problems, those never tried included, which is what the published recursion
+    (minus the sum of all changes over the number of problems) adds up to from its start at 0.
+
+    In the published script t is the number of visits plus one: the 0 at the start counts as a visit, which shrinks
+    every difficulty; so it does here by default. In the paper d is the plain mean, t the number of visits
+    (`shrink: false`). With an odd number of slots the extra one goes to the easier half; the script leaves it out.
+
+    Half on each side of d = competence is half on each side of an expected rate of one half, so that any other `law`
+    can choose by the same expectations. Only fresh groups are evidence.
+
+    Attributes:
+        shrink: the start counts as a visit, as in the published script.
+        law: which problems are taken, by their expected pass rates.
+    """
+
+    shrink: bool = True
+    law: Choice = field(default_factory=Straddle)
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    def init(self, problems: ProblemSet) -> CdasState:
+        return CdasState(problems, np.zeros(len(problems)), np.zeros(len(problems), np.int32))
+
+    def propose(self, plan: Plan, state: CdasState, stream: Stream) -> tuple[Plan, CdasState]:
+        return fill_by_rate(plan, state.problems, lambda free_F, _: state.rates(free_F), self.law, stream), state
+
+    def observe(self, state: CdasState, groups: Sequence[Group], step: int) -> CdasState:
+        """One update a problem and step, with the pass rate over all its rollouts."""
+        counts = fresh_counts(groups, state.problems)
+        if not counts.positions:
+            return state
+        places, which_G = np.unique(counts.positions, return_inverse=True)
+        rate = np.bincount(which_G, counts.passed) / np.bincount(which_G, counts.tried)
+        surprise = state.rates(places) - rate
+        visits_P, difficulty_P = state.visits_P.copy(), state.difficulty_P.copy()
+        visits_P[places] += 1
+        past = visits_P[places] - (0 if self.shrink else 1)
+        difficulty_P[places] = (past * difficulty_P[places] + surprise) / (past + 1)
+        error = float(np.abs(surprise).mean())
+        return replace(state, difficulty_P=difficulty_P, visits_P=visits_P, error=error)
+
+    def metrics(self, state: CdasState) -> Mapping[str, float]:
+        """competence, error: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the
+        problems that were."""
+        return {
+            "competence": state.competence,
+            "error": state.error,
+            "spread": float(state.difficulty_P.std()),
+            "tried": float((state.visits_P > 0).mean()),
+        }

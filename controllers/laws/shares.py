@@ -1,0 +1,115 @@
+"""Laws over categories of problems: how large a share of the slots each gets, and which of its problems."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.features import Categories
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.laws.choice import first_by
+
+
+def softmax(score_C: Floats, temperature: float) -> Floats:
+    """Probabilities in proportion to exp(score / temperature)."""
+    weights_C = np.exp((score_C - score_C.max()) / temperature)
+    shares_C: Floats = weights_C / weights_C.sum()
+    return shares_C
+
+
+def floored(weight_C: Floats, floor: float) -> Floats:
+    """Weights as probabilities, each raised to floor / C where it is below, and normalised again. If all weights are 0,
+    equal probabilities."""
+    total = weight_C.sum()
+    share_C = weight_C / total if total > 0 else np.full(len(weight_C), 1 / len(weight_C))
+    share_C = np.maximum(share_C, floor / len(share_C))
+    result_C: Floats = share_C / share_C.sum()
+    return result_C
+
+
+def optimistic(mean_C: Floats, count_C: NDArray[np.int64], bonus: float) -> Floats:
+    """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n the sum of all n_c (DUMP, section 4)."""
+    bound_C: Floats = mean_C + bonus * np.sqrt(2 * math.log(int(count_C.sum()) + 1) / (count_C + 1))
+    return bound_C
+
+
+def cosine_shares(progress: float, levels: int) -> Floats:
+    """E2H-C: level i of K gets a (K - i) / S + (1 - a) (i + 1) / S, S = K (K + 1) / 2, a = (1 + cos(pi progress)) / 2.
+
+    From most of the easiest to most of the hardest level; never below 1 / S, which the published code enforces too.
+
+    Args:
+        progress: share of the training steps that are done, 0 to 1.
+        levels: K, easiest first.
+    """
+    level_K = np.arange(levels)
+    early = 0.5 * (1 + math.cos(math.pi * progress))
+    shares_K: Floats = (early * (levels - level_K) + (1 - early) * (level_K + 1)) / (levels * (levels + 1) / 2)
+    return shares_K
+
+
+def gaussian_shares(progress: float, levels: int, exponent: float, width: float, floor: float) -> Floats:
+    """E2H-G: floor + (1 - K floor) q_i, with q_i in proportion to exp(-(i - mu)^2 / (2 width^2)) and
+    mu = progress^exponent (K - 1), in levels.
+
+    Args:
+        exponent: below 1, the mean moves faster at the beginning.
+        floor: least probability of a level, at most 1 / K.
+    """
+    mu = progress**exponent * (levels - 1)
+    # The largest exponent is 0, so that a narrow bell between two levels does not vanish altogether.
+    shares_K = floor + (1 - levels * floor) * softmax(-((np.arange(levels) - mu) ** 2) / 2, width**2)
+    return shares_K
+
+
+def share_out(share_C: Floats, room_C: NDArray[np.int64], wanted: int, generator: np.random.Generator) -> Positions:
+    """How many slots each category gets: every slot draws one, among those with room left.
+
+    Args:
+        room_C: problems that each category may still give; together at least `wanted`.
+    """
+    count_C = np.zeros(len(share_C), np.int64)
+    while wanted > 0:
+        share_C = np.where(room_C > count_C, share_C, 0.0)
+        if share_C.sum() == 0:  # what has a share is exhausted
+            share_C = (room_C > count_C).astype(np.float64)
+        drawn_C = generator.multinomial(wanted, share_C / share_C.sum())
+        taken_C = np.minimum(drawn_C, room_C - count_C)
+        count_C, wanted = count_C + taken_C, wanted - int(taken_C.sum())
+    return count_C
+
+
+def draw_problems(
+    kinds: Categories,
+    share_C: Floats,
+    free_F: Positions,
+    wanted: int,
+    turns_P: NDArray[np.int32],
+    generator: np.random.Generator,
+) -> Positions:
+    """Positions for so many slots: each slot draws a category, and takes a free problem of it with the fewest turns.
+
+    So a category goes through its problems in random order, again and again, as a loader of its own would.
+
+    Args:
+        free_F: positions to choose from.
+        turns_P: how often each problem had its turn.
+    """
+    room_C = np.bincount(kinds.category_P[free_F], minlength=len(kinds))
+    count_C = share_out(share_C, room_C, min(wanted, len(free_F)), generator)
+    free_P = np.zeros(len(turns_P), np.bool_)
+    free_P[free_F] = True
+    chosen: list[Positions] = [np.zeros(0, np.int64)]
+    for category in np.flatnonzero(count_C).tolist():
+        members = kinds.members(category)
+        members = members[free_P[members]]
+        chosen.append(members[first_by([turns_P[members]], int(count_C[category]), generator)])
+    return np.concatenate(chosen)
+
+
+def with_turns(turns_P: NDArray[np.int32], positions: Sequence[int]) -> NDArray[np.int32]:
+    """The turns after some problems had one more each."""
+    turns_P = turns_P.copy()
+    np.add.at(turns_P, list(positions), 1)
+    return turns_P

@@ -1,0 +1,134 @@
+"""Retirement: a problem that passes too often is not rolled out any more (ScaleRL, arXiv 2510.13786)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.forest import Forest
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan, Verdict
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+PATIENCE = 100  # candidates refused for each slot before a plan takes whatever comes
+
+
+@dataclass(frozen=True)
+class LatestRate(PassRateBelief):
+    """`PassRateBelief` that defaults to the rate of the latest group."""
+
+    kind: Literal["hierarchical", "beta", "last_rate"] = "last_rate"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetireState:
+    """What retirement remembers.
+
+    Attributes:
+        forest: counts of each problem, which is a tree of its own.
+        retired_P: the step since which each problem is retired; -1 = it is not.
+        refused, readmitted, returned: requests dropped so far, let through lest a plan starve, and let through because
+            the problem's retirement had ended.
+    """
+
+    problems: ProblemSet
+    forest: Forest
+    retired_P: NDArray[np.int32]
+    refused: int = 0
+    readmitted: int = 0
+    returned: int = 0
+
+
+@dataclass(frozen=True)
+class Retire(PassRateController[RetireState]):
+    """Drops a problem for good once its believed pass rate reaches a threshold.
+
+    ScaleRL ("no positive resampling") and open-instruct's `no_resampling_pass_rate` go by the rate of the latest group,
+    which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops between stages what passed more than
+    0.9 of the time over its latest visits: `belief: {kind: beta}` with its discounted counts comes near.
+
+    A retired problem may come back: after `returns` steps it is let through once more, and what it does then decides. A
+    plan never starves: when as many candidates have been offered as there are problems, or 100 were refused for every
+    slot, it takes what comes. Only fresh requests are judged, and only fresh groups are evidence.
+
+    Attributes:
+        above: pass rate from which on a problem is retired.
+        returns: steps after which a retired problem is tried again; null = never.
+        belief: what turns counts into pass rates. A problem that was never tried is never retired.
+    """
+
+    above: float = 0.9
+    returns: int | None = None
+    belief: PassRateBelief = field(default_factory=LatestRate)
+
+    def __post_init__(self) -> None:
+        require(0 < self.above <= 1, "retire.above", self.above, "give a pass rate above 0, at most 1")
+        require(self.returns is None or self.returns >= 1, "retire.returns", self.returns, "give at least 1, or null")
+
+    def init(self, problems: ProblemSet) -> RetireState:
+        return RetireState(problems, self.belief.init(len(problems)), np.full(len(problems), -1, np.int32))
+
+    def propose(self, plan: Plan, state: RetireState, stream: Stream) -> tuple[Plan, RetireState]:
+        candidates = plan.undecided
+        if not candidates:
+            return plan, state
+        state = self._judged(state, plan.step, stream)
+        refused = sum(skip.member == plan.member for skip in plan.skipped)
+        kept = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
+        verdicts: list[Verdict] = []
+        for request in candidates:
+            starving = refused + kept >= len(state.problems) or refused >= PATIENCE * plan.wanted
+            verdict = self._verdict(request, state, plan.step, starving)
+            refused, kept = refused + (not verdict.keep), kept + (verdict.keep and request.origin is Origin.FRESH)
+            verdicts.append(verdict)
+        actions = [verdict.action for verdict in verdicts]
+        return plan.decide(verdicts), replace(
+            state,
+            refused=state.refused + actions.count("retired"),
+            readmitted=state.readmitted + actions.count("readmitted"),
+            returned=state.returned + actions.count("returned"),
+        )
+
+    def _verdict(self, request: Request, state: RetireState, step: int, starving: bool) -> Verdict:
+        if request.origin is not Origin.FRESH:
+            return Verdict(True, "exempt")
+        since = int(state.retired_P[state.problems.position(request.problem.id)])
+        if since < 0:
+            return Verdict(True, "kept")
+        if self.returns is not None and step - since >= self.returns:
+            return Verdict(True, "returned")
+        return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
+
+    def _judged(self, state: RetireState, step: int, stream: Stream) -> RetireState:
+        """The state after new evidence was judged: a problem retires, and stays so until it is tried again."""
+        if not state.forest.stale_R.any():
+            return state
+        forest = self.belief.refresh(state.forest, step, stream)
+        retires_P = (state.retired_P < 0) & (forest.tried_M > 0) & (forest.rate_M >= self.above)
+        retired_P = np.where(retires_P, step, state.retired_P).astype(np.int32)
+        return replace(state, forest=forest, retired_P=retired_P)
+
+    def observe(self, state: RetireState, groups: Sequence[Group], step: int) -> RetireState:
+        counts = fresh_counts(groups, state.problems)
+        if not counts.positions:
+            return state
+        retired_P = state.retired_P.copy()
+        retired_P[counts.positions] = -1
+        return replace(state, forest=self.belief.learn(state.forest, *counts), retired_P=retired_P)
+
+    def metrics(self, state: RetireState) -> Mapping[str, float]:
+        """retired: share of the problems; refused, readmitted, returned: see `RetireState`."""
+        return {
+            "retired": float((state.retired_P >= 0).mean()),
+            "refused": float(state.refused),
+            "readmitted": float(state.readmitted),
+            "returned": float(state.returned),
+        }

@@ -1,0 +1,150 @@
+"""Curricula on a difficulty column: AdaRFT's target (arXiv 2504.05520), E2H's schedules (arXiv 2506.06632)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.features import Categories, ColumnIs, difficulties, levels
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.laws.choice import first_by
+from halfway.controllers.laws.shares import cosine_shares, draw_problems, gaussian_shares, with_turns
+from halfway.controllers.laws.slots import fill_slots
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServoState:
+    """Where the target stands, the mean pass rate that moved it last, and how often each problem was proposed."""
+
+    problems: ProblemSet
+    target: float
+    turns_P: NDArray[np.int32]
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Servo(PassRateController[ServoState]):
+    """Goes from easy to hard along a column of difficulties: as fast as the policy allows, or by a timetable.
+
+    - "adarft": a plan takes the problems nearest a target difficulty T, of equals those with the fewest turns so far
+      (the published code takes the same ones again). After a step T <- T + gain tanh(sensitivity (rate - pass_rate)),
+      cut to its bounds, with the step's mean pass rate of fresh rollouts. Section 3 and the published code agree on
+      50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
+    - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
+      alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The
+      published configuration leaves the bell's floor out, at which its code fails; ours is then 2 / (K (K + 1)), which
+      the code has for `true`.
+
+    Attributes:
+        difficulty: feature of the problems; a number, or for a schedule also a word, the easiest first in the alphabet.
+        column_is: "pass_rate" = the column holds pass rates, and the difficulty is 100 (1 - rate).
+        pass_rate: that AdaRFT's target is steered to.
+        gain: largest move of the target in a step, in units of the difficulty.
+        sensitivity: of the move to the pass rate.
+        start, bounds: of the target.
+        steps: training steps of a schedule; after them it stays where it ends.
+        levels: of a schedule, of about equal size; null = each value of the column is one.
+        exponent: of the bell's mean, progress^exponent (K - 1); below 1 it moves faster at the beginning.
+        width: standard deviation of the bell, in levels.
+        floor: least probability of a level under "gaussian"; null = 2 / (K (K + 1)).
+    """
+
+    rule: Literal["adarft", "cosine", "gaussian"] = "adarft"
+    difficulty: str = "difficulty"
+    column_is: ColumnIs = "difficulty"
+    pass_rate: float = 0.5
+    gain: float = 50.0
+    sensitivity: float = 2.0
+    start: float = 0.0
+    bounds: tuple[float, float] = (0.0, 100.0)
+    steps: int = 100
+    levels: int | None = None
+    exponent: float = 0.5
+    width: float = 0.5
+    floor: float | None = None
+
+    def __post_init__(self) -> None:
+        require(0 < self.pass_rate < 1, "servo.pass_rate", self.pass_rate, "give a rate between 0 and 1, both excluded")
+        for name in ("gain", "sensitivity", "exponent", "width"):
+            require(vars(self)[name] > 0, f"servo.{name}", vars(self)[name], "give a positive number")
+        low, high = self.bounds
+        require(low < high, "servo.bounds", self.bounds, "give a lowest and a higher difficulty")
+        require(low <= self.start <= high, "servo.start", self.start, f"give a difficulty within {low:g} and {high:g}")
+        require(self.steps >= 1, "servo.steps", self.steps, "give the training steps of the run")
+        require(self.levels is None or self.levels >= 2, "servo.levels", self.levels, "give at least 2, or null")
+        require(self.floor is None or 0 <= self.floor < 1, "servo.floor", self.floor, "give 0 to below 1, or null")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({f"feature:{self.difficulty}"})
+
+    def init(self, problems: ProblemSet) -> ServoState:
+        """Raises UserError if the column is missing, is of the wrong kind, or does not give the levels."""
+        if self.rule == "adarft":
+            self._difficulties(problems)
+        else:
+            most = 1 / len(self._levels(problems))
+            require((self.floor or 0) <= most, "servo.floor", self.floor, f"give at most {most:.3g}, 1 / levels")
+        return ServoState(problems, self.start, np.zeros(len(problems), np.int32))
+
+    def propose(self, plan: Plan, state: ServoState, stream: Stream) -> tuple[Plan, ServoState]:
+        if plan.missing == 0:
+            return plan, state
+        generator, turns_P = stream.generator(), state.turns_P
+
+        def nearest(free_F: Positions, wanted: int) -> Positions:
+            distance_F = np.abs(difficulty_P[free_F] - state.target)
+            return np.asarray(free_F[first_by([distance_F, turns_P[free_F]], wanted, generator)])
+
+        def scheduled(free_F: Positions, wanted: int) -> Positions:
+            return draw_problems(kinds, share_K, free_F, wanted, turns_P, generator)
+
+        if self.rule == "adarft":
+            difficulty_P = self._difficulties(state.problems)
+            chosen, action = fill_slots(plan, state.problems, nearest), f"target {state.target:.3g}"
+        else:
+            kinds = self._levels(state.problems)
+            share_K = self.shares(plan.step, len(kinds))
+            chosen, action = fill_slots(plan, state.problems, scheduled), self.rule
+        plan = plan.add([Request(state.problems[position], plan.num_rollouts) for position in chosen], action)
+        return plan, replace(state, turns_P=with_turns(turns_P, chosen))
+
+    def shares(self, step: int, levels: int) -> Floats:
+        """The probabilities of a schedule's levels in a training step, easiest first."""
+        progress = min(step / self.steps, 1.0)
+        if self.rule == "cosine":
+            return cosine_shares(progress, levels)
+        floor = 2 / (levels * (levels + 1)) if self.floor is None else self.floor
+        return gaussian_shares(progress, levels, self.exponent, self.width, floor)
+
+    def observe(self, state: ServoState, groups: Sequence[Group], step: int) -> ServoState:
+        counts = fresh_counts(groups, state.problems)
+        if not counts.tried:
+            return state
+        rate = sum(counts.passed) / sum(counts.tried)
+        moved = state.target + self.gain * math.tanh(self.sensitivity * (rate - self.pass_rate))
+        return replace(state, target=min(max(moved, self.bounds[0]), self.bounds[1]), rate=rate)
+
+    def metrics(self, state: ServoState) -> Mapping[str, float]:
+        """target (AdaRFT's; a schedule has none) and rate: see `ServoState`."""
+        return {"rate": state.rate} | ({"target": state.target} if self.rule == "adarft" else {})
+
+    def _difficulties(self, problems: ProblemSet) -> Floats:
+        return difficulties(problems, self.difficulty, self.column_is, "servo.difficulty")
+
+    def _levels(self, problems: ProblemSet) -> Categories:
+        return levels(problems, self.difficulty, self.levels, self.column_is, "servo.difficulty")
