@@ -1,11 +1,9 @@
 """What a YAML file can say: every registered part and every group of settings, in words, with options and defaults."""
 
-import ast
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from importlib.util import find_spec
 from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
@@ -74,8 +72,6 @@ def _names() -> set[str]:
 
 
 def _part(registry: Registry, name: str) -> Part:
-    if registry is ENGINES:  # importing an engine imports its deep-learning library
-        return Part(name, engine_summary(name))
     found = registry.get(name)
     if isinstance(found, Batched):
         found = found.judge
@@ -135,21 +131,6 @@ def _written(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
     return str(value)
-
-
-def engine_summary(name: str) -> str:
-    """The first line of an engine's docstring, read from its source without importing it."""
-    target = ENGINES.builtin.get(name, "")
-    module, _, attribute = target.partition(":")
-    spec = find_spec(module) if module else None
-    if spec is None or spec.origin is None:
-        return "from an installed package"
-    with open(spec.origin) as file:
-        tree = ast.parse(file.read())
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-            return first_line(ast.get_docstring(node))
-    return ""
 
 
 def first_line(text: str | None) -> str:

@@ -203,18 +203,18 @@ def launch(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, each after its host.")] = False,
     through: Annotated[str, typer.Option(help="What reaches another host: ssh or srun.")] = "ssh",
 ) -> None:
-    """Start a run on its cluster: vLLM servers on the rollout hosts, and the ranks on those that train."""
+    """Start a run on its cluster: the engine's servers on the rollout hosts, and the ranks on those that train."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.launch import commands, run_all
-    from halfway.experiments.running.memory import require_layout, require_room
+    from halfway.experiments.running.memory import model_shape, require_room
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     found = commands(config, file.resolve(), hosts, overrides or [])
-    require_layout(config)
+    config.engine().check(config.planned(model_shape(config)))
     if config.cluster.gpus:
         require_room(config)
     if dry_run:

@@ -32,10 +32,9 @@ RECIPE = LAB / "engines.yaml"
 HEAD_SIZE = 32
 COLUMNS = {
     "transformers": ["rollouts.engine=transformers"],
-    "vllm": ["rollouts.engine=vllm"],
+    "vllm": ["rollouts.engine={vllm: {kv_cache_gib: 0.25, max_length: 256}}"],
     "vllm_servers": [
-        "rollouts.engine=vllm_servers",
-        "rollouts.servers.count=2",
+        "rollouts.engine={vllm_servers: {kv_cache_gib: 0.25, max_length: 256, count: 2}}",
         "learner.deepspeed.zero_stage=3",
         "cluster.devices_per_node=2",
     ],

@@ -16,8 +16,6 @@ from halfway.experiments.running.runs import LOG
 
 PATIENCE_SECONDS = 20
 COMMAND = (sys.executable, "-P", "-m", "halfway.experiments.cli")
-# Engines that sample in the process that trains, and start no other one.
-WARM_ENGINES = ("transformers",)
 
 Environment = Mapping[str, str]
 
@@ -159,7 +157,7 @@ class Workforce:
 
 def needs_own_process(config: RunConfig) -> bool:
     """Whether a run starts servers or further processes, or its engine may: these get a fresh Python."""
-    return config.rollouts.engine not in WARM_ENGINES or config.learner.deepspeed.zero_stage is not None
+    return config.engine().changes_process or config.learner.deepspeed.zero_stage is not None
 
 
 def run_command(folder: Path) -> list[str]:

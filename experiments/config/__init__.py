@@ -4,6 +4,7 @@
 - `run`: what a file may say of a run
 - `comparison`: what a file may say of a comparison
 - `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
+- `rollouts`: the engine that `rollouts` names, with its options
 - `components`: registered components: `{name: options}` to dataclasses
 - `yaml_files`: files over their bases, overrides, paths
 - `validation`: plain mappings to dataclasses, naming the field that is wrong

@@ -36,6 +36,8 @@ def kind_of(registry: Registry, name: str, path: str) -> type[Any]:
         extra = remedy(error) if isinstance(error, ModuleNotFoundError) else None
         lacks = extra or f"needs the module {error.name}, which is not installed"
         raise UserError(f"{path}: {name!r} {lacks}") from None
+    if not is_dataclass(kind):
+        raise UserError(f"{path}: {name!r} is no dataclass of options; mend the package that registers it")
     return kind
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import SOURCES, Source
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.components import (
@@ -21,9 +20,10 @@ from halfway.experiments.config.components import (
     members,
     with_defaults,
 )
+from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
 from halfway.experiments.config.validation import typed
-from halfway.trainers.distributed.cluster import ClusterOptions
-from halfway.trainers.engines import ENGINES
+from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
+from halfway.trainers.engines.part import EnginePart, PlannedRun
 from halfway.trainers.learner.options import LearnerOptions, LoraOptions
 from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
 from halfway.trainers.rollouts.options import RolloutOptions
@@ -129,9 +129,6 @@ class RunConfig:
         require(".." not in self.name.split("/"), "name", self.name, "stay inside the folder `output`")
         require(self.seed >= 0, "seed", self.seed, "give 0 or more")
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
-        engine, engines = self.rollouts.engine, ENGINES.names()
-        if engine not in engines:
-            raise unknown("rollouts.engine", engine, engines)
 
     @property
     def folder(self) -> Path:
@@ -155,6 +152,29 @@ class RunConfig:
         environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "environment")
         return environment
 
+    def engine(self) -> EnginePart:
+        """The engine that samples, not built yet."""
+        return engine_part(self.rollouts)
+
+    def planned(self, shape: ShapeOptions | None = None) -> PlannedRun:
+        """What an engine may know of the run."""
+        return planned_run(self.model, self.rollouts, self.cluster, shape)
+
+
+def planned_run(
+    model: ModelOptions,
+    rollouts: RolloutOptions,
+    cluster: ClusterOptions | None = None,
+    shape: ShapeOptions | None = None,
+) -> PlannedRun:
+    """What an engine may know before it is built.
+
+    Args:
+        shape: sizes of the model, if they are known.
+    """
+    lengths = (rollouts.max_response_tokens, rollouts.max_sequences)
+    return PlannedRun(model.path, model.dtype, *lengths, cluster or ClusterOptions(), shape)
+
 
 def _source(chosen: Component, where: str) -> Source:
     [(name, options)] = chosen.items()
@@ -174,10 +194,12 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     if isinstance(problems, Mapping):
         named = [which for which in yaml_files.PROBLEM_SOURCES if problems.get(which)]
         raw["problems"] = {**problems, **{k: with_defaults(problems[k], SOURCES, f"problems.{k}") for k in named}}
+    raw["rollouts"] = rollouts_with_defaults(raw.get("rollouts", {}))
     config = typed(RunConfig, raw)
     check_chain(config.members())
     check_needs(config)
     check_precision(config.model, config.learner)
+    config.engine().check(config.planned())
     return config
 
 

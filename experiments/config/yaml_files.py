@@ -15,8 +15,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 """What holds `experiments`: the checkout, or the installed package, which carries the recipes and the lab policies."""
 
 # Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
+# Those of two words do so in every part of a study too, such as `solver.rollouts.engine`.
 ALTERNATIVES = frozenset(
-    {("budget",), ("costs",), ("domain",), ("environment",), ("problems", "source"), ("problems", "generated")}
+    {
+        *(("budget",), ("costs",), ("domain",), ("environment",)),
+        *(("problems", "source"), ("problems", "generated"), ("rollouts", "engine")),
+    }
 )
 
 PROBLEM_SOURCES = ("source", "generated")
@@ -152,7 +156,8 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], at: tuple[str, ...
         ...       {"learner": {"lr": 4}, "budget": {"rollouts": 5}})
         {'learner': {'lr': 4, 'eps': 2}, 'budget': {'rollouts': 5}}
     """
-    if at in ALTERNATIVES and not set(upper) <= set(lower):
+    alternative = at in ALTERNATIVES or at[-2:] in ALTERNATIVES
+    if alternative and not set(upper) <= set(lower):
         return dict(upper)
     merged = dict(lower)
     for key, value in upper.items():

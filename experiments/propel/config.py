@@ -11,13 +11,12 @@ from omegaconf import OmegaConf
 from halfway.curriculum.domains.base import DOMAINS, Domain
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.components import Component, component, with_defaults
 from halfway.experiments.config.loading import flat
-from halfway.experiments.config.run import NAME, ModelOptions, check_precision
+from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
+from halfway.experiments.config.run import NAME, ModelOptions, check_precision, planned_run
 from halfway.experiments.config.validation import typed
-from halfway.trainers.engines import ENGINES
 from halfway.trainers.probes.options import ActivationOptions, SweepOptions
 from halfway.trainers.propel.options import (
     Band,
@@ -142,11 +141,21 @@ class PropelConfig:
         """The settings of one oracle."""
         return typed(OracleOptions, self.oracles[name], f"oracles.{name}")
 
+    def sampled(self) -> "dict[str, GeneratorOptions | SolverOptions | OracleOptions]":
+        """All that is sampled, by where the file has it."""
+        return {
+            "generator": self.generator,
+            "solver": self.solver,
+            **{f"oracles.{name}": self.oracle(name) for name in self.oracles},
+            **{f"arms.{name}.generator": self.arm(name).generator for name in self.arms},
+        }
+
     def arm(self, name: str) -> ArmConfig:
         """The settings of one arm. Raises UserError with the arm's name in front."""
         own = asdict(ArmConfig(self.generator, self.reward, self.training))
         try:
-            return typed(ArmConfig, yaml_files.merge(own, self.arms[name]))
+            raw = yaml_files.merge(own, self.arms[name])
+            return typed(ArmConfig, {**raw, "generator": _with_engine(raw["generator"], "generator")})
         except UserError as error:
             raise UserError(f"arms.{name}.{error}") from None
 
@@ -181,16 +190,27 @@ def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     raw = yaml_files.interpolated(raw)
     raw["domain"] = with_defaults(raw.get("domain", "sums"), DOMAINS, "domain")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
+    for where in ("generator", "solver"):
+        if where in raw:
+            raw[where] = _with_engine(raw[where], where)
+    if isinstance(raw.get("oracles"), Mapping):
+        raw["oracles"] = {name: _with_engine(own, f"oracles.{name}") for name, own in raw["oracles"].items()}
     config = typed(PropelConfig, raw)
     _check_oracles(config)
     _check_arms(config)
-    sampled = {"generator": config.generator.rollouts, "solver": config.solver.rollouts}
-    for where, rollouts in (
-        sampled | {f"oracles.{name}": config.oracle(name).rollouts for name in config.oracles}
-    ).items():
-        if rollouts.engine not in ENGINES.names():
-            raise unknown(f"{where}.rollouts.engine", rollouts.engine, ENGINES.names())
+    for where, sampled in config.sampled().items():
+        try:
+            engine_part(sampled.rollouts).check(planned_run(sampled.model, sampled.rollouts))
+        except UserError as error:
+            raise UserError(f"{where}.{error}") from None
     return config
+
+
+def _with_engine(options: Any, path: str) -> Any:
+    """The options of a generator, a solver or an oracle, with every option of its engine written out."""
+    if not isinstance(options, Mapping):
+        return options
+    return {**options, "rollouts": rollouts_with_defaults(options.get("rollouts", {}), f"{path}.rollouts")}
 
 
 def _check_oracles(config: PropelConfig) -> None:

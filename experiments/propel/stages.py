@@ -17,7 +17,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Loaded, Study, load
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
@@ -291,8 +291,10 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
         return study.author(base, config.generator.rollouts, oracles)
     # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
-    trained = load(options, config.generator.rollouts.engine)
-    return study.author(replace(base, model=trained.model, path=trained.path), config.generator.rollouts, oracles)
+    trained = load(options, config.generator.rollouts)
+    updates = saved_version(checkpoints.path(step))
+    loaded = replace(base, model=trained.model, path=trained.path, policy_version=updates)
+    return study.author(loaded, config.generator.rollouts, oracles)
 
 
 def trained_author(study: Study, arm: str) -> tuple[Author, int]:

@@ -12,10 +12,10 @@ import torch
 from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.streams import Stream
+from halfway.experiments.config.rollouts import DEFAULT_ENGINE, engine_part
 from halfway.experiments.config.run import ModelOptions
 from halfway.experiments.propel.config import PropelConfig
 from halfway.experiments.running.build import end_tokens, find_model, load_model, prepare_torch
-from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
@@ -36,6 +36,7 @@ class Loaded:
 
     Attributes:
         path: where its weights came from.
+        policy_version: learner updates behind these weights: 0 as they were loaded, or those of the checkpoint.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
     """
 
@@ -46,20 +47,28 @@ class Loaded:
     path: str
     chat: bool
     system: str
+    policy_version: int = 0
 
     def engine(self, options: RolloutOptions, policy: Any = None) -> Engine:
         """An engine that samples from `policy`, or from the model itself."""
-        setup = EngineSetup(policy or self.model, self.path, self.ends, self.padding, options)
-        engine: Engine = ENGINES.get(options.engine)(setup)
-        return engine
+        setup = EngineSetup(
+            policy or self.model,
+            self.path,
+            self.ends,
+            self.padding,
+            options.temperature,
+            options.max_sequences,
+            self.policy_version,
+        )
+        return engine_part(options).build(setup)
 
 
-def load(options: ModelOptions, engine: str = "transformers") -> Loaded:
+def load(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Loaded:
     """A frozen model, without the adapters that its options name.
 
     Args:
-        engine: that samples from it. Every one but "transformers" has weights of its own where they are computed with,
-            so that the model stays in the host's memory.
+        rollouts: how it is sampled, if that is all it is for: where the engine has weights of its own, the model stays
+            in the host's memory. None = it also computes, on the device if there is one.
 
     Raises:
         UserError: if there is nothing that can be loaded.
@@ -68,7 +77,7 @@ def load(options: ModelOptions, engine: str = "transformers") -> Loaded:
     tokenizer, model = load_model(options, path)
     ends = end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-    if engine == "transformers":
+    if rollouts is None or engine_part(rollouts).uses_module:
         model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     frozen = model.eval().requires_grad_(False)
     return Loaded(frozen, tokenizer, ends, padding, path, options.chat == "all", options.system)
@@ -122,7 +131,7 @@ class Study:
     @cached_property
     def solver(self) -> Solver:
         options = self.config.solver
-        model = load(options.model, options.rollouts.engine)
+        model = load(options.model, options.rollouts)
         engine, limit = model.engine(options.rollouts), options.rollouts.max_response_tokens
         rollouts = Collector(engine, SingleTurn(), model.tokenizer, limit, chat=model.chat, system=model.system)
         self._solver_fingerprint = model_fingerprint(model.model)
@@ -132,7 +141,7 @@ class Study:
     def oracle_models(self) -> Mapping[str, Loaded]:
         """The models behind the oracles, by name."""
         named = {name: self.config.oracle(name) for name in self.config.oracles}
-        return {name: load(options.model, options.rollouts.engine) for name, options in named.items()}
+        return {name: load(options.model, options.rollouts) for name, options in named.items()}
 
     @cached_property
     def panel(self) -> Panel | None:
@@ -214,7 +223,7 @@ def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:
     return {
-        "engine": options.engine,
+        "engine": next(iter(options.engine), DEFAULT_ENGINE),
         "temperature": options.temperature,
         "max_response_tokens": options.max_response_tokens,
     }

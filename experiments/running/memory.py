@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.engines.part import GIB, bytes_of
 from halfway.trainers.learner.options import DeepSpeedOptions
-from halfway.trainers.rollouts.options import RolloutOptions
 
-GIB = 2**30
-# What a server keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
-ENGINE_EXTRA_GIB, ASLEEP_GIB = 3.0, 2.0
 # CUDA's context and communication buffers of a rank.
 RANK_EXTRA_GIB = 2.0
 # Bytes of activations a token, in units of hidden size: a whole layer (Korthikanti et al. 2022, without the attention
@@ -71,23 +68,6 @@ def model_config(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def require_layout(config: RunConfig) -> None:
-    """Raises UserError if servers cannot split the model over their devices as they are told."""
-    width = config.rollouts.servers.tensor_parallel
-    if config.rollouts.engine != "vllm_servers" or width == 1:
-        return
-    field, devices = "rollouts.servers.tensor_parallel", config.cluster.devices_per_node
-    fits = not config.cluster.gpus or devices % width == 0
-    require(fits, field, width, f"give a divisor of cluster.devices_per_node={devices}")
-    shape = model_shape(config)
-    if shape is None:
-        return
-    heads, pairs = shape.num_attention_heads, shape.num_key_value_heads
-    require(heads % width == 0, field, width, f"give a divisor of the model's {heads} attention heads")
-    shared = pairs % width == 0 or width % pairs == 0
-    require(shared, field, width, f"give a divisor, or a multiple, of the model's {pairs} key-value heads")
-
-
 def zero_states(
     weights: int, largest: int, options: DeepSpeedOptions, devices_per_node: int, nodes: int
 ) -> tuple[int, int]:
@@ -119,14 +99,9 @@ def zero_states(
     return host, kept + int(spread * weights / devices)
 
 
-def samples_from_module(options: RolloutOptions) -> bool:
-    """Whether the engine keeps the module that it is given; vLLM has weights of its own, and asks for the type only."""
-    return options.engine not in ("vllm", "vllm_servers") or (options.engine == "vllm" and options.vllm.entropies)
-
-
 def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str, float]]:
     """GiB of the host that a node's ranks need, and of a device that one rank needs, by part."""
-    learner, cluster, size = config.learner, config.cluster, _bytes(config.model.dtype)
+    learner, cluster, size = config.learner, config.cluster, bytes_of(config.model.dtype)
     trained, frozen = shape.weights, 0
     if config.model.lora.rank:
         # Two matrices beside each weight of a layer: rank x (its two sides), about.
@@ -148,7 +123,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
     # DeepSpeed's figures have 16 bits for the gradients that add up over micro-batches; they have 32 here.
     wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
-    copied = shape.weights if learner.deepspeed.zero_stage == 3 and samples_from_module(config.rollouts) else 0
+    copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.engine().uses_module else 0
     parts = {
         "weights, gradients, optimizer": (states + frozen * size / spread) / GIB,
         "gradients in 32 bits": (2 * trained / cluster.ranks if wide else 0) / GIB,
@@ -161,41 +136,24 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     return host / GIB, parts
 
 
-def engine_parts(config: RunConfig, shape: ShapeOptions) -> dict[str, float]:
-    """GiB of one device of an engine, by part."""
-    options, spread = config.rollouts.vllm, config.rollouts.servers.tensor_parallel
-    size = _bytes(config.model.dtype if options.dtype == "auto" else options.dtype)
-    if config.rollouts.engine == "transformers":
-        tokens = config.rollouts.max_sequences * config.rollouts.max_response_tokens
-        return {"cache": shape.cache_per_token * tokens * size / GIB}
-    return {
-        "engine's weights": shape.weights * size / spread / GIB,
-        "cache": options.kv_cache_gib,
-        "logits": 2 * 4 * config.rollouts.max_sequences * shape.vocab_size / GIB,
-        "context": ENGINE_EXTRA_GIB,
-    }
-
-
 def estimate(config: RunConfig) -> Iterator[Need]:
     """What a run needs of every kind of memory it uses; nothing if the model's sizes are unknown."""
     shape, cluster = model_shape(config), config.cluster
     if shape is None or not shape.known:
         return
     host, rank = rank_parts(config, shape)
-    engine = engine_parts(config, shape)
+    engine = config.engine().memory(config.planned(shape), shape)
+    sampling, updating, beside = (_in_gib(parts) for parts in (engine.sampling, engine.updating, engine.host))
     device = "a device" if cluster.gpus else "memory"
-    apart = cluster.rollout_nodes > 0
-    if apart:
+    on_host = {"ranks": host}
+    if cluster.rollout_nodes > 0:
         yield _need("a rank", device, rank, cluster.device_gib)
-        yield _need("an engine", device, engine, cluster.device_gib)
+        yield _need("an engine", device, sampling, cluster.device_gib)
     else:
         states = {k: v for k, v in rank.items() if k not in ("activations", "log-probabilities")}
-        asleep = {"engine asleep": ASLEEP_GIB} if config.rollouts.servers.sleep else engine
-        both = cluster.device_gib
-        yield _need("a rank, in the update", device, _joined(rank, asleep), both)
-        yield _need("a rank, in the rollouts", device, _joined(states, engine), both)
-    weights = engine.get("engine's weights", 0.0) if config.rollouts.servers.sleep and not apart else 0.0
-    on_host = {"ranks": host, "engines asleep": weights * cluster.devices_per_node}
+        yield _need("a rank, in the update", device, _joined(rank, updating), cluster.device_gib)
+        yield _need("a rank, in the rollouts", device, _joined(states, sampling), cluster.device_gib)
+        on_host |= {what: gib * cluster.devices_per_node for what, gib in beside.items()}
     yield _need("a training host", "its memory", on_host, cluster.host_gib)
 
 
@@ -204,10 +162,13 @@ def require_room(config: RunConfig) -> list[Need]:
     needs = list(estimate(config))
     for need in needs:
         if not need.fits:
+            shape = model_shape(config)
+            assert shape is not None
             limit = "cluster.host_gib" if need.where == "its memory" else "cluster.device_gib"
+            remedy = config.engine().memory(config.planned(shape), shape).remedy
             raise UserError(
                 f"{limit}: {need}; raise learner.deepspeed.zero_stage, offload, use more devices, or lower "
-                "learner.max_microbatch_tokens or rollouts.vllm.kv_cache_gib"
+                f"learner.max_microbatch_tokens{f' or {remedy}' if remedy else ''}"
             )
     return needs
 
@@ -216,13 +177,13 @@ def _need(what: str, where: str, parts: Mapping[str, float], limit: float) -> Ne
     return Need(what, where, sum(parts.values()), limit, parts)
 
 
+def _in_gib(parts: Mapping[str, float]) -> dict[str, float]:
+    return {what: size / GIB for what, size in parts.items()}
+
+
 def _joined(*several: Mapping[str, float]) -> dict[str, float]:
     joined: dict[str, float] = {}
     for parts in several:
         for what, gib in parts.items():
             joined[what] = joined.get(what, 0.0) + gib
     return joined
-
-
-def _bytes(dtype: Any) -> int:
-    return 2 if dtype == "bfloat16" else 4

@@ -8,6 +8,7 @@ holds comparison.yaml and one run directory an arm and seed, `<arm>/seed-<seed>`
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ from halfway.experiments.config.loading import as_yaml, differences, load_run_co
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
+from halfway.trainers.engines import ENGINES
 from halfway.trainers.loop.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
-# Where a run computes, which changes no result: another allocation has other hosts, and goes on at the last checkpoint.
-PLACEMENT_FIELDS = ("rollouts.servers.addresses", "rollouts.servers.folder", "cluster.port")
+# A dotted field that may say where a run computes, which changes no result: another allocation has other hosts, and
+# goes on at the last checkpoint. Of an engine's options the engine says which are of that kind.
+PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+))")
 
 
 def read_state(folder: Path) -> str:
@@ -35,7 +38,7 @@ def read_state(folder: Path) -> str:
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
-    """Give a run its directory, or find that it has one already, which then gets the new `PLACEMENT_FIELDS`.
+    """Give a run its directory, or find that it has one already, which then gets the new places (see `PLACEMENT`).
 
     Raises:
         UserError: if the directory holds a run with other settings, or one that another process trains in other places.
@@ -64,9 +67,11 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
 
 
 def is_placement(name: str) -> bool:
-    """Whether a dotted field, of a run or of what a comparison's arms share or change, is one of `PLACEMENT_FIELDS`."""
-    shared = name.startswith(("base.", "arms."))
-    return name in PLACEMENT_FIELDS or (shared and name.endswith(tuple(f".{place}" for place in PLACEMENT_FIELDS)))
+    """Whether a dotted field, of a run or of what a comparison's arms share or change, only says where it computes."""
+    found = PLACEMENT.fullmatch(name)
+    if found is None or found["engine"] is None:
+        return found is not None
+    return found["engine"] in ENGINES.names() and found["option"] in ENGINES.get(found["engine"]).placement
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """A controller from another installed package: found through its entry point, checked, listed and run from YAML."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from installed_package import install
 from typer.testing import CliRunner, Result
 
 from halfway.controllers import CONTROLLERS
@@ -39,16 +41,12 @@ threads: 1
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on the path of modules, holding a distribution as pip leaves it."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "somebody_elses.py").write_text(MODULE)
-    information = tmp_path / "site" / "somebody_elses-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody-elses\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{CONTROLLERS.group}]\nchoosy = somebody_elses:Choosy\n")
+    install(tmp_path / "site", MODULE, CONTROLLERS.group, "choosy", "Choosy")
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     CONTROLLERS._added.pop("choosy", None)  # what it has loaded
+    sys.modules.pop("somebody_elses", None)
     torch.use_deterministic_algorithms(False)
 
 

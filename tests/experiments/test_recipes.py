@@ -137,7 +137,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
     config = load_run_config(file)
-    cluster, servers = config.cluster, config.rollouts.servers
+    cluster, [options] = config.cluster, config.rollouts.engine.values()
     needs = list(estimate(config))
     assert cluster.gpus and needs and all(0 < need.gib < need.limit_gib for need in needs)
     hosts = [f"host{number}" for number in range(cluster.train_nodes + cluster.rollout_nodes)]
@@ -145,7 +145,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     assert printed.exit_code == 0, printed.output
     words = [shlex.split(line.partition(": ")[2]) for line in printed.output.splitlines()]
     serving, training = words[: -cluster.train_nodes], words[-cluster.train_nodes :]
-    assert len(serving) == cluster.rollout_nodes * (cluster.devices_per_node // servers.tensor_parallel)
+    assert len(serving) == cluster.rollout_nodes * (cluster.devices_per_node // options.get("tensor_parallel", 1))
     assert all(f"--model={config.model.path}" in one for one in serving)
     for one in training:
         assert load_run_config(file, one[one.index(str(file)) + 1 :]).seed == 3

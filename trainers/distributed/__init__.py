@@ -4,5 +4,6 @@
 - `collectives`: waiting and broadcasting, with patience, noticing who died
 - `colocated`: learner and engine take turns on the same devices
 - `cluster`: settings: hosts, devices, memory, sizes of the model
+- `restarts`: how long to wait before a process that ended is started again
 - `ports`: free ports of this host
 """

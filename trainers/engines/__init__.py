@@ -1,6 +1,7 @@
 """Rollout engines by name. Importing this package loads none of them.
 
 - `base`: the contract: continue contexts, take the learner's weights
+- `part`: what an engine is to the rest before it is built: options, checks, memory, servers
 - `sync_check`: do engine and learner still stand for the same policy?
 - `transformers`: in this process, with a `transformers` module
 - `vllm`: in this process, with vLLM
@@ -13,8 +14,8 @@ ENGINES = Registry(
     what="rollouts.engine",
     group="halfway.engines",
     builtin={
-        "transformers": "halfway.trainers.engines.transformers.engine:transformers_engine",
-        "vllm": "halfway.trainers.engines.vllm.engine:vllm_engine",
-        "vllm_servers": "halfway.trainers.engines.vllm_servers.engine:vllm_servers_engine",
+        "transformers": "halfway.trainers.engines.transformers.part:Transformers",
+        "vllm": "halfway.trainers.engines.vllm.part:Vllm",
+        "vllm_servers": "halfway.trainers.engines.vllm_servers.part:VllmServers",
     },
 )

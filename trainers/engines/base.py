@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
-from halfway.trainers.rollouts.options import RolloutOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,6 +40,8 @@ class EngineSetup:
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
+        temperature: divides the logits; positive.
+        max_sequences: sequences decoded at once.
         policy_version: of the weights that the engine starts with; 0 = as they were loaded, without an update.
     """
 
@@ -48,7 +49,8 @@ class EngineSetup:
     model_path: str
     eos_token_ids: Sequence[int]
     pad_token_id: int
-    options: RolloutOptions
+    temperature: float = 1.0
+    max_sequences: int = 512
     policy_version: int = 0
 
 
@@ -91,4 +93,12 @@ class Engine(Protocol):
             version: of these weights: the number of learner updates behind them. Every completion says which version
                 sampled it.
         """
+        ...
+
+
+class SleepingEngine(Engine, Protocol):
+    """An engine that can leave its devices to others."""
+
+    def sleep(self) -> None:
+        """Clear the devices until the next `sync`."""
         ...

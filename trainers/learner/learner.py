@@ -382,6 +382,11 @@ class PolicyGradientLearner:
         )
 
 
+def saved_version(folder: Path) -> int:
+    """The policy version of a checkpoint's weights."""
+    return int(json.loads((folder / COUNTERS_FILE).read_text())["policy_version"])
+
+
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:
     """DeepSpeed if the options ask for it."""
     if options.deepspeed.zero_stage is None:

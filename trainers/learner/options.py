@@ -18,7 +18,7 @@ class LoraOptions:
     """Low-rank adapters: train two small matrices beside a weight, whose product is added to it, in its place.
 
     Engines sample from the sum, rounded to their type. In bfloat16 that loses most of a product that is still small, so
-    that samples lag behind the adapters: take rollouts.vllm.dtype=float32 or a correction (`learner.mismatch`).
+    that samples lag behind the adapters: take an engine with dtype=float32, or a correction (`learner.mismatch`).
 
     Attributes:
         rank: inner size of the product; 0 = no adapters, all weights are trained.

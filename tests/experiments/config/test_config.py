@@ -35,6 +35,7 @@ controllers: [prefix_sampling, uniform, greso]
 budget: {steps: 4}
 learner: {lr: 3e-4}
 """
+SERVERS = "rollouts.engine.vllm_servers"
 COMPARISON = """
 base: run.yaml
 budget: {rollouts: 1000}
@@ -133,10 +134,20 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
         ("learner.lr=.inf", "learner.lr", "inf", "positive"),
         ("learner.total_updates=-1", "learner.total_updates", "-1", "0 (= unused)"),
         ("model.lora.targets=['']", "model.lora.targets", "('',)", "all-linear"),
-        ("rollouts={engine: vllm, vllm: {max_length: 128}}", "rollouts.max_response_tokens", "128", "max_length=128"),
-        ("rollouts.servers.addresses=['a:70000']", "rollouts.servers.addresses", "'a:70000'", "host:port"),
-        ("rollouts.servers.addresses=['a:7', 'a:7']", "rollouts.servers.addresses", "'a:7'", "once"),
-        ("rollouts.servers.folder=''", "rollouts.servers.folder", "''", "/dev/shm"),
+        ("rollouts.engine.vllm.max_length=128", "rollouts.max_response_tokens", "128", "max_length=128"),
+        (
+            f"{SERVERS}.addresses=['a:70000']",
+            f"{SERVERS}.addresses",
+            "'a:70000'",
+            "host:port",
+        ),
+        (
+            f"{SERVERS}.addresses=['a:7', 'a:7']",
+            f"{SERVERS}.addresses",
+            "'a:7'",
+            "once",
+        ),
+        (f"{SERVERS}.folder=''", f"{SERVERS}.folder", "''", "/dev/shm"),
         ("cluster.model.hidden_size=64", "cluster.model.num_hidden_layers", "0", "config.json"),
         ("problems.seed=-1", "problems.seed", "-1", "0 or more"),
         ("controllers.uniform.x=1", "controllers.uniform.x", "'x'", "there is none to choose here, so remove it"),

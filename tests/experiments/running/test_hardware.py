@@ -24,7 +24,6 @@ from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import (
     estimate,
     model_shape,
-    require_layout,
     require_room,
     zero_states,
 )
@@ -36,6 +35,7 @@ CLUSTER = REPOSITORY / "experiments" / "cluster"
 FILES = sorted(CLUSTER.glob("*.yaml"))
 NODES = {"one_gpu": ["a"], "one_node": ["a"], "two_pools": ["a", "b", "c", "d"]}
 BILLION = 10**9
+SERVERS = "rollouts.engine.vllm_servers"
 
 
 def found(name: str, *overrides: str) -> Any:
@@ -67,8 +67,11 @@ def test_a_folder_tells_its_own_sizes() -> None:
     ("override", "message"),
     [
         ("learner.deepspeed.zero_stage=0", r"cluster\.device_gib: a rank, in the update: 1\d\d.* of 80 GiB"),
-        ("rollouts.servers.sleep=false", r"cluster\.device_gib: a rank, in the update: 8\d.*engine's weights 14.2"),
-        ("rollouts.vllm.kv_cache_gib=60", r"cluster\.device_gib: a rank, in the rollouts: "),
+        (
+            f"{SERVERS}.sleep=false",
+            r"cluster\.device_gib: a rank, in the update: 8\d.*engine's weights 14.2",
+        ),
+        (f"{SERVERS}.kv_cache_gib=60", r"cluster\.device_gib: a rank, in the rollouts: "),
         ("cluster.host_gib=200", r"cluster\.host_gib: a training host"),
     ],
 )
@@ -81,16 +84,20 @@ def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("width", "model", "message"),
     [
-        (3, {}, r"rollouts\.servers\.tensor_parallel: 3 .* cluster\.devices_per_node=8"),
-        (8, {"num_attention_heads": 12}, r"rollouts\.servers\.tensor_parallel: 8 .* 12 attention heads"),
-        (4, {"num_key_value_heads": 6}, r"rollouts\.servers\.tensor_parallel: 4 .* 6 key-value heads"),
+        (3, {}, r"rollouts\.engine\.vllm_servers\.tensor_parallel: 3 .* cluster\.devices_per_node=8"),
+        (8, {"num_attention_heads": 12}, r"rollouts\.engine\.vllm_servers\.tensor_parallel: 8 .* 12 attention heads"),
+        (4, {"num_key_value_heads": 6}, r"rollouts\.engine\.vllm_servers\.tensor_parallel: 4 .* 6 key-value heads"),
     ],
 )
 def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str) -> None:
-    changes = [f"rollouts.servers.tensor_parallel={width}", *(f"cluster.model.{k}={v}" for k, v in model.items())]
+    changes = [
+        f"{SERVERS}.tensor_parallel={width}",
+        *(f"cluster.model.{k}={v}" for k, v in model.items()),
+    ]
     done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
     assert done.exit_code == 2 and re.search(message, done.stderr), done.output
-    require_layout(load_run_config(CLUSTER / "two_pools.yaml", ["rollouts.servers.tensor_parallel=8"]))
+    config = load_run_config(CLUSTER / "two_pools.yaml", ["rollouts.engine.vllm_servers.tensor_parallel=8"])
+    config.engine().check(config.planned(model_shape(config)))
 
 
 @pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
@@ -154,9 +161,9 @@ def test_a_pool_of_servers_and_two_training_hosts() -> None:
         "--main_process_ip a --main_process_port 29500"
     )
     addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
-    assert second.words[-2:] == ("seed=3", f"rollouts.servers.addresses=[{addresses}]")
+    assert second.words[-2:] == ("seed=3", f"rollouts.engine.vllm_servers.addresses=[{addresses}]")
     changed = load_run_config(CLUSTER / "two_pools.yaml", second.words[-2:])
-    assert changed.rollouts.servers.addresses[9] == "d:29502" and changed.seed == 3
+    assert changed.rollouts.engine["vllm_servers"]["addresses"][9] == "d:29502" and changed.seed == 3
 
 
 def test_one_node_starts_its_servers_itself() -> None:
@@ -218,9 +225,10 @@ def allocated(nodes: str, output: Path, *overrides: str) -> RunConfig:
 def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
     first = allocated("a b c d", tmp_path)
     prepare(first, first.folder)
-    elsewhere = ["cluster.port=31000", "rollouts.servers.folder=/scratch"]
+    elsewhere = ["cluster.port=31000", "rollouts.engine.vllm_servers.folder=/scratch"]
     second = allocated("e f g h", tmp_path, *elsewhere)
-    assert first.rollouts.servers.addresses[0] == "c:29501" and second.rollouts.servers.addresses[0] == "g:31001"
+    addresses = [run.rollouts.engine["vllm_servers"]["addresses"][0] for run in (first, second)]
+    assert addresses == ["c:29501", "g:31001"]
     prepare(second, second.folder)
     assert load_run_config(second.folder / CONFIG) == second  # what `halfway resume` goes by
 
@@ -240,7 +248,7 @@ def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> No
 def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
     def compared(address: str, groups: int = 8) -> ComparisonConfig:
         file = tmp_path / "compared.yaml"
-        servers = f"{{engine: vllm_servers, servers: {{addresses: ['{address}:1']}}}}"
+        servers = f"{{engine: {{vllm_servers: {{addresses: ['{address}:1'], max_length: 4096}}}}}}"
         file.write_text(
             f"base:\n  base: {CLUSTER / 'one_gpu.yaml'}\n  fill: {{groups: {groups}}}\n"
             f"arms:\n  plain: {{}}\n  v1.5: {{rollouts: {servers}}}\nseeds: [0]\n"
@@ -250,7 +258,8 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
     folder = tmp_path / "compared"
     prepare_comparison(compared("a"), folder)
     prepare_comparison(compared("b"), folder)
-    assert load_comparison_config(folder / COMPARISON).arms["v1.5"]["rollouts"]["servers"]["addresses"] == ["b:1"]
+    arm = load_comparison_config(folder / COMPARISON).arms["v1.5"]
+    assert arm["rollouts"]["engine"]["vllm_servers"]["addresses"] == ["b:1"]
     with pytest.raises(UserError, match=r"^base\.fill\.groups: .* was started with 8, not 9; "):
         prepare_comparison(compared("c", groups=9), folder)
 
@@ -315,7 +324,7 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from halfway.experiments.running import launch
 
-    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.server.FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("halfway.trainers.distributed.restarts.FIRST_PAUSE", 0.1)
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
     note = tmp_path / "starts"
     server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)

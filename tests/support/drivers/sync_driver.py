@@ -17,12 +17,12 @@ from drivers.vllm_driver import PAD, TEMPERATURE, build_policy
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm.engine import VllmEngine, vllm_engine
+from halfway.trainers.engines.vllm.engine import VllmEngine
+from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
-from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 # By name: DeepSpeed, adapters, embeddings tied to the output layer or not.
 WAYS = {
@@ -84,10 +84,8 @@ def main(folder: Path, name: Any) -> None:
     for tied in (True, False):
         path = folder / f"tied-{tied}"
         policy = build_policy(path, tied).to(dtype)
-        options = RolloutOptions(
-            temperature=TEMPERATURE, max_sequences=8, vllm=VllmOptions(dtype=name, kv_cache_gib=0.05)
-        )
-        engine = vllm_engine(EngineSetup(policy, str(path), [], PAD, options))
+        part = Vllm(dtype=name, kv_cache_gib=0.05)
+        engine: Any = part.build(EngineSetup(policy, str(path), [], PAD, TEMPERATURE, max_sequences=8))
         for way in [way for way, (_, _, own) in WAYS.items() if own == tied]:
             AcceleratorState._reset_state(True)
             gaps[way] = train(engine, build_learner(folder / "unused", way, dtype))

@@ -19,10 +19,10 @@ from halfway.experiments.starting_models.warm_start import WarmStart, build_mode
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm import worker
-from halfway.trainers.engines.vllm.engine import VllmEngine, vllm_engine
+from halfway.trainers.engines.vllm.engine import VllmEngine
+from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
 
 END, PAD, TEMPERATURE = 1, 0, 0.7
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
@@ -121,12 +121,8 @@ def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, 
 def main(folder: Path, dtype: Any) -> None:
     torch.set_num_threads(1)
     policy = build_policy(folder)
-    options = RolloutOptions(
-        temperature=TEMPERATURE,
-        max_sequences=8,
-        vllm=VllmOptions(dtype=dtype, kv_cache_gib=0.05, entropies=True),
-    )
-    engine = vllm_engine(EngineSetup(policy, str(folder), [END], PAD, options))
+    part = Vllm(dtype=dtype, kv_cache_gib=0.05, entropies=True)
+    engine: Any = part.build(EngineSetup(policy, str(folder), [END], PAD, TEMPERATURE, max_sequences=8))
     contexts, limits, seeds = calls()
     first = engine.generate(contexts, limits, seeds)
     results: dict[str, Any] = {"first": plain(first), "again": plain(engine.generate(contexts, limits, seeds))}

@@ -12,13 +12,11 @@ from paths import REPOSITORY
 from halfway.curriculum import UserError
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import _sync
-from halfway.experiments.running.memory import model_shape, rank_parts, samples_from_module
+from halfway.experiments.running.memory import model_shape, rank_parts
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm.engine import vllm_engine
+from halfway.trainers.engines.vllm.part import Vllm
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import server_flags
-from halfway.trainers.rollouts.options import RolloutOptions, VllmOptions
-
-OPTIONS = RolloutOptions(vllm=VllmOptions(kv_cache_gib=2))
 
 
 def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +31,7 @@ def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.Mon
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
     policy: Any = SimpleNamespace(dtype=torch.float32)
     with pytest.raises(UserError, match="enough seen"):
-        vllm_engine(EngineSetup(policy, "model", [1], 0, OPTIONS))
+        Vllm(kv_cache_gib=2).build(EngineSetup(policy, "model", [1], 0))
     # vLLM refuses to start where less than this share of the device is free, whatever the cache's size.
     assert 0 < asked["gpu_memory_utilization"] <= 0.01
     assert asked["kv_cache_memory_bytes"] == 2 * 2**30
@@ -41,7 +39,11 @@ def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_server_wants_no_free_device(chunked: bool) -> None:
-    flags = dict(flag.split("=", 1) for flag in server_flags("bfloat16", OPTIONS, chunked) if "=" in flag)
+    flags = dict(
+        flag.split("=", 1)
+        for flag in server_flags("bfloat16", VllmServers(kv_cache_gib=2), 512, chunked)
+        if "=" in flag
+    )
     assert 0 < float(flags["--gpu-memory-utilization"]) <= 0.01
     assert int(flags["--kv-cache-memory-bytes"]) == 2 * 2**30
 
@@ -57,14 +59,19 @@ def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("engine", "entropies", "copied"),
-    [("transformers", False, True), ("vllm", False, False), ("vllm", True, True), ("vllm_servers", False, False)],
+    ("engine", "copied"),
+    [
+        ({"transformers": {}}, True),
+        ({"vllm": {"entropies": False}}, False),
+        ({"vllm": {"entropies": True}}, True),
+        ({"vllm_servers": {}}, False),
+    ],
 )
-def test_only_engines_that_use_the_module_cost_a_copy(engine: str, entropies: bool, copied: bool) -> None:
-    options = RolloutOptions(engine=engine, vllm=VllmOptions(entropies=entropies))
-    assert samples_from_module(options) == copied
+def test_only_engines_that_use_the_module_cost_a_copy(engine: dict[str, Any], copied: bool) -> None:
     config = load_run_config(REPOSITORY / "experiments" / "cluster" / "one_node.yaml")
+    config = replace(config, rollouts=replace(config.rollouts, engine=engine))
+    assert config.engine().uses_module == copied
     shape = model_shape(config)
     assert shape is not None
-    _, parts = rank_parts(replace(config, rollouts=options), shape)
+    _, parts = rank_parts(config, shape)
     assert parts["copy to sample from"] == pytest.approx(14.2 if copied else 0, abs=0.1)

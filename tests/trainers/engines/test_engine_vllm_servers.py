@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from hypothesis import strategies as st
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, assign, vllm_servers_engine
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, assign
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions, VllmOptions
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
@@ -36,13 +35,8 @@ Running = tuple[VllmServersEngine, Any]
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("servers")
     policy = build_policy(folder)
-    options = RolloutOptions(
-        temperature=TEMPERATURE,
-        max_sequences=8,
-        vllm=VllmOptions(kv_cache_gib=0.05),
-        servers=ServerOptions(count=2, folder=str(folder), seconds=SILENT_SECONDS),
-    )
-    engine = vllm_servers_engine(EngineSetup(policy, str(folder), [], PAD, options))
+    part = VllmServers(kv_cache_gib=0.05, count=2, folder=str(folder), seconds=SILENT_SECONDS)
+    engine: Any = part.build(EngineSetup(policy, str(folder), [], PAD, TEMPERATURE, max_sequences=8))
     yield engine, policy
     engine.close()
 
@@ -148,11 +142,11 @@ def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     servers.sync(policy, 20)
     own = build_policy(tmp_path)  # another policy than the one that the servers hold
     addresses = tuple(server.address for server in servers.servers)
-    given = replace(servers.options, servers=ServerOptions(addresses, folder=str(tmp_path), seconds=SILENT_SECONDS))
-    built: Any = vllm_servers_engine(EngineSetup(own, str(tmp_path), [], PAD, given))
+    given = VllmServers(kv_cache_gib=0.05, addresses=addresses, folder=str(tmp_path), seconds=SILENT_SECONDS)
+    built: Any = given.build(EngineSetup(own, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))
     other: VllmServersEngine = built
     assert other.version.endswith("-0") and other.replicas == 2 and check((other, own)) < 1e-4
-    with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 1000003 tokens"):
+    with pytest.raises(UserError, match=r"rollouts\.engine\.vllm_servers\.max_length: .* may need 1000003 tokens"):
         other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
     too_long, other._max_length = other._max_length, None
     assert too_long is not None
@@ -187,13 +181,8 @@ def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_
 @pytest.mark.slow
 def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(tmp_path: Path) -> None:
     policy = build_policy(tmp_path)
-    options = RolloutOptions(
-        temperature=TEMPERATURE,
-        max_sequences=8,
-        vllm=VllmOptions(kv_cache_gib=0.05),
-        servers=ServerOptions(count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS),
-    )
-    built: Any = vllm_servers_engine(EngineSetup(policy, str(tmp_path), [], PAD, options))
+    part = VllmServers(kv_cache_gib=0.05, count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS)
+    built: Any = part.build(EngineSetup(policy, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))
     engine: VllmServersEngine = built
     try:
         for seed in range(2):

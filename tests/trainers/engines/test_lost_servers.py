@@ -19,14 +19,15 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
+from halfway.trainers.distributed import restarts
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import engine as vllm_servers
 from halfway.trainers.engines.vllm_servers import server as vllm_server
 from halfway.trainers.engines.vllm_servers import watchdog
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, own_devices, own_folder, require_own_devices
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
-from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 CONTEXT = np.asarray([5, 6, 7], np.int32)
 GENERATE = "/inference/v1/generate"
@@ -62,8 +63,9 @@ class Double(Server):
 
 
 def build_engine(folder: Path, *servers: Server, **options: Any) -> VllmServersEngine:
-    chosen = RolloutOptions(max_sequences=2, servers=ServerOptions(**({"start_seconds": 5.0} | options)))
-    return VllmServersEngine(servers, [0], chosen, folder)
+    policy: Any = None
+    chosen = VllmServers(**({"start_seconds": 5.0} | options))
+    return VllmServersEngine(servers, chosen, EngineSetup(policy, "model", [0], 0, max_sequences=2), folder)
 
 
 def ours(name: str) -> Double:
@@ -97,8 +99,8 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
     monkeypatch.setattr(vllm_servers, "Server", Double)
     policy = nn.Linear(2, 2)
     policy.dtype = torch.float32  # type: ignore[assignment]
-    options = RolloutOptions(servers=ServerOptions(addresses=("a:1", "b:1"), folder=str(tmp_path)))
-    built: Any = vllm_servers.vllm_servers_engine(EngineSetup(policy, "model", [0], 0, options))
+    part = VllmServers(addresses=("a:1", "b:1"), folder=str(tmp_path))
+    built: Any = part.build(EngineSetup(policy, "model", [0], 0))
     for server in built.servers:
         assert server.calls.index("/update_weights") < server.calls.index("/finish_weight_update")
         assert server.label == server.version == built.version
@@ -122,7 +124,7 @@ def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path
     (other / "weights").mkdir()
     own_folder(str(tmp_path))
     assert mine.exists() and not other.exists() and unknown.exists()
-    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .*gone' cannot be written to"):
+    with pytest.raises(UserError, match=r"rollouts\.engine\.vllm_servers\.folder: .*gone' cannot be written to"):
         own_folder(str(tmp_path / "gone"))
 
 
@@ -152,7 +154,7 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
             starts.append(time.monotonic())
             super().start()
 
-    monkeypatch.setattr(vllm_server, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(restarts, "FIRST_PAUSE", 0.2)
     monkeypatch.setattr(vllm_servers, "POLL_SECONDS", 0.02)
     log = tmp_path / "log"
     server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)
@@ -222,7 +224,9 @@ def test_a_sequence_that_no_server_can_hold_is_not_sent(tmp_path: Path) -> None:
     server = ours("a:1")
     engine = build_engine(tmp_path, server)
     engine.begin()
-    with pytest.raises(UserError, match=r"rollouts\.vllm\.max_length: .* may need 101 tokens and a server holds 100"):
+    with pytest.raises(
+        UserError, match=r"rollouts\.engine\.vllm_servers\.max_length: .* may need 101 tokens and a server holds 100"
+    ):
         engine.generate([CONTEXT], [98], [0])
     assert GENERATE not in server.calls
     engine.generate([CONTEXT], [97], [0])
@@ -266,7 +270,7 @@ def test_a_busy_server_is_waited_for_and_a_silent_one_is_not(monkeypatch: pytest
         released.clear()
         monkeypatch.setattr(vllm_server, "PATIENCE", 3)
         begun = time.monotonic()
-        with pytest.raises(ServerError, match=r"no answer in 0\.6 s; .* raise rollouts\.servers\.seconds"):
+        with pytest.raises(ServerError, match=r"no answer in 0\.6 s; .* raise rollouts\.engine\.vllm_servers\.seconds"):
             server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.2)
         assert time.monotonic() - begun < 10
         released.set()
@@ -302,14 +306,14 @@ def test_servers_see_devices_that_the_run_may_use(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("options", "learner"),
     [
-        (ServerOptions(count=1), 0),
-        (ServerOptions(count=2, tensor_parallel=2), 3),
-        (ServerOptions(count=5), 7),
-        (ServerOptions(addresses=("h:1",), sleep=True), 0),
+        (VllmServers(count=1), 0),
+        (VllmServers(count=2, tensor_parallel=2), 3),
+        (VllmServers(count=5), 7),
+        (VllmServers(addresses=("h:1",), sleep=True), 0),
     ],
 )
 def test_a_broadcast_on_shared_devices_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: ServerOptions, learner: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: VllmServers, learner: int
 ) -> None:
     see(monkeypatch, 4, None)
     with pytest.raises(UserError, match=r"transfer: 'broadcast' needs a GPU of its own .*transfer=files"):
@@ -317,16 +321,16 @@ def test_a_broadcast_on_shared_devices_is_refused(
     monkeypatch.setattr(vllm_servers, "load_extra", lambda *_: None)
     policy: Any = SimpleNamespace(dtype=torch.float32, parameters=lambda: iter([torch.zeros(1)]))
     if learner == 0:
-        chosen = RolloutOptions(servers=replace(options, transfer="broadcast", folder=str(tmp_path)))
+        chosen = replace(options, transfer="broadcast", folder=str(tmp_path))
         with pytest.raises(UserError, match="'broadcast' needs a GPU of its own"):
-            vllm_servers.vllm_servers_engine(EngineSetup(policy, "model", [0], 0, chosen))
+            chosen.build(EngineSetup(policy, "model", [0], 0))
         assert not list(tmp_path.iterdir())
 
 
 def test_a_broadcast_between_devices_of_their_own_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, 4, None)
-    require_own_devices(ServerOptions(count=3), 3)
-    require_own_devices(ServerOptions(addresses=("h:1", "h:2")), 0)
+    require_own_devices(VllmServers(count=3), 3)
+    require_own_devices(VllmServers(addresses=("h:1", "h:2")), 0)
 
 
 @pytest.mark.parametrize("wrong", range(3))

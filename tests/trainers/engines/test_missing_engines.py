@@ -3,25 +3,27 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from halfway.curriculum import UserError
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
-from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 
-@pytest.mark.parametrize("name", ["vllm", "vllm_servers"])
-def test_a_missing_vllm_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("name", "options"), [("vllm", []), ("vllm_servers", ["folder"])])
+def test_a_missing_vllm_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, name: str, options: list[str], tmp_path: Any
+) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    options = RolloutOptions(engine=name, servers=ServerOptions(folder=str(tmp_path)))
-    policy: Any = None
+    policy: Any = SimpleNamespace(dtype=torch.float32)
     with pytest.raises(UserError) as raised:
-        ENGINES.get(name)(EngineSetup(policy, "model", [1], 0, options))
+        ENGINES.get(name)(**dict.fromkeys(options, str(tmp_path))).build(EngineSetup(policy, "model", [1], 0))
     assert str(raised.value) == f"rollouts.engine: {name!r}: needs the package vllm; pip install 'halfway[vllm]'"
     assert list(tmp_path.iterdir()) == []
 

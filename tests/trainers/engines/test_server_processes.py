@@ -13,13 +13,14 @@ import atexit, sys
 from pathlib import Path
 from halfway.trainers.engines.vllm_servers.server import Server
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 
 folder = Path(sys.argv[1]) / "of the run"
 folder.mkdir()
 (folder / "weights").touch()
 servers = [Server("127.0.0.1:1", ("sleep", "600"), folder / f"{number}.log") for number in range(2)]
-engine = VllmServersEngine(servers, [], RolloutOptions(), folder)
+engine = VllmServersEngine(servers, VllmServers(), EngineSetup(None, "model", [], 0), folder)
 atexit.register(engine.close)
 for server in servers:
     server.start()

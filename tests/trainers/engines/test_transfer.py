@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from halfway.curriculum import UserError
+from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 from halfway.trainers.engines.vllm_servers.transfer import (
     Broadcast,
@@ -25,7 +27,6 @@ from halfway.trainers.engines.vllm_servers.transfer import (
     parts,
     write_files,
 )
-from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 WEIGHTS = {f"w{i}": torch.full((2, 5), float(i), dtype=torch.bfloat16 if i % 2 else torch.float32) for i in range(5)}
 
@@ -141,9 +142,9 @@ def test_a_full_disk_is_a_mistake_of_one_line(tmp_path: Path, monkeypatch: pytes
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .* No space left .* make room there"):
+    with pytest.raises(UserError, match=r"vllm_servers\.folder: .* No space left .* make room there"):
         Files(tmp_path, 5.0).send(weights(), [Receiver("one")], "1")
-    with pytest.raises(UserError, match=r"rollouts\.servers\.folder: .*\(FileNotFoundError"):
+    with pytest.raises(UserError, match=r"vllm_servers\.folder: .*\(FileNotFoundError"):
         Files(tmp_path / "gone", 5.0).send(weights(), [Receiver("one")], "1")
 
 
@@ -205,9 +206,9 @@ def test_a_run_whose_servers_all_missed_a_broadcast_ends_at_once_with_a_remedy(t
             return True
 
     one, two = Back("one"), Back("two")
-    options = RolloutOptions(servers=ServerOptions(transfer="broadcast", start_seconds=60.0))
-    engine = VllmServersEngine([one, two], [0], options, tmp_path)
     policy = torch.nn.Linear(2, 2)
+    options = VllmServers(transfer="broadcast", start_seconds=60.0)
+    engine = VllmServersEngine([one, two], options, EngineSetup(policy, "model", [0], 0), tmp_path)
     engine.sync(policy, 1)
     two.usable = False
     assert [server.name for server in engine._available()] == ["one"]  # type: ignore[attr-defined]

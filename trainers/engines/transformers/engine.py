@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.learner.weights import copy_weights
 
 # Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
@@ -19,19 +19,6 @@ ENDED_SHARE = 0.125
 
 # Columns that the cache grows by when it is full: each growth copies it.
 MORE_COLUMNS = 32
-
-
-def transformers_engine(setup: EngineSetup) -> "TransformersEngine":
-    """Sampling in this process with the learner's own module: no copy of the weights, nothing to install."""
-    options = setup.options
-    return TransformersEngine(
-        setup.policy,
-        setup.eos_token_ids,
-        setup.pad_token_id,
-        options.temperature,
-        options.max_sequences,
-        setup.policy_version,
-    )
 
 
 class TransformersEngine:

@@ -13,20 +13,23 @@ from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.engines.part import GIB
+from halfway.trainers.engines.vllm.options import FREE_SHARE, LARGEST_SEED, VllmOptions
 from halfway.trainers.engines.vllm.worker import WeightLoader
-from halfway.trainers.engines.vllm_servers.server import FREE_SHARE
 from halfway.trainers.learner.batch import TrainingSequence, pad, split_microbatches
 from halfway.trainers.learner.scoring import token_logprobs
 from halfway.trainers.learner.weights import copy_weights, named_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
-LARGEST_SEED = 2**63 - 1
 # Padded tokens in one forward pass that computes entropies.
 ENTROPY_TOKENS = 16384
 
 
-def vllm_engine(setup: EngineSetup) -> "VllmEngine":
-    """Sampling with vLLM in this process, from a copy of the weights: continuous batching, prefix caching.
+def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = False) -> "VllmEngine":
+    """The engine, with a copy of the weights.
+
+    Args:
+        entropies: whether the policy computes the entropies of what was sampled.
 
     Raises:
         UserError: if vLLM is not installed, several processes train, or vLLM cannot run the model.
@@ -37,14 +40,13 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     vllm = load_extra("vllm", NEEDED_BY, "vllm")
-    options = setup.options.vllm
     try:
         llm = vllm.LLM(
             setup.model_path,
-            dtype=str(setup.policy.dtype).removeprefix("torch.") if options.dtype == "auto" else options.dtype,
+            dtype=options.weight_dtype(str(setup.policy.dtype).removeprefix("torch.")),
             max_model_len=options.max_length or None,
-            max_num_seqs=setup.options.max_sequences,
-            kv_cache_memory_bytes=int(options.kv_cache_gib * 2**30),
+            max_num_seqs=setup.max_sequences,
+            kv_cache_memory_bytes=int(options.kv_cache_gib * GIB),
             gpu_memory_utilization=FREE_SHARE,
             block_size=options.block_size,
             enforce_eager=options.eager,
@@ -62,9 +64,9 @@ def vllm_engine(setup: EngineSetup) -> "VllmEngine":
             llm,
             vllm.SamplingParams,
             setup.eos_token_ids,
-            setup.options.temperature,
+            setup.temperature,
             setup.policy,
-            options.entropies,
+            entropies,
             setup.policy_version,
         )
         # What the kernels cannot do shows at the first forward pass only; the first one also compiles a little.
@@ -126,8 +128,8 @@ class VllmEngine:
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
         if longest > self.max_length:
             raise UserError(
-                f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and the engine holds "
-                f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
+                f"rollouts.engine.vllm.max_length: a prompt and its response may need {longest} tokens and the engine "
+                f"holds {self.max_length}; raise it, or lower rollouts.max_response_tokens"
             )
         if self._policy is None:
             return self._sample(contexts, max_new_tokens, seeds, finished)

@@ -24,8 +24,9 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
+from halfway.trainers.engines.vllm.options import LARGEST_SEED
+from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import (
-    LARGEST_SEED,
     OtherWeightsError,
     Server,
     ServerError,
@@ -33,7 +34,6 @@ from halfway.trainers.engines.vllm_servers.server import (
 )
 from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import named_weights
-from halfway.trainers.rollouts.options import RolloutOptions, ServerOptions
 
 NEEDED_BY = "rollouts.engine: 'vllm_servers'"
 POLL_SECONDS = 0.5
@@ -42,49 +42,43 @@ GRACE_SECONDS = 10.0
 PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
-def vllm_servers_engine(setup: EngineSetup) -> Engine:
-    """Sampling through vLLM servers, started here or given by address; a lost one costs a retry, and is restarted.
+def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
+    """The engine, with the servers that it starts here or that are given by address.
 
     With several training processes the first one speaks to the servers.
 
     Raises:
         UserError: if vLLM is not installed, the weights cannot get to the servers, or these do not start.
     """
-    options = setup.options
-    if options.vllm.entropies:
-        raise UserError("rollouts.vllm.entropies: servers do not tell them; use rollouts.engine=vllm, or false")
     if distributed.is_initialized() and distributed.get_rank() > 0:
-        return with_own_weights(SyncOnlyEngine(), setup)
-    if not options.servers.addresses:
+        return with_own_weights(SyncOnlyEngine(), options, setup)
+    if not options.addresses:
         load_extra("vllm", NEEDED_BY, "vllm")
-    dtype = str(setup.policy.dtype).removeprefix("torch.") if options.vllm.dtype == "auto" else options.vllm.dtype
-    width = options.servers.tensor_parallel
-    if options.servers.transfer == "broadcast" and torch.cuda.is_available():
-        require_own_devices(options.servers, next(setup.policy.parameters()).device.index or 0)
-    folder = own_folder(options.servers.folder)
-    if options.servers.addresses:
-        servers = [Server(address, width=width) for address in options.servers.addresses]
+    dtype, width = options.weight_dtype(str(setup.policy.dtype).removeprefix("torch.")), options.tensor_parallel
+    if options.transfer == "broadcast" and torch.cuda.is_available():
+        require_own_devices(options, next(setup.policy.parameters()).device.index or 0)
+    folder = own_folder(options.folder)
+    if options.addresses:
+        servers = [Server(address, width=width) for address in options.addresses]
     else:
         servers = []
-        for number in range(options.servers.count):
-            port = free_port()
-            command = server_command(setup.model_path, dtype, port, options, chunked=torch.cuda.is_available())
+        for number in range(options.count):
+            address, chunked = f"127.0.0.1:{free_port()}", torch.cuda.is_available()
+            command = server_command(setup.model_path, address, dtype, options, setup.max_sequences, chunked)
             log, devices = folder / f"server-{number}.log", own_devices(number, width)
-            servers.append(Server(f"127.0.0.1:{port}", command, log, devices, width=width))
-    engine = VllmServersEngine(
-        servers, setup.eos_token_ids, options, folder, getattr(torch, dtype), setup.policy_version
-    )
+            servers.append(Server(address, command, log, devices, width=width))
+    engine = VllmServersEngine(servers, options, setup, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()
-    return with_own_weights(engine, setup)
+    return with_own_weights(engine, options, setup)
 
 
-def with_own_weights(engine: Engine, setup: EngineSetup) -> Engine:
+def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
     """The engine, its servers with the policy's weights: those given by address may hold another run's.
 
     All processes have to call it, since each may hold a part of the weights.
     """
-    if setup.options.servers.addresses:
+    if options.addresses:
         wait_for_all()  # the others wait with patience for the one that waits for the servers
         engine.sync(setup.policy, setup.policy_version)
     return engine
@@ -107,7 +101,7 @@ def own_folder(parent: str) -> Path:
         own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT)  # stays open until the process ends
     except OSError as error:
         raise UserError(
-            f"rollouts.servers.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
+            f"{FIELD}.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
             "folder that every server can read"
         ) from error
     with suppress(OSError):
@@ -143,8 +137,8 @@ def require_own_devices(options: ServerOptions, learner: int) -> None:
     devices = [learner, *(i for number in range(count) for i in device_indices(number, options.tensor_parallel))]
     if options.sleep or len(set(devices)) < len(devices):
         raise UserError(
-            "rollouts.servers.transfer: 'broadcast' needs a GPU of its own for the learner and for every worker of a "
-            "server; use rollouts.servers.transfer=files, or give addresses of servers on other GPUs, and sleep=false"
+            f"{FIELD}.transfer: 'broadcast' needs a GPU of its own for the learner and for every worker of a "
+            f"server; use {FIELD}.transfer=files, or give addresses of servers on other GPUs, and sleep=false"
         )
 
 
@@ -162,28 +156,26 @@ class VllmServersEngine:
     def __init__(
         self,
         servers: Sequence[Server],
-        eos_token_ids: Sequence[int],
-        options: RolloutOptions,
+        options: ServerOptions,
+        setup: EngineSetup,
         folder: Path,
         dtype: torch.dtype | None = None,
-        policy_version: int = 0,
     ):
         """
         Args:
             folder: for logs and weights; every server can read it.
             dtype: of the servers' weights; None = the learner's.
-            policy_version: of the weights that servers of ours start with.
         """
         self.servers = list(servers)
         self.options = options
         self.folder = folder
-        self.transfer: Transfer = TRANSFERS[options.servers.transfer](folder, options.servers.seconds)
+        self.transfer: Transfer = TRANSFERS[options.transfer](folder, options.seconds)
         self._dtype = dtype
         self.retried = 0  # sequences that had to be sampled again
-        self._eos_token_ids = list(eos_token_ids)
+        self._setup = setup
         self._run = uuid.uuid4().hex[:8]
         self._synced = False
-        self.policy_version = policy_version
+        self.policy_version = setup.policy_version
         self._asleep = False
         self._max_length: int | None = None  # None = not asked yet
 
@@ -206,12 +198,12 @@ class VllmServersEngine:
         for server in self.servers:
             if server.command:
                 server.start()
-        deadline = time.monotonic() + self.options.servers.start_seconds
+        deadline = time.monotonic() + self.options.start_seconds
         for server in self.servers:
             while not (server.ready() and (not server.command or self._refresh(server))):
                 ended = server.ended()
                 if ended or time.monotonic() > deadline:
-                    why = "ended at once" if ended else f"is not up in {self.options.servers.start_seconds:g} s"
+                    why = "ended at once" if ended else f"is not up in {self.options.start_seconds:g} s"
                     raise UserError(f"{NEEDED_BY}: the server {server.address} {why}: {server.last_words()}")
                 time.sleep(POLL_SECONDS)
         try:
@@ -245,12 +237,12 @@ class VllmServersEngine:
         # A server would lower the limit without a word.
         if self._max_length is not None and longest > self._max_length:
             raise UserError(
-                f"rollouts.vllm.max_length: a prompt and its response may need {longest} tokens and a server holds "
+                f"{FIELD}.max_length: a prompt and its response may need {longest} tokens and a server holds "
                 f"{self._max_length}; raise it, or lower rollouts.max_response_tokens"
             )
         samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
         done: dict[int, Completion] = {}
-        for number in range(self.options.servers.rounds):
+        for number in range(self.options.rounds):
             missing = [i for i in range(len(contexts)) if i not in done]
             if not missing:
                 break
@@ -262,7 +254,7 @@ class VllmServersEngine:
         if len(done) < len(contexts):
             raise UserError(
                 f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
-                f"{self.options.servers.rounds} rounds; {self._last_words()}"
+                f"{self.options.rounds} rounds; {self._last_words()}"
             )
         return [done[i] for i in range(len(contexts))]
 
@@ -274,7 +266,7 @@ class VllmServersEngine:
     def _send_to_sleep(self, server: Server) -> None:
         if server.usable:
             try:
-                server.sleep(self.options.servers.seconds)
+                server.sleep(self.options.seconds)
             except ServerError as error:
                 self._lost(server, error)
         elif server.command:
@@ -283,7 +275,7 @@ class VllmServersEngine:
     def _wake(self, server: Server) -> None:
         if server.usable:
             try:
-                server.wake(self.options.servers.seconds)
+                server.wake(self.options.seconds)
             except ServerError as error:
                 self._lost(server, error)
         elif server.command:
@@ -331,9 +323,9 @@ class VllmServersEngine:
             self._use(server)
         if not any(each.usable for each in self.servers):
             raise UserError(
-                f"rollouts.servers.transfer: {self.options.servers.transfer!r} brings weights to a lost server at the "
+                f"{FIELD}.transfer: {self.options.transfer!r} brings weights to a lost server at the "
                 "next step only, and no server that has them is left; resume the run, or use "
-                "rollouts.servers.transfer=files"
+                f"{FIELD}.transfer=files"
             )
         return server.usable
 
@@ -375,7 +367,7 @@ class VllmServersEngine:
         Raises:
             UserError: if there is none in time.
         """
-        deadline = time.monotonic() + self.options.servers.start_seconds
+        deadline = time.monotonic() + self.options.start_seconds
         while True:
             with ThreadPoolExecutor(len(self.servers)) as pool:
                 found = [s for s, answer in zip(self.servers, pool.map(answers, self.servers), strict=True) if answer]
@@ -391,7 +383,7 @@ class VllmServersEngine:
         """Send out what is missing, once. Gives what is answered, as it comes."""
         servers = self._available()
         of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
-        version, seconds = self.version, self.options.servers.seconds
+        version, seconds = self.version, self.options.seconds
         failed: dict[Server, ServerError] = {}
 
         def ask(server: Server, i: int) -> Completion | None:
@@ -404,7 +396,7 @@ class VllmServersEngine:
                 return None
 
         # One pool a server: each has as much to do as it was made for, and no more.
-        pools = [ThreadPoolExecutor(self.options.max_sequences) for _ in servers]
+        pools = [ThreadPoolExecutor(self._setup.max_sequences) for _ in servers]
         try:
             asked = {
                 pool.submit(ask, server, i): i
@@ -427,10 +419,10 @@ class VllmServersEngine:
 
     def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
         return {
-            "temperature": self.options.temperature,
+            "temperature": self._setup.temperature,
             "max_tokens": limit,
             "seed": seed & LARGEST_SEED,
-            "stop_token_ids": self._eos_token_ids,
+            "stop_token_ids": list(self._setup.eos_token_ids),
             "ignore_eos": True,  # the model's own: ours are above
             "logprobs": 0,  # of the sampled token alone
             "detokenize": False,

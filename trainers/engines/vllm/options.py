@@ -1,0 +1,62 @@
+"""What both engines of vLLM may be told."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from halfway.curriculum.support.errors import require
+from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, PlannedRun, bytes_of
+
+LARGEST_SEED = 2**63 - 1
+# Share of a GPU that vLLM wants free before it starts. It would size the cache by it; we give the cache's size, and the
+# learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
+FREE_SHARE = 0.001
+# What an engine keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
+EXTRA_GIB = 3.0
+
+
+@dataclass(frozen=True)
+class VllmOptions(EnginePart):
+    """Sampling with vLLM.
+
+    Attributes:
+        dtype: of weights and cache; "auto" = model.dtype.
+        max_length: most tokens of prompt and response together; 0 = what the model was made for.
+        kv_cache_gib: memory for the key-value cache, GiB. It is taken as given, whatever is free at the start.
+        block_size: tokens in a block of the cache. Only whole blocks of a shared context are computed once.
+        eager: run without compiling. Compiling takes half a minute once, and sampling gets faster.
+    """
+
+    name: ClassVar[str]
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_length: int = 0
+    kv_cache_gib: float = 1.0
+    block_size: int = 32
+    eager: bool = True
+
+    def __post_init__(self) -> None:
+        self._require("max_length", self.max_length >= 0, "give 0 (= the model's) or more")
+        self._require("kv_cache_gib", self.kv_cache_gib > 0, "give a positive number of GiB")
+        self._require("block_size", self.block_size >= 16 and self.block_size % 16 == 0, "give a multiple of 16")
+
+    def _require(self, option: str, condition: bool, remedy: str) -> None:
+        """Raise the one-line error for an option whose value is not acceptable."""
+        require(condition, f"{self.name}.{option}", getattr(self, option), remedy)
+
+    def weight_dtype(self, policy_dtype: str) -> str:
+        """The type of the engine's weights, by its name in torch."""
+        return policy_dtype if self.dtype == "auto" else self.dtype
+
+    def device_parts(self, run: PlannedRun, shape: ShapeOptions, devices: int = 1) -> dict[str, float]:
+        """Bytes of each of the devices that the model is split over, by part."""
+        return {
+            "engine's weights": shape.weights * bytes_of(self.weight_dtype(run.dtype)) / devices,
+            "cache": self.kv_cache_gib * GIB,
+            "logits": 2 * 4.0 * run.max_sequences * shape.vocab_size,
+            "context": EXTRA_GIB * GIB,
+        }
+
+    def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
+        parts = self.device_parts(run, shape)
+        return EngineMemory(parts, parts, remedy=f"rollouts.engine.{self.name}.kv_cache_gib")

@@ -1,0 +1,30 @@
+"""The engine `vllm` as a registered part."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.vllm.options import VllmOptions
+
+
+@dataclass(frozen=True)
+class Vllm(VllmOptions):
+    """Sampling with vLLM in this process, from a copy of the weights: continuous batching, prefix caching.
+
+    Attributes:
+        entropies: whether to know the entropy of every sampled token. vLLM does not tell it, so the learner's policy
+            computes it after sampling, in a forward pass of its own; false = entropies are NaN.
+    """
+
+    name: ClassVar[str] = "vllm"
+
+    entropies: bool = False
+
+    @property
+    def uses_module(self) -> bool:
+        return self.entropies
+
+    def build(self, setup: EngineSetup) -> Engine:
+        from halfway.trainers.engines.vllm.engine import vllm_engine
+
+        return vllm_engine(self, setup, self.entropies)

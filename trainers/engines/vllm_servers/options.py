@@ -1,0 +1,93 @@
+"""What the engine of vLLM servers may be told."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from halfway.curriculum.support.errors import require
+from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun
+from halfway.trainers.engines.vllm.options import VllmOptions
+
+FIELD = "rollouts.engine.vllm_servers"
+ASLEEP_GIB = 2.0
+"""What a sleeping server keeps of its device."""
+
+
+@dataclass(frozen=True)
+class ServerOptions(VllmOptions):
+    """Sampling with vLLM servers.
+
+    Attributes:
+        addresses: "host:port" of servers that are already running, with the flags that Halfway starts its own with;
+            none = start `count` servers on this host.
+        count: servers to start.
+        transfer: how weights are handed over: "files" that all servers can read; or "broadcast" to all of them at once,
+            by NCCL between GPUs, each process on one of its own, and by gloo between CPUs; there a server that was lost
+            comes back at the next sync.
+        folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
+        start_seconds: how long a server may take to answer for the first time.
+        seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
+            While it answers to /health, a sequence is waited for up to ten times as long.
+        rounds: how often the sequences of one call are sent out until all are answered.
+        tensor_parallel: devices that one server splits the model over.
+        sleep: whether the servers clear their devices during the update, which the learner then has to itself; for
+            servers that share devices with it. One that only starts is ended then, and started again at the sync.
+    """
+
+    name: ClassVar[str] = "vllm_servers"
+    placement: ClassVar[tuple[str, ...]] = ("addresses", "folder")
+    address_option: ClassVar[str] = "addresses"
+
+    addresses: tuple[str, ...] = ()
+    count: int = 1
+    transfer: Literal["files", "broadcast"] = "files"
+    folder: str = "/dev/shm"
+    start_seconds: float = 300.0
+    seconds: float = 120.0
+    rounds: int = 5
+    tensor_parallel: int = 1
+    sleep: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for address in self.addresses:
+            host, _, port = address.rpartition(":")
+            numbered = port.isdecimal() and 0 < int(port) < 2**16
+            require(bool(host) and numbered, f"{self.name}.addresses", address, "write host:port")
+        different = len(set(self.addresses)) == len(self.addresses)
+        require(different, f"{self.name}.addresses", list(self.addresses), "name each server once")
+        self._require("folder", self.folder != "", "give a folder such as /dev/shm")
+        for option in ("count", "rounds", "tensor_parallel"):
+            self._require(option, getattr(self, option) >= 1, "give at least 1")
+        for option in ("start_seconds", "seconds"):
+            self._require(option, getattr(self, option) > 0, "give a positive number")
+
+    @property
+    def uses_module(self) -> bool:
+        return False
+
+    @property
+    def sleeps(self) -> bool:
+        return self.sleep
+
+    def check(self, run: PlannedRun) -> None:
+        """Refuse lengths that servers do not hold, and a model that cannot be split as `tensor_parallel` says."""
+        super().check(run)
+        width, cluster = self.tensor_parallel, run.cluster
+        field, devices = f"{FIELD}.tensor_parallel", cluster.devices_per_node
+        fits = width == 1 or not cluster.gpus or devices % width == 0
+        require(fits, field, width, f"give a divisor of cluster.devices_per_node={devices}")
+        if width == 1 or run.shape is None:
+            return
+        heads, pairs = run.shape.num_attention_heads, run.shape.num_key_value_heads
+        require(heads % width == 0, field, width, f"give a divisor of the model's {heads} attention heads")
+        shared = pairs % width == 0 or width % pairs == 0
+        require(shared, field, width, f"give a divisor, or a multiple, of the model's {pairs} key-value heads")
+
+    def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
+        parts = self.device_parts(run, shape, self.tensor_parallel)
+        remedy = f"{FIELD}.kv_cache_gib"
+        if not self.sleep:
+            return EngineMemory(parts, parts, remedy=remedy)
+        asleep = {"engines asleep": parts["engine's weights"]}
+        return EngineMemory(parts, {"engine asleep": ASLEEP_GIB * GIB}, asleep, remedy)

@@ -1,0 +1,39 @@
+"""The engine `vllm_servers` as a registered part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.part import PlannedRun, Service
+from halfway.trainers.engines.vllm_servers.options import ServerOptions
+from halfway.trainers.engines.vllm_servers.server import SERVER_ENVIRONMENT, server_command
+
+
+@dataclass(frozen=True)
+class VllmServers(ServerOptions):
+    """Sampling through vLLM servers, started here or given by address; a lost one costs a retry, and is restarted."""
+
+    def build(self, setup: EngineSetup) -> Engine:
+        from halfway.trainers.engines.vllm_servers.engine import vllm_servers_engine
+
+        return vllm_servers_engine(self, setup)
+
+    def services(self, run: PlannedRun) -> Sequence[Service]:
+        """With GPUs as many servers as a host has devices for, else `count`."""
+        cluster, width = run.cluster, self.tensor_parallel
+        count = max(1, cluster.devices_per_node // width) if cluster.gpus else self.count
+        found = []
+        for number in range(count):
+            port = cluster.port + 1 + number
+            devices = ",".join(str(number * width + i) for i in range(width))
+            visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
+            words = server_command(
+                run.model_path,
+                f"0.0.0.0:{port}",
+                self.weight_dtype(run.dtype),
+                self,
+                run.max_sequences,
+                chunked=cluster.gpus,
+            )
+            found.append(Service(words, port, SERVER_ENVIRONMENT | visible))
+        return found
