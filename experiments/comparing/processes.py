@@ -88,7 +88,7 @@ class WarmWorker:
             self._requests.write(json.dumps(request).encode() + b"\n")
 
     def poll(self) -> int | None:
-        answer = self._answers.read()
+        answer = None if self._answers.closed else self._answers.read()
         return int(answer) if answer else self.process.poll()
 
     @property
@@ -135,6 +135,8 @@ class Workforce:
         """Take back the process of a run that has ended. A worker that died with it is replaced when needed."""
         if isinstance(process, WarmWorker) and process.alive:
             self.free.append(process)
+        else:
+            process.wait()
 
     def close(self) -> None:
         """End the workers that are free."""

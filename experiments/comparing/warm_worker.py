@@ -86,6 +86,8 @@ def train(command: Callable[[str], object], folder: str, lifeline: int) -> int:
     try:
         command(folder)
     except SystemExit as ending:
+        if isinstance(ending.code, str):
+            print(ending.code, file=sys.stderr)
         status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except BaseException:
         traceback.print_exc()

@@ -5,6 +5,7 @@ TINY = [
     "rollouts.num_rollouts=4",
     "rollouts.max_response_tokens=48",
     "fill.groups=3",
+    "fill.request_factor=1",
     "fill.request_groups=4",
     "fill.min_request=1",
     "fill.max_rounds=2",
