@@ -66,7 +66,7 @@ def first_by(keys: Sequence[NDArray[Any]], wanted: int, generator: np.random.Gen
     if wanted <= 0 or length == 0:
         return np.zeros(0, np.int64)
     if wanted < length:
-        edge = np.partition(key, wanted - 1)[wanted - 1]
+        edge = _smallest(key, wanted)
         below, tied = np.flatnonzero(key < edge), np.flatnonzero(key == edge)
         left = wanted - len(below)
         if len(keys) > 1:
@@ -79,6 +79,20 @@ def first_by(keys: Sequence[NDArray[Any]], wanted: int, generator: np.random.Gen
     order = np.lexsort([generator.random(len(chosen)), *(each[chosen] for each in reversed(keys))])
     sorted_places: Positions = chosen[order]
     return sorted_places
+
+
+def _smallest(key: NDArray[Any], place: int) -> Any:
+    """The value at a place, counted from 1, in rising order.
+
+    The first few distinct values are looked at one by one: `np.partition` takes 0.6 s for a million values that are
+    nearly all equal, as those of problems never tried are.
+    """
+    value = key.min()
+    for _ in range(4):
+        if np.count_nonzero(key <= value) >= place:
+            return value
+        value = key[key > value].min()
+    return np.partition(key, place - 1)[place - 1]
 
 
 def _straddle(easy_F: NDArray[np.bool_], distance_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:

@@ -58,8 +58,8 @@ def main() -> int:
 
 def large_set(console: Console, num_problems: int, num_groups: int, steps: int) -> float:
     """Print the first table; the largest median comes back, in milliseconds."""
-    nothing: dict[str, float | str] = {}
-    problems = ProblemSet([Problem(f"p{i}", "", "", features=nothing) for i in range(num_problems)])
+    facts = [_facts(i) for i in range(100)]
+    problems = ProblemSet([Problem(f"p{i}", "", "", features=facts[i % 100]) for i in range(num_problems)])
     title = f"{num_problems:,} problems, {num_groups} groups of {NUM_ROLLOUTS} a step, {steps} steps"
     table = Table("chain", "propose ms", "observe ms", "both, median", "both, slowest", "checkpoint MB", title=title)
     medians: list[float] = []
@@ -123,6 +123,12 @@ def _with_company(name: str) -> tuple[str, ...]:
     """A chain in which the controller has work to do: who attaches prefixes goes first, who only filters goes last."""
     claims = CONTROLLERS.get(name)().claims
     return (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
+
+
+def _facts(place: int) -> dict[str, float | str]:
+    """The columns that controllers read."""
+    weak = place % 50 / 100
+    return {"category": f"c{place % 20}", "difficulty": place / 20, "weak_rate": weak, "strong_rate": weak + 0.4}
 
 
 def _with_streaks(state: Any) -> Any:
