@@ -61,7 +61,7 @@ class ComparisonConfig:
     base: dict[str, Any]
     seeds: tuple[int, ...]
     budget: Budget
-    arms: dict[str, Any]
+    arms: dict[str, dict[str, Any]]
     tune: TuneOptions = field(default_factory=TuneOptions)
     contrasts: Any = None
     targets: tuple[float, ...] = ()
@@ -77,7 +77,6 @@ class ComparisonConfig:
             require(
                 arm not in FOLDERS, "arms", arm, "a comparison has a folder of that name itself; call it differently"
             )
-            require(isinstance(changes, dict), f"arms.{arm}", changes, "give the fields in which the arm differs")
             for name in SHARED:
                 require(
                     name not in changes,
@@ -194,6 +193,8 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
     raw["arms"] = {arm: {} if changes is None else changes for arm, changes in raw["arms"].items()}
+    for arm, fields in raw["arms"].items():
+        require(isinstance(fields, Mapping), f"arms.{arm}", fields, "give the fields in which the arm differs")
     config = typed(ComparisonConfig, raw)
     for arm in config.arms:
         check_arm(config, arm)
