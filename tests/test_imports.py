@@ -150,4 +150,6 @@ def test_every_package_has_a_map_of_its_files(layer: str) -> None:
         folder = package.parent
         files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
         rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
-        assert sorted(re.findall(r"(?:^- |;\s+)`(\w+)`:", shown, re.MULTILINE)) == sorted(files | rooms), folder
+        assert sorted(re.findall(r"(?:^- |;\s+)`(\w+)`:", shown, re.MULTILINE)) == sorted(files | rooms), (
+            f"the docstring of {package} lists its files, one line each: - `name`: what a stranger would look for there"
+        )

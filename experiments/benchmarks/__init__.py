@@ -6,4 +6,5 @@
 - `overlap`: judging while others are still sampled
 - `sandbox`: generated functions per second
 - `trl`: one step here and in TRL
+- `install_size`: packages, disk and import time of an installation
 """
