@@ -333,14 +333,14 @@ import pkgutil, sys
 from importlib import import_module
 import halfway.controllers, halfway.curriculum
 from halfway.controllers import CONTROLLERS
-from halfway.testing import check_controller
+from halfway.testing.controllers import plans_are_filled, trial_of
 
 for room in (halfway.curriculum, halfway.controllers):
     for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
         if not module.name.endswith(".bayes_model"):
             import_module(module.name)
 for name in CONTROLLERS.names():
-    check_controller(CONTROLLERS.get(name)())
+    plans_are_filled(trial_of(CONTROLLERS.get(name)()))
     print(name)
 print({"torch", "transformers", "accelerate", "mlflow", "scipy", "matplotlib", "omegaconf"} & set(sys.modules))
 """

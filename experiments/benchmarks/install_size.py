@@ -3,7 +3,8 @@
     pip install '.[train]'; python -m halfway.experiments.benchmarks.install_size [--repeats 9] [--output FOLDER]
 
 Counted is what this environment has: an extra's requirements and theirs in turn, by the metadata of what is installed.
-Where halfway is installed editable, its own files are not counted. Import times are medians over fresh processes.
+Where halfway is installed editable, its own files are not counted. Import times are processor seconds, which other
+work on the machine changes little, with the files in the system's cache.
 """
 
 import argparse
@@ -57,7 +58,7 @@ class Import:
     """The first import of something.
 
     Attributes:
-        seconds: of each fresh process, without Python's own start.
+        seconds: of the processor, for each fresh process, without Python's own start.
         loads_torch: whether torch was among what it imported.
     """
 
@@ -105,8 +106,8 @@ def size(distribution: importlib.metadata.Distribution) -> int:
 def timed_import(what: str, statement: str, repeats: int) -> Import:
     """Import in fresh processes; the first, which may write byte code and fill the system's cache, is not counted."""
     code = (
-        f"import sys, time; start = time.perf_counter()\n{statement}\n"
-        "print(time.perf_counter() - start, 'torch' in sys.modules)"
+        f"import sys, time; start = time.process_time()\n{statement}\n"
+        "print(time.process_time() - start, 'torch' in sys.modules)"
     )
     seconds, torch = [], ""
     for _ in range(repeats + 1):
@@ -125,7 +126,7 @@ def page(installations: list[Installation], imports: list[Import], command: str)
         [
             *("# What an installation brings", "", f"`{command}`; {versions}", ""),
             *("| command | packages | MiB | the largest |", "|---|---|---|---|", *(each.row for each in installations)),
-            *("", "Seconds of the first import, median and range over fresh processes:", ""),
+            *("", f"Processor seconds of the import, median and range of {len(imports[0].seconds)} processes:", ""),
             *("| what | seconds | loads torch |", "|---|---|---|", *(each.row for each in imports), ""),
         ]
     )
