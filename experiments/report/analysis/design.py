@@ -1,17 +1,13 @@
 """What was planned before a comparison ran, as its file says: contrasts, targets, and what costs are made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.registry import unknown
+from halfway.experiments.config.design import check_costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
 from halfway.experiments.report.records import Comparison
-
-CONTRASTS_REMEDY = "give {baseline: an arm} or a list of pairs [arm, reference]"
-COSTS_REMEDY = "give {rho: [.25, 1]} or {from: cluster}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,75 +48,30 @@ def read_design(comparison: Comparison) -> Design:
         UserError: if what it says cannot be read.
     """
     config, arms = comparison.config, comparison.arms
-    contrasts = read_contrasts(config.get("contrasts"), arms)
+    contrasts = tuple(Contrast(*pair) for pair in contrast_pairs(config.get("contrasts"), arms))
+    targets = tuple(config.get("targets") or ())
+    check_targets(targets)
     budget = comparison.budget
-    rho, rho_from = read_rho(config.get("costs"), comparison)
+    rho, rho_from = read_rho(comparison)
     costs = tuple(axis for axis in map(cost_axis, rho) if axis.recorded(comparison.all_runs))
     return Design(
         baseline=contrasts[0].reference if contrasts else arms[0],
         contrasts=contrasts or tuple(Contrast(b, a) for a, b in combinations(arms, 2)),
         named=bool(contrasts),
-        targets=read_targets(config.get("targets")),
+        targets=tuple(sorted(targets)),
         headline=next((axis for axis in PLAIN if budget and axis.name == budget[0]), ROLLOUTS),
         costs=costs,
         rho_from=rho_from,
     )
 
 
-def read_contrasts(declared: Any, arms: Sequence[str]) -> tuple[Contrast, ...]:
-    """The named contrasts; none if none is declared.
-
-    Raises:
-        UserError: unless it is {baseline: arm}, which means every other arm against it, or a list of pairs of arms.
-    """
-    if not declared:
-        return ()
-    if isinstance(declared, Mapping):
-        if set(declared) != {"baseline"}:
-            raise UserError(f"contrasts: {dict(declared)} is not acceptable; {CONTRASTS_REMEDY}")
-        pairs = [(arm, str(declared["baseline"])) for arm in arms if arm != declared["baseline"]]
-        _require_arms([str(declared["baseline"])], arms)
-    else:
-        if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in declared):
-            raise UserError(f"contrasts: {declared} is not acceptable; {CONTRASTS_REMEDY}")
-        pairs = [(str(arm), str(reference)) for arm, reference in declared]
-        _require_arms([arm for pair in pairs for arm in pair], arms)
-    return tuple(Contrast(*pair) for pair in pairs)
-
-
-def _require_arms(names: Sequence[str], arms: Sequence[str]) -> None:
-    for name in names:
-        if name not in arms:
-            raise unknown("contrasts", name, arms)
-
-
-def read_targets(declared: Any) -> tuple[float, ...]:
-    """Pass rates, ascending. Raises UserError unless all lie between 0 and 1."""
-    if not declared:
-        return ()
-    targets = declared if isinstance(declared, Sequence) and not isinstance(declared, str) else [declared]
-    if not all(isinstance(target, int | float) and 0 < target < 1 for target in targets):
-        raise UserError(f"targets: {declared} is not acceptable; give pass rates between 0 and 1")
-    return tuple(sorted(set(map(float, targets))))
-
-
-def read_rho(declared: Any, comparison: Comparison) -> tuple[tuple[float, ...], str]:
-    """The weights of a trained token in generated tokens, and where they come from.
-
-    Raises:
-        UserError: unless it is {rho: numbers} or {from: cluster}, with `context` (tokens) if wanted.
-    """
+def read_rho(comparison: Comparison) -> tuple[tuple[float, ...], str]:
+    """The weights of a trained token in generated ones, and where they come from."""
+    declared = comparison.config.get("costs") or {}
+    check_costs(declared, comparison.config.get("base") or {})
     if not declared:
         return PAPERS_RHO, "what the sources' hours imply"
-    if not isinstance(declared, Mapping) or len({"rho", "from"} & set(declared)) != 1:
-        raise UserError(f"costs: {declared} is not acceptable; {COSTS_REMEDY}")
-    if "from" in declared:
-        return _cluster_rho(declared, comparison)
-    given = declared["rho"]
-    weights = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    if set(declared) != {"rho"} or not all(isinstance(rho, int | float) and rho >= 0 for rho in weights):
-        raise UserError(f"costs: {dict(declared)} is not acceptable; {COSTS_REMEDY}")
-    return tuple(map(float, weights)), "given"
+    return _cluster_rho(declared, comparison) if "from" in declared else (tuple(map(float, declared["rho"])), "given")
 
 
 def _cluster_rho(declared: Mapping[str, Any], comparison: Comparison) -> tuple[tuple[float, ...], str]:
@@ -128,12 +79,8 @@ def _cluster_rho(declared: Mapping[str, Any], comparison: Comparison) -> tuple[t
     from halfway.experiments.report.analysis.roofline import of_cluster
     from halfway.experiments.running.memory import model_shape
 
-    context = declared.get("context")
-    known = declared["from"] == "cluster" and set(declared) <= {"from", "context"}
-    if not known or not (context is None or (isinstance(context, int | float) and context > 0)):
-        raise UserError(f"costs: {dict(declared)} is not acceptable; {COSTS_REMEDY}")
     config = parse_run_config(comparison.all_runs[0].config)
-    model = of_cluster(config, model_shape(config), context)
+    model = of_cluster(config, model_shape(config), declared.get("context"))
     origin = (
         f"from the peak rates of {config.cluster.device}, {model.batch} sequences of {model.context:g} tokens at once"
     )

@@ -22,7 +22,7 @@ from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
 from halfway.experiments.report.tables.tuning import tuning_table
 
-PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: 0.5}\n"
+PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 
 
 @pytest.fixture(scope="module")

@@ -82,20 +82,14 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"contrasts": {"baseline": "grop"}}, "grop"),
-        ({"contrasts": {"base": "a"}}, "give {baseline: an arm} or a list of pairs"),
-        ({"contrasts": ["a", "b"]}, "give {baseline: an arm} or a list of pairs"),
-        ({"contrasts": [["a", "c"]]}, "c"),
-        ({"targets": [50]}, "give pass rates between 0 and 1"),
-        ({"targets": ["high"]}, "give pass rates between 0 and 1"),
-        ({"costs": [0.25]}, "give {rho:"),
-        ({"costs": {"rho": [-1]}}, "give {rho:"),
-        ({"costs": {"from": "home"}}, "give {rho:"),
-        ({"costs": {"from": "cluster", "context": -1}}, "give {rho:"),
+        ({"contrasts": {"baseline": "c"}}, "contrasts.baseline"),
+        ({"targets": [50]}, "targets: 50"),
+        ({"costs": {"rho": [-1]}}, "costs.rho"),
+        ({"costs": {"from": "cluster"}}, "costs.from"),
     ],
 )
 def test_mistakes_are_told(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message.replace("{", r"\{")):
+    with pytest.raises(UserError, match=message):
         read_design(comparison_of(runs("a", "b"), **config))
 
 
@@ -112,11 +106,11 @@ CLUSTER_RUN = {
 
 def test_costs_from_the_cluster_of_the_runs() -> None:
     found = [replace(run, config=CLUSTER_RUN) for run in runs("a", "b")]
-    design = read_design(comparison_of(found, costs={"from": "cluster"}))
+    design = read_design(comparison_of(found, base=CLUSTER_RUN, costs={"from": "cluster"}))
     expected = Roofline(DEVICES["h100"], SHAPE, 10, 30).rho
     assert [axis.weights["trained_tokens"] for axis in design.costs] == [round(expected, 3)]
     assert "h100" in design.rho_from and "10 sequences" in design.rho_from
-    longer = read_design(comparison_of(found, costs={"from": "cluster", "context": 300}))
+    longer = read_design(comparison_of(found, base=CLUSTER_RUN, costs={"from": "cluster", "context": 300}))
     assert longer.costs[0].weights["trained_tokens"] < design.costs[0].weights["trained_tokens"]
 
 
@@ -126,7 +120,7 @@ def test_costs_from_the_cluster_of_the_runs() -> None:
 def test_costs_from_an_unknown_cluster_are_refused(cluster: dict[str, Any], message: str) -> None:
     found = [replace(run, config={**CLUSTER_RUN, "cluster": cluster}) for run in runs("a", "b")]
     with pytest.raises(UserError, match=message):
-        read_design(comparison_of(found, costs={"from": "cluster"}))
+        read_design(comparison_of(found, base=CLUSTER_RUN, costs={"from": "cluster"}))
 
 
 def test_an_unknown_device_is_refused() -> None:
