@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from halfway.experiments.report.analysis.design import read_design
 from halfway.experiments.report.analysis.strata import rate, strata_names
 from halfway.experiments.report.figures.style import (
     MUTED,
+    PALETTE,
     arm_colors,
     flat,
     grid,
@@ -35,8 +37,9 @@ def learning_curves(comparison: Comparison) -> Figure | None:
         ax.set_axis_off()
     shared = comparison.budget[0] if comparison.budget else ""
     for axis, ax in zip(measures, flat(axes), strict=False):
-        for arm, color in arm_colors(comparison).items():
-            _curve(ax, comparison.runs[arm], axis, arm, color)
+        for i, (arm, color) in enumerate(arm_colors(comparison).items()):
+            # Colours come again after as many arms as there are: then dashed.
+            _curve(ax, comparison.runs[arm], axis, Line(arm, color, "-" if i < len(PALETTE) else "--"))
         for target in design.targets:
             ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
         ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
@@ -54,10 +57,10 @@ def strata_curves(comparison: Comparison) -> Figure | None:
     if not names or not arms:
         return None
     columns = min(4, max(2, len(arms)))
-    figure, axes = grid(-(-len(arms) // columns), columns, height=2.7, sharey=True)
+    figure, axes = grid(-(-len(arms) // columns), columns, height=2.7, sharey=True, sharex=True)
     for ax in flat(axes)[len(arms) :]:
         ax.set_axis_off()
-    colors = shades(("#f0c05a", "#d1495b", "#6a3d9a", "#12355b"), len(names))
+    colors = shades(("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233"), len(names))
     for (arm, runs), ax in zip(arms.items(), flat(axes), strict=False):
         for name, color in zip(names, colors, strict=True):
             x, y = stratum_series(runs, name)
@@ -65,7 +68,7 @@ def strata_curves(comparison: Comparison) -> Figure | None:
         ax.set_title(arm)
         ax.set_xlabel("rollouts")
         ax.set_ylim(0, 1)
-        thousands(ax)
+    thousands(axes[0][0])  # the others share its axis
     for row in axes:
         row[0].set_ylabel("held-out pass rate")
     legend_above(figure, axes[0][0], title="stratum")
@@ -80,7 +83,15 @@ def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list
     return [x for x, _ in known], [y for _, y in known]
 
 
-def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, arm: str, color: str) -> None:
+class Line(NamedTuple):
+    """How a curve looks."""
+
+    label: str
+    color: str
+    style: str
+
+
+def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line) -> None:
     runs = [run for run in runs if len(run.evaluations) > 1]
     points = min((len(run.evaluations) for run in runs), default=0)
     if points == 0:
@@ -88,11 +99,12 @@ def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, arm: str, color: str) -> N
     rows = [[run.evaluations[i] for run in runs] for i in range(points)]
     x = [float(np.mean([axis.of(evaluation) for evaluation in row])) for row in rows]
     estimates = [over_seeds([evaluation.pass_at_1 for evaluation in row]) for row in rows]
-    ax.plot(x, [estimate.value for estimate in estimates], color=color, label=arm, marker="o", markersize=3.5)
+    y = [estimate.value for estimate in estimates]
+    ax.plot(x, y, line.style, color=line.color, label=line.label, marker="o", markersize=3.5)
     if len(runs) > 1:
         low, high = [e.low or 0.0 for e in estimates], [e.high or 0.0 for e in estimates]
     else:
         margin = [1.96 * row[0].stderr for row in rows]
         low = [e.value - m for e, m in zip(estimates, margin, strict=True)]
         high = [e.value + m for e, m in zip(estimates, margin, strict=True)]
-    ax.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+    ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)
