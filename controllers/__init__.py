@@ -35,5 +35,13 @@ CONTROLLERS = Registry(
         "retire": "halfway.controllers.retire:Retire",
         "probe": "halfway.controllers.probe:Probed",
         "hints": "halfway.controllers.hints:Hints",
+        "knapsack": "halfway.controllers.knapsack:Knapsack",
+        "pilot": "halfway.controllers.pilot:Pilot",
+        "rounds": "halfway.controllers.rounds:Rounds",
+        "signal": "halfway.controllers.signal:Signal",
+        "downsample": "halfway.controllers.downsample:Downsample",
+        "vcrl": "halfway.controllers.vcrl:Vcrl",
+        "replay": "halfway.controllers.replay:Replay",
+        "variants": "halfway.controllers.variants:Variants",
     },
 )

@@ -49,6 +49,19 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "hints_seele": lambda: then("hints", kind="seele", tries=2),
     "hints_ghpo": lambda: then("hints", kind="ghpo"),
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
+    "knapsack_certain": lambda: then("knapsack", certainty=0.9, alpha=0.5),
+    "pilot_hora": lambda: then("pilot", kind="hora"),
+    "rounds_ar3po": lambda: chain(
+        *then("rounds", stop="positive", keep=0, size=4).members.items(),
+        ("replay", CONTROLLERS.get("replay")(kind="responses")),
+    ),
+    "signal_ngrpo": lambda: then("signal", kind="ngrpo"),
+    "downsample_vcrl": lambda: chain(
+        *then("downsample", baseline="group", keep=0.5).members.items(), ("vcrl", CONTROLLERS.get("vcrl")())
+    ),
+    "replay_hints_pilot": lambda: chain(
+        *((name, CONTROLLERS.get(name)()) for name in ("replay", "uniform", "hints", "pilot", "signal"))
+    ),
 }
 CHECKS = controller_checks()
 

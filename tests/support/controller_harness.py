@@ -24,6 +24,7 @@ from halfway.curriculum import (
     restore_state,
     save_state,
 )
+from halfway.curriculum.lab import sums
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
@@ -41,7 +42,14 @@ def problem_set(count: int, generated: int = 0, solution: str = "one\ntwo\nthree
     controllers read: the difficulty that the simulated learner gives them, a category, and the pass rates of a weak and
     of a strong reference model."""
     made = [
-        Problem(f"{kind}{i}", f"prompt {kind}{i}", "0", features=features_of(f"{kind}{i}", i, count), solution=solution)
+        Problem(
+            f"{kind}{i}",
+            sums.render(sums.Sheet(i % 6, tuple(1 + i // 4**place % 4 for place in range(4)), 1)),
+            "0",
+            verifier="running_sums",
+            features=features_of(f"{kind}{i}", i, count),
+            solution=solution,
+        )
         for kind, number in (("p", count), ("g", generated))
         for i in range(number)
     ]

@@ -23,6 +23,7 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.groups import require_weights
+from halfway.curriculum.lab import sums
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.session import Session
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
@@ -38,8 +39,9 @@ def sample_problems(count: int = 60, generated: int = 120) -> ProblemSet:
     made = [
         Problem(
             f"{kind}{i}",
-            f"prompt {kind}{i}",
+            sums.render(sums.Sheet(i % 6, tuple(1 + i // 4**place % 4 for place in range(4)), 1)),
             "0",
+            verifier="running_sums",
             features={
                 "probed_rate": (i % 19 + 1) / 20,
                 "difficulty": (i * 7 % count) / 10 - 3,
@@ -295,7 +297,7 @@ def a_configuration_compares_prints_and_hashes(trial: Trial) -> None:
 def needs_and_claims_are_words_of_the_contract(trial: Trial) -> None:
     strange = {need for need in trial.controller.needs if need not in NEEDS and not need.startswith("feature:")}
     assert not strange, f"needs {sorted(strange)}, of which nobody knows; choose from {sorted(NEEDS)} or feature:NAME"
-    known = {"problems", "generated", "prefixes", "hints", "rounds", "rollouts", "stored"}
+    known = {"problems", "generated", "prefixes", "hints", "rounds", "rollouts", "stored", "advantages"}
     assert trial.controller.claims <= known, (
         f"claims {sorted(trial.controller.claims - known)}; choose from {sorted(known)}"
     )

@@ -1,0 +1,58 @@
+"""PODS: many rollouts, and an update on the most varied of them (arXiv 2504.13818)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from halfway.controllers.laws.sampling import most_varied, standardized
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True)
+class Downsample(PassRateController[None]):
+    """Trains only those rollouts of a group whose rewards differ most, which saves updates, not rollouts.
+
+    Of binary rewards these are successes and failures in equal numbers, as far as there are so many. Degenerate groups
+    and those that are small enough stay as they are. No code was found; the paper keeps 16 of 64.
+
+    Attributes:
+        keep: share of a group that trains, rounded to the nearest number, at least 2 rollouts.
+        baseline: "selected" = (r - mean) / std of those that train, as published; "group" = the learner's own
+            advantages, in which the others keep their say. Then another member may give advantages.
+    """
+
+    keep: float = 0.25
+    baseline: Literal["selected", "group"] = "selected"
+
+    def __post_init__(self) -> None:
+        require(0 < self.keep < 1, "downsample.keep", self.keep, "give a share above 0 and below 1")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"advantages"} if self.baseline == "selected" else ())
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"weights"})
+
+    def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
+        return [self._selected(group) for group in groups]
+
+    def _selected(self, group: Group) -> Group:
+        keep = max(2, round(self.keep * group.size))
+        if group.degenerate or keep >= group.size:
+            return group
+        rewards_N = np.asarray([rollout.trained_reward for rollout in group.rollouts])
+        places = most_varied(rewards_N, keep)
+        factors_N = np.zeros(group.size)
+        factors_N[places] = 1.0
+        if self.baseline == "selected":
+            advantages_N = np.zeros(group.size)
+            advantages_N[places] = standardized(rewards_N[places])
+            group = group.advised(advantages_N=advantages_N)
+        return group.weighed(factors_N)

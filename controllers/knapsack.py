@@ -1,0 +1,134 @@
+"""Knapsack RL: the rollouts of a step go where they are most likely to teach (arXiv 2509.25849)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.counts import moving_average
+from halfway.controllers.laws.allocation import allocate, signal_gain, sufficient_size
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan, Verdict
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+UNSEEN = -1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnapsackState:
+    """What is believed of the problems.
+
+    Attributes:
+        rate_P: believed pass rate by position; `UNSEEN` before the first visit.
+        smallest, largest: group of the latest plan.
+    """
+
+    problems: ProblemSet
+    rate_P: NDArray[np.float64]
+    smallest: int = 0
+    largest: int = 0
+
+
+@dataclass(frozen=True)
+class Knapsack(PassRateController[KnapsackState]):
+    """Shares the rollouts of a plan out before any is made; in all they are exactly N for each group.
+
+    A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. The paper solves the
+    knapsack by dynamic programming; gains fall with n, so giving one rollout after the other is exact too. Problems
+    that always passed get the least; those that never did share what nobody else can use; unseen ones get N. Requests
+    of other origins keep what they have.
+
+    The paper has no bound but `most`, so never-passing problems get little more than the least. Public implementations
+    (there is no official one) stop at `sufficient_size`; that is `certainty` 0.9 here.
+
+    Attributes:
+        least, most: bounds of a group; published least 2.
+        certainty: a problem gets no more rollouts than make its group mixed with this chance, while others can use
+            them; 1 = no such bound, the paper's.
+        alpha: weight of the newest pass rate in the believed one; 1 = the last one alone, as published.
+    """
+
+    least: int = 2
+    most: int = 128
+    certainty: float = 1.0
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(2 <= self.least <= self.most, "knapsack.least", self.least, "give at least 2, and no more than most")
+        require(0 < self.certainty <= 1, "knapsack.certainty", self.certainty, "give a chance above 0, at most 1")
+        require(0 < self.alpha <= 1, "knapsack.alpha", self.alpha, "give a number above 0, at most 1")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"rollouts"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rollouts"})
+
+    def init(self, problems: ProblemSet) -> KnapsackState:
+        return KnapsackState(problems, np.full(len(problems), UNSEEN))
+
+    def propose(self, plan: Plan, state: KnapsackState, stream: Stream) -> tuple[Plan, KnapsackState]:
+        """Raises UserError if N, the mean of a plan, is outside the bounds of a group."""
+        fits = self.least <= plan.num_rollouts <= self.most
+        remedy = f"the mean of a plan, rollouts.num_rollouts={plan.num_rollouts}, has to lie between them"
+        require(fits, "knapsack.least, most", (self.least, self.most), remedy)
+        ours = [request for request in plan.undecided if request.origin is Origin.FRESH]
+        others = [r for r in plan.requests if not r.extends and all(r is not own for own in ours)]
+        if not plan.undecided:
+            return plan, state
+        left = plan.budget - plan.missing * plan.num_rollouts - sum(request.num_rollouts for request in others)
+        sizes = iter(self._shared_out(left, ours, state, plan.num_rollouts))
+        verdicts = [
+            Verdict(True, self._why(r, state), next(sizes)) if r.origin is Origin.FRESH else Verdict(True, "exempt")
+            for r in plan.undecided
+        ]
+        plan = plan.decide(verdicts)
+        given = [r.num_rollouts for r in plan.requests if r.origin is Origin.FRESH and r.decided_by(plan.member)]
+        return plan, replace(state, smallest=min(given), largest=max(given)) if given else state
+
+    def _shared_out(self, budget: int, requests: Sequence[Request], state: KnapsackState, size: int) -> list[int]:
+        rates = [_rate(request, state) for request in requests]
+        least = [size if rate == UNSEEN else self.least for rate in rates]
+        most = [size if rate == UNSEEN else self.most for rate in rates]
+        if not sum(least) <= budget <= sum(most):  # those decided before left more or less than N each
+            least, most = [self.least] * len(rates), [self.most] * len(rates)
+            budget = min(max(budget, sum(least)), sum(most))
+        enough = [sufficient_size(rate, self.certainty) if 0 < rate < 1 else 0 for rate in rates]
+
+        def gain(i: int, n: int) -> float:
+            # Below 0 are those who get what is left: who never passed, who has enough, who always passed.
+            if 0 < rates[i] < 1:
+                return signal_gain(rates[i], n) - (2 if n >= enough[i] else 0)
+            return -3 if rates[i] == 1 else -1
+
+        return allocate(budget, least, most, gain)
+
+    def _why(self, request: Request, state: KnapsackState) -> str:
+        rate = _rate(request, state)
+        return "unseen" if rate == UNSEEN else f"believed {rate:.2f}"
+
+    def observe(self, state: KnapsackState, groups: Sequence[Group], step: int) -> KnapsackState:
+        rate_P = state.rate_P.copy()
+        for group in groups:
+            if group.request.origin is Origin.FRESH:
+                place = state.problems.position(group.request.problem.id)
+                if group.size:
+                    old = float(rate_P[place]) if rate_P[place] != UNSEEN else group.pass_rate
+                    rate_P[place] = moving_average(old, group.pass_rate, self.alpha)
+        return replace(state, rate_P=rate_P)
+
+    def metrics(self, state: KnapsackState) -> Mapping[str, float]:
+        """seen: share of the problems; smallest, largest: group of the latest plan."""
+        seen = float((state.rate_P != UNSEEN).mean())
+        return {"seen": seen, "smallest": float(state.smallest), "largest": float(state.largest)}
+
+
+def _rate(request: Request, state: KnapsackState) -> float:
+    return float(state.rate_P[state.problems.position(request.problem.id)])

@@ -1,0 +1,62 @@
+"""Laws that share rollouts out: how many each problem gets of a budget, and what one more is worth."""
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+
+Gain = Callable[[int, int], float]
+"""(place, rollouts it has) -> what one more is worth; never more than the one before was."""
+
+
+def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: Gain) -> list[int]:
+    """Rollouts of each group, in all exactly the budget, of the largest total worth.
+
+    One rollout after the other goes where it is worth most. Since gains fall that is the optimum, which dynamic
+    programming would find too. Among equals, who got fewer beyond the least comes first, then who stands first.
+
+    Args:
+        least_G, most_G: bounds for each group; the budget lies between their sums.
+    """
+    assert sum(least_G) <= budget <= sum(most_G), "the budget has to lie between the bounds"
+    given_G = list(least_G)
+    waiting = [(-gain(i, n), 0, i) for i, n in enumerate(given_G) if n < most_G[i]]
+    heapq.heapify(waiting)
+    for _ in range(budget - sum(least_G)):
+        _, more, i = heapq.heappop(waiting)
+        given_G[i] += 1
+        if given_G[i] < most_G[i]:
+            heapq.heappush(waiting, (-gain(i, given_G[i]), more + 1, i))
+    return given_G
+
+
+def signal_gain(rate: float, size: int) -> float:
+    """What one more rollout adds to the knapsack's value of a problem (Knapsack RL, equations 3 and 4).
+
+    A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a group that is not degenerate, times what a
+    step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
+    """
+    mixed = math.pow(rate, size) * (1 - rate) + math.pow(1 - rate, size) * rate
+    return mixed * rate * (1 - rate) ** 2
+
+
+def sufficient_size(rate: float, certainty: float) -> float:
+    """About how many rollouts of a problem are mixed with that certainty: log(1 - certainty) / log(max(p, 1 - p)),
+    rounded up; without bound for a certainty of 1. `rate` is neither 0 nor 1."""
+    if certainty == 1:
+        return math.inf
+    return math.ceil(math.log(1 - certainty) / math.log(max(rate, 1 - rate)) - 1e-9)
+
+
+def hit_utility(passed: int, size: int, more: int) -> float:
+    """The posterior chance that at least one of `more` rollouts passes, after `passed` of `size` did (HORA, section 3).
+
+    With a uniform prior the rate has a Beta(k + 1, n - k + 1) posterior, and
+    U(m) = 1 - prod over j < m of (n - k + 1 + j) / (n + 2 + j).
+    """
+    misses = math.prod((size - passed + 1 + j) / (size + 2 + j) for j in range(more))
+    return 1 - misses
+
+
+def hit_gain(passed: int, size: int, more: int) -> float:
+    """What rollout number `more` + 1 adds to `hit_utility`: the chance of `more` misses, and then a hit."""
+    return (1 - hit_utility(passed, size, more)) * (passed + 1) / (size + 2 + more)

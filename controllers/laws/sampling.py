@@ -1,0 +1,53 @@
+"""Laws that choose rollouts of a group: which of them train, and what a group's outcome is worth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Places = NDArray[np.intp]
+
+
+def balanced_choice(successes_N: Sequence[bool], keep: int) -> list[int]:
+    """The first rollouts of each outcome, half of `keep` of either where there are so many (Reinforce-Ada).
+
+    An odd one is a failure where there is one.
+    """
+    passed = [i for i, success in enumerate(successes_N) if success]
+    failed = [i for i, success in enumerate(successes_N) if not success]
+    num_passed = min(len(passed), max(keep // 2, keep - len(failed)))
+    return sorted(passed[:num_passed] + failed[: keep - num_passed])
+
+
+def most_varied(rewards_N: ArrayLike, keep: int) -> Places:
+    """The places of `keep` rollouts whose rewards have the largest variance, in order (PODS, algorithm 2).
+
+    They are the largest and the smallest rewards; how many of either is tried out. Of equal splits the one with most
+    of the largest.
+    """
+    values_N = np.asarray(rewards_N, np.float64)
+    order_N, size = np.argsort(values_N, kind="stable"), len(values_N)
+    splits = [np.concatenate([order_N[: keep - high], order_N[size - high :]]) for high in range(keep, -1, -1)]
+    best: Places = max(splits, key=lambda split: round(float(values_N[split].var()), 12))
+    return np.sort(best)
+
+
+def variance_score(passed: int, size: int) -> float:
+    """The sample variance of a group's successes as a share of the largest one possible (VCRL, section 3).
+
+    k (N - k) / (N (N - 1)), over its maximum N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N. 0 for a group of
+    fewer than two.
+    """
+    if size < 2:
+        return 0.0
+    largest = size / (4 * (size - 1)) if size % 2 == 0 else (size + 1) / (4 * size)
+    return passed * (size - passed) / (size * (size - 1)) / largest
+
+
+def standardized(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: float = 1e-6) -> NDArray[Any]:
+    """(r - mean) / (standard deviation + epsilon), with the statistics of the rewards and of virtual ones beside them;
+    N - 1 degrees of freedom."""
+    values_N = np.asarray(rewards_N, np.float64)
+    known = np.concatenate([values_N, np.asarray(virtual, np.float64)])
+    return np.asarray((values_N - known.mean()) / (known.std(ddof=1) + epsilon))

@@ -1,0 +1,147 @@
+"""Old groups and old successes train again: DOTS' buffer and AR3PO's response reuse."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from halfway.controllers.laws.control import floor_product
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin, Rollout
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayState:
+    """What is kept, oldest first.
+
+    Attributes:
+        groups: groups: that were not degenerate.
+        successes: responses: problem id -> a rollout that passed.
+        used: what was taken in this step: places in `groups`, or tickets of groups in hand.
+        replayed: groups so far.
+    """
+
+    problems: ProblemSet
+    groups: tuple[Group, ...] = ()
+    successes: Mapping[str, Rollout] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
+    replayed: int = 0
+
+
+@dataclass(frozen=True)
+class Replay(PassRateController[ReplayState]):
+    """Trains stored rollouts once more, with the log-probabilities that were recorded when they were sampled.
+
+    - "groups", DOTS (arXiv 2506.05316): a share of every plan are groups drawn at random from a first-in, first-out
+      buffer of groups that were not degenerate. Published: half of a batch of 512, of a buffer of 512 groups. It comes
+      before the member that chooses problems.
+    - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group that nobody passes, after all its
+      rounds, trains with its first failure replaced by the problem's latest success. It comes last.
+
+    What is stored says nothing new of a problem, costs no rollout, and is not stored again. The oldest goes when there
+    are more than `capacity`, or more tokens than `tokens`.
+
+    Attributes:
+        share: groups: most of a plan that is stored groups.
+        capacity: groups, or successes of different problems.
+        tokens: bound on what is kept, in tokens; each takes about 40 bytes of a checkpoint.
+    """
+
+    kind: Literal["groups", "responses"] = "groups"
+    share: float = 0.5
+    capacity: int = 512
+    tokens: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        require(0 < self.share < 1, "replay.share", self.share, "give a share above 0 and below 1")
+        for name in ("capacity", "tokens"):
+            require(vars(self)[name] >= 1, f"replay.{name}", vars(self)[name], "give at least 1")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"stored"} if self.kind == "groups" else ())
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"stored", "tokens", *(("rounds",) if self.kind == "responses" else ())})
+
+    def init(self, problems: ProblemSet) -> ReplayState:
+        return ReplayState(problems)
+
+    def propose(self, plan: Plan, state: ReplayState, stream: Stream) -> tuple[Plan, ReplayState]:
+        found = self._drawn(plan, state, stream) if self.kind == "groups" else self._mended(plan, state)
+        requests = [Request(g.request.problem, g.size, Origin.STORED, stored=g) for g in found.values()]
+        state = replace(state, used=(*state.used, *found), replayed=state.replayed + len(found))
+        return plan.add(requests, "stored"), state
+
+    def _drawn(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
+        own = sum(request.decided_by(plan.member) for request in plan.requests)
+        wanted = min(plan.missing, floor_product(self.share, plan.wanted) - own)
+        held = {request.problem.id for request in plan.requests}
+        found: dict[str, Group] = {}
+        if wanted <= 0:
+            return found
+        for place in stream.generator().permutation(len(state.groups)).tolist():
+            group = state.groups[place]
+            if len(found) < wanted and str(place) not in state.used and group.request.problem.id not in held:
+                found[str(place)] = group
+                held.add(group.request.problem.id)
+        return found
+
+    def _mended(self, plan: Plan, state: ReplayState) -> dict[str, Group]:
+        going_on = {request.extends for request in plan.requests}
+        failed = [
+            g for g in plan.in_hand if g.request.origin is Origin.FRESH and g.size > 1 and not g.num_passed
+            and g.request.ticket not in going_on and g.request.ticket not in state.used
+        ]  # fmt: skip
+        return {
+            g.request.ticket: _bare(replace(g, rollouts=(state.successes[g.request.problem.id], *g.rollouts[1:])))
+            for g in failed
+            if g.request.problem.id in state.successes
+        }
+
+    def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
+        kept, successes = list(state.groups), dict(state.successes)
+        for group in groups:
+            problem = group.request.problem.id
+            if group.request.origin is Origin.FRESH:
+                state.problems.position(problem)  # raises for a problem of another set
+            if group.degenerate and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
+                continue
+            if self.kind == "groups":
+                kept.append(_bare(group))
+            elif group.request.origin is Origin.FRESH and group.num_passed:
+                successes.pop(problem, None)  # the newest goes to the end
+                passed = next(rollout for rollout in reversed(_bare(group).rollouts) if rollout.success)
+                successes[problem] = passed
+        rollouts = [group.rollouts for group in kept]
+        kept = kept[_first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens) :]
+        first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
+        return replace(state, groups=tuple(kept), successes=dict(list(successes.items())[first:]), used=())
+
+    def metrics(self, state: ReplayState) -> Mapping[str, float]:
+        """stored: groups or successes kept; replayed: groups so far."""
+        return {"stored": float(len(state.groups) + len(state.successes)), "replayed": float(state.replayed)}
+
+
+def _bare(group: Group) -> Group:
+    """The group without what training does not read."""
+    request = replace(group.request, ticket="", decisions=(), prefix=None, hint=None)
+    rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in group.rollouts)
+    return replace(group, request=request, rollouts=tuple(rollouts), weights=None)
+
+
+def _length(rollout: Rollout) -> int:
+    return sum(len(turn.tokens_T) for turn in rollout.turns)
+
+
+def _first_kept(lengths: Sequence[int], capacity: int, tokens: int) -> int:
+    """Where the longest end begins that keeps both bounds."""
+    first = max(0, len(lengths) - capacity)
+    while sum(lengths[first:]) > tokens:
+        first += 1
+    return first

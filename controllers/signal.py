@@ -1,0 +1,71 @@
+"""Groups without variance teach too: RL-ZVP's token advantages and NGRPO's virtual reward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from halfway.controllers.laws.sampling import standardized
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Floats, Group
+from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True)
+class Signal(PassRateController[None]):
+    """Gives advantages where rewards do not differ. It has no state and chooses nothing.
+
+    - "rl_zvp", RL-ZVP (arXiv 2509.21880, section 3): a group that all passed is reinforced token by token, the more the
+      less certain the policy was: +alpha H_t. One that all failed is weakened, the least where it was least certain:
+      -alpha (max over the response of H - H_t). H is the entropy at sampling, in nats, and a constant to the gradient.
+      Other groups keep the learner's advantages. No code is published.
+    - "ngrpo", NGRPO (arXiv 2509.18851): the advantages of every group are (r - mean) / std with the statistics of its
+      rewards and of `virtual` rewards of 1 beside them, so that a group that all failed is weakened; one that all
+      passed stays without signal. Its script adds one, and clips at 0.16 and 0.24 (learner.clip_low, clip_high).
+
+    Under fill.policy=refill such groups fill the batch: what refilling is for is gone then.
+
+    Attributes:
+        alpha: rl_zvp: scale of the token advantages; 0.1 as published.
+        virtual: ngrpo: number of virtual rewards.
+    """
+
+    kind: Literal["rl_zvp", "ngrpo"] = "rl_zvp"
+    alpha: float = 0.1
+    virtual: int = 1
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha < float("inf"), "signal.alpha", self.alpha, "give a positive number such as 0.1")
+        require(self.virtual >= 1, "signal.virtual", self.virtual, "give at least 1")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"advantages"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"weights", "entropies"} if self.kind == "rl_zvp" else {"weights"})
+
+    def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
+        return [self._advised(group) for group in groups]
+
+    def _advised(self, group: Group) -> Group:
+        if not group.size:
+            return group
+        if self.kind == "rl_zvp":
+            if not group.degenerate:
+                return group
+            return group.advised(advantages_NT=tuple(self._by_entropy(rollout) for rollout in group.rollouts))
+        if group.num_passed == group.size:
+            return group
+        rewards = [rollout.trained_reward for rollout in group.rollouts]
+        return group.advised(advantages_N=standardized(rewards, [1.0] * self.virtual))
+
+    def _by_entropy(self, rollout: Rollout) -> Floats:
+        """Advantages of a rollout's generated tokens, all turns together."""
+        parts = [turn.entropies_T[turn.num_replayed :].astype(np.float64) for turn in rollout.turns]
+        entropy_T = np.concatenate(parts) if parts else np.zeros(0)
+        return self.alpha * (entropy_T if rollout.success else entropy_T - entropy_T.max(initial=0.0))

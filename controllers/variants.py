@@ -1,0 +1,118 @@
+"""Variants: where a problem teaches, write another like it (ours)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from halfway.controllers.laws.control import floor_product
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.tasks.variations import VARIATIONS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariantsState:
+    """Which problems teach.
+
+    Attributes:
+        parents: ids of problems in the band at their latest visit that no variant was written of since, oldest first.
+        written: new problems so far.
+        repeated: variations that were known already.
+        rate: mean pass rate of the latest step's new problems that had rollouts.
+    """
+
+    problems: ProblemSet
+    parents: tuple[str, ...] = ()
+    written: int = 0
+    repeated: int = 0
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Variants(PassRateController[VariantsState]):
+    """Gives a share of every plan to new problems, each a variation of one whose group was in the band.
+
+    A problem that passes about half of the time soon does not; others that ask for the same will. The variations are
+    those registered for the problem's verifier, with computed answers: no model writes them, as in SvS (arXiv
+    2508.14029), whose band is the default. Each is proposed once, in the step that writes it. It comes before the
+    member that chooses problems.
+
+    A variation may by chance be a held-out problem of a small task: choose tasks with many.
+
+    Attributes:
+        share: most of a plan, rounded down.
+        band: pass rates, both included, at which a problem is worth another.
+        waiting: most problems that wait for their variation; the oldest go first.
+        most: new problems in all, since they stay in every checkpoint.
+    """
+
+    share: float = 0.25
+    band: tuple[float, float] = (0.125, 0.5)
+    waiting: int = 256
+    most: int = 10_000
+
+    def __post_init__(self) -> None:
+        require(0 < self.share < 1, "variants.share", self.share, "give a share above 0 and below 1")
+        low, high = self.band
+        require(0 < low <= high < 1, "variants.band", self.band, "give 0 < low <= high < 1")
+        for name in ("waiting", "most"):
+            require(vars(self)[name] >= 1, f"variants.{name}", vars(self)[name], "give at least 1")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"generated"})
+
+    def init(self, problems: ProblemSet) -> VariantsState:
+        """Raises UserError if there is no variation for any of the problems."""
+        verifiers, known = {problem.verifier for problem in problems}, VARIATIONS.names()
+        if verifiers.isdisjoint(known):
+            raise UserError(
+                f"variants: problems have the verifier {', '.join(sorted(verifiers))}, and variations are there for "
+                f"{', '.join(known)}; register one (curriculum/tasks/variations.py), or leave the controller out"
+            )
+        return VariantsState(problems)
+
+    def propose(self, plan: Plan, state: VariantsState, stream: Stream) -> tuple[Plan, VariantsState]:
+        own = sum(request.decided_by(plan.member) for request in plan.requests)
+        wanted = min(plan.missing, floor_product(self.share, plan.wanted) - own, self.most - state.written)
+        known = {p.id for p in (*state.problems, *state.problems.generated, *plan.grown)} if wanted > 0 else set()
+        left, written, repeated = list(state.parents), 0, 0
+        while wanted > 0 and left:
+            parent = state.problems[state.problems.position(left.pop())]  # newest first
+            made = VARIATIONS.get(parent.verifier)(parent, stream.at(parent.id))
+            if made.id in known or made.prompt == parent.prompt:
+                repeated += 1
+                continue
+            request = Request(made, plan.num_rollouts, Origin.GENERATED)
+            plan = plan.grow([made]).add([request], "varied")
+            known.add(made.id)
+            written, wanted = written + 1, wanted - 1
+        written, repeated = state.written + written, state.repeated + repeated
+        return plan, replace(state, parents=tuple(left), written=written, repeated=repeated)
+
+    def observe(self, state: VariantsState, groups: Sequence[Group], step: int) -> VariantsState:
+        parents, varied = dict.fromkeys(state.parents), VARIATIONS.names()
+        for group in groups:
+            problem = group.request.problem
+            if group.request.origin is not Origin.FRESH:
+                continue
+            state.problems.position(problem.id)  # raises for a problem of another set
+            parents.pop(problem.id, None)
+            in_band = group.size > 0 and self.band[0] <= group.pass_rate <= self.band[1]
+            if in_band and problem.verifier in varied:
+                parents[problem.id] = None
+        rates = [g.pass_rate for g in groups if g.request.origin is Origin.GENERATED and g.size]
+        rate = sum(rates) / len(rates) if rates else state.rate
+        return replace(state, parents=tuple(parents)[-self.waiting :], rate=rate)
+
+    def grown(self, state: VariantsState, problems: ProblemSet) -> VariantsState:
+        return replace(state, problems=problems)
+
+    def metrics(self, state: VariantsState) -> Mapping[str, float]:
+        """written, repeated, rate: see `VariantsState`; waiting: problems that wait for their variation."""
+        counts = {"written": float(state.written), "repeated": float(state.repeated), "rate": state.rate}
+        return {**counts, "waiting": float(len(state.parents))}

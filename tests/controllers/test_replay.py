@@ -1,0 +1,133 @@
+"""Replay: what is stored, when it trains again, and how much is kept."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from controller_harness import group, problem_set
+
+from halfway.controllers.replay import Replay
+from halfway.controllers.rounds import Rounds
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Group, Origin, Stream, UserError, chain
+from halfway.curriculum.session import Session
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.trainers.learner.batch import make_batch
+from halfway.trainers.learner.options import LearnerOptions
+
+PROBLEMS = problem_set(12)
+GROUPS = [group(problem, k) for problem, k in zip(PROBLEMS, (0, 1, 4, 8, 5, 7), strict=False)]
+
+
+def session_of(replay: Replay, wanted: int = 8) -> Session:
+    return Session(PROBLEMS, chain(("replay", replay), ("uniform", Uniform())), 8)
+
+
+def test_groups_with_signal_are_stored_and_take_their_share_of_a_plan() -> None:
+    session = session_of(Replay(share=0.25))
+    for step in range(4):
+        tickets = session.next_batch(8)
+        stored = [t.request.stored for t in tickets if t.request.stored is not None]
+        assert len(tickets) == 8 and len(stored) == (2 if step else 0)
+        assert not any(g.degenerate for g in stored)
+        ids = [t.request.problem.id for t in tickets]
+        assert len(set(ids)) == 8  # no problem stands in a plan twice
+        for ticket, passed in zip([t for t in tickets if t.request.stored is None], range(8), strict=False):
+            session.record_counts(ticket.id, passed, 8)
+        session.commit()
+    assert session.metrics()["replay/replayed"] == 6.0
+
+
+def test_a_group_is_not_drawn_twice_in_a_step() -> None:
+    replay = Replay(share=0.9)
+    session = session_of(replay)
+    session.state["replay"] = replay.observe(session.state["replay"], GROUPS, 0)
+    drawn: list[str] = []
+    for _ in range(3):
+        drawn += [t.request.problem.id for t in session.next_batch(4) if t.request.origin is Origin.STORED]
+    assert sorted(drawn) == ["p1", "p2", "p4", "p5"]
+
+
+def test_a_stored_group_trains_with_the_log_probabilities_it_was_sampled_with() -> None:
+    (made,) = SimulatedRollouts(policy_version=3).run([session_of(Replay()).next_batch(1)[0].request], Stream(5))
+    state = Replay().observe(Replay().init(PROBLEMS), [made], 0)
+    session = session_of(Replay())
+    session.state["replay"] = state
+    (request,) = [t.request for t in session.next_batch(2) if t.request.stored is not None]
+    assert request.stored is not None
+    trained = Group(request, made.prompt_tokens_P, request.stored.rollouts)
+    for sequence, rollout in zip(make_batch([trained], LearnerOptions()).sequences, made.rollouts, strict=True):
+        assert sequence.old_logprobs_T is not None
+        np.testing.assert_array_equal(
+            sequence.old_logprobs_T[-len(rollout.turns[0].logprobs_T) :], rollout.turns[0].logprobs_T
+        )
+
+
+@pytest.mark.parametrize(("capacity", "tokens", "kept"), [(2, 10_000, 2), (512, 8 * 8 * 3, 3), (512, 8 * 8 * 3 - 1, 2)])
+def test_the_oldest_go_first_and_both_bounds_hold(capacity: int, tokens: int, kept: int) -> None:
+    replay = Replay(capacity=capacity, tokens=tokens)
+    state = replay.init(PROBLEMS)
+    for made in GROUPS:
+        state = replay.observe(state, [made], 0)
+    assert [g.request.problem.id for g in state.groups] == ["p1", "p2", "p4", "p5"][-kept:]
+
+
+def test_a_failed_group_trains_with_an_old_success_in_the_place_of_a_failure() -> None:
+    replay = Replay(kind="responses")
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("replay", replay)), 8)
+    session.state["replay"] = replay.observe(session.state["replay"], [group(p, 1) for p in PROBLEMS[:6]], 0)
+    tickets = session.next_batch(12)
+    for ticket in tickets:
+        failed = group(ticket.request.problem, 0 if int(ticket.request.problem.id[1:]) % 2 else 3)
+        session.record_group(ticket.id, failed)
+    again = session.next_batch(0)
+    assert sorted(t.request.problem.id for t in again) == ["p1", "p3", "p5"]
+    for ticket in again:
+        stored = ticket.request.stored
+        assert stored is not None and (stored.num_passed, stored.size) == (1, 8)
+        assert stored.rollouts[0].turns[0].tokens_T[0] == 700  # the last of the earlier group, which passed
+    assert session.next_batch(0) == []
+    session.commit()
+    # What passed has replaced what was stored, and nothing that was stored counts as a success of its own.
+    assert session.metrics()["replay/stored"] == 6 + 3
+
+
+def test_old_successes_wait_until_the_rounds_of_a_group_are_over() -> None:
+    replay, rounds = Replay(kind="responses"), Rounds(stop="positive", keep=0, rounds=3)
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("rounds", rounds), ("replay", replay)), 4)
+    session.state["replay"] = replay.observe(session.state["replay"], [group(p, 1) for p in PROBLEMS], 0)
+    (tickets, seen) = session.next_batch(1), []
+    while tickets:
+        seen.append(tickets[0].request.origin)
+        if tickets[0].request.stored is None:
+            session.record_group(tickets[0].id, group(tickets[0].request.problem, 0, 4))
+        else:
+            assert tickets[0].request.stored.size == 12
+        tickets = session.next_batch(0)
+    assert seen == [Origin.FRESH] * 3 + [Origin.STORED]
+
+
+def test_the_state_survives_as_json() -> None:
+    for kind in ("groups", "responses"):
+        session = session_of(Replay(kind="groups")) if kind == "groups" else Session(
+            PROBLEMS, chain(("uniform", Uniform()), ("replay", Replay(kind="responses"))), 8
+        )  # fmt: skip
+        session.state["replay"] = session.controller.members["replay"].observe(session.state["replay"], GROUPS, 0)  # type: ignore[attr-defined]
+        saved = json.loads(json.dumps(session.state_dict()))
+        session.load_state_dict(saved)
+        assert json.loads(json.dumps(session.state_dict())) == saved
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"share": 1.0}, "replay.share: 1.0"),
+        ({"capacity": 0}, "replay.capacity: 0"),
+        ({"tokens": 0}, "replay.tokens: 0"),
+    ],
+)
+def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Replay(**options)
+    assert words in str(caught.value) and "\n" not in str(caught.value)

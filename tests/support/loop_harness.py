@@ -1,0 +1,62 @@
+"""A run of the loop without a model: scripted rollouts and a learner that counts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller_harness import problem_set
+
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Group, Stream, chain
+from halfway.curriculum.session import Session
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.loop.training import Training
+
+GROUPS, SIZE = 4, 4
+PROBLEMS = problem_set(24)
+
+
+@dataclass
+class ScriptedLearner:
+    """Counts its updates, and remembers what it was given."""
+
+    batches: list[tuple[Group, ...]] = field(default_factory=list)
+    version: int = 0
+
+    @property
+    def policy_version(self) -> int:
+        return self.version
+
+    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+        self.batches.append(tuple(groups))
+        self.version += bool(groups)
+        return {"draw": stream.uniform(), "trained_tokens": 10.0 * len(groups)}
+
+    def save(self, folder: Path) -> None:
+        (folder / "version.json").write_text(str(self.version))
+
+    def load(self, folder: Path) -> None:
+        self.version = int((folder / "version.json").read_text())
+
+
+def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) -> Training:
+    """A run of Uniform on the simulated learner, in which some groups are degenerate and some are not."""
+    values: dict[str, Any] = {
+        "rollouts": SimulatedRollouts(),
+        "learner": ScriptedLearner(),
+        "seed": 0,
+        "checkpoints": Checkpoints(folder / "checkpoints", CheckpointOptions(every=2)),
+    }
+    parts = {"problems": PROBLEMS, "controller": chain(("uniform", Uniform())), "num_rollouts": SIZE}
+    parts |= {name: changes.pop(name) for name in parts.keys() & changes.keys()}
+    values |= changes
+    values.setdefault("sync", lambda: values["rollouts"].sync(values["learner"].policy_version))
+    return Training(folder=folder, fill=fill, budget=budget, session=Session(**parts, seed=values["seed"]), **values)
+
+
+def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
