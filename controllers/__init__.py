@@ -11,6 +11,14 @@
 - `servo`: follows a column of difficulties, by feedback or by a timetable
 - `retire`: drops problems that pass too often
 - `hints`: starts rollouts with a beginning of the reference solution
+- `knapsack`: shares the rollouts of a step out before any is made
+- `pilot`: begins with a few rollouts and goes on where they pay
+- `rounds`: asks for more rollouts until a group has signal
+- `signal`: gives advantages to groups whose rewards do not differ
+- `downsample`: trains the most varied rollouts of a group
+- `vcrl`: trains groups whose successes vary enough
+- `replay`: trains old groups and old successes again
+- `variants`: writes another problem where one teaches
 - `probe`: proposes generated problems by a probe's guess
 - `beliefs`: what may be believed about pass rates
 - `laws`: from a belief to an action

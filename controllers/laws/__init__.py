@@ -4,5 +4,7 @@
 - `choice`: which problems to choose by their believed pass rates
 - `selection`: which nodes of a forest to choose
 - `shares`: how many slots each category of problems gets, and which of its problems
+- `allocation`: how many rollouts each problem gets of a budget
+- `sampling`: which rollouts of a group train, and what its outcome is worth
 - `slots`: which problems may take the open slots of a plan
 """

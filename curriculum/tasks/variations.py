@@ -47,7 +47,7 @@ def operator_sheets(problem: Problem, stream: Stream) -> Problem:
 def _varied(problem: Problem, prompt: str, answer: str, features: Mapping[str, float]) -> Problem:
     return replace(
         problem,
-        id=content_id(f"{problem.source}-varied", prompt, answer),
+        id=content_id(f"{problem.source or problem.verifier}-varied", prompt, answer),
         prompt=prompt,
         answer=answer,
         solution=answer if problem.solution else "",

@@ -72,10 +72,12 @@ def roll_out(session: Session, tickets: Sequence[Ticket], step: int, seed: int =
 
 def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
     """Plans and last state of a run without a session, at the addresses of one."""
-    state, plans = controller.init(PROBLEMS), []
+    state, plans, problems = controller.init(PROBLEMS), [], PROBLEMS
     for step in range(steps):
         plan = Plan(step, 16, 8)
         plan, state = propose_until_full(controller, plan, state, Stream(0).at(step, 0, "propose"))
+        problems = problems.grown(plan.grown)
+        state = controller.grown(state, problems)
         plans.append(describe(plan))
         state = controller.observe(state, rolled_out(plan, step), step)
     return plans, state
@@ -359,7 +361,7 @@ class Needy(PassRateController[None]):
     [
         ("tokens", "controllers.needy needs the tokens of rollouts, which TRL does not have"),
         ("solutions", "needs a reference solution of every problem"),
-        ("feature:difficulty", "'p0' has no feature 'difficulty'"),
+        ("feature:grade", "'p0' has no feature 'grade'"),
         ("generated", "needs generated problems"),
     ],
 )

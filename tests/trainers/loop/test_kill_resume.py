@@ -32,6 +32,18 @@ controllers:
   - greso: {frozen_epochs: 0, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
+    "hints": """
+controllers: [uniform, hints: {kind: seele, width: 3, tries: 2}]
+fill: {policy: once, groups: 6, max_rounds: 4}
+""",
+    "pilot, with replay": """
+controllers: [replay: {share: 0.34, capacity: 5}, uniform, pilot: {initial: 2}]
+fill: {policy: refill, groups: 3, request_groups: 5, surplus: carry, max_rounds: 4}
+""",
+    "signal, with downsample": """
+controllers: [uniform, signal, downsample: {keep: 0.5, baseline: group}]
+fill: {policy: once, groups: 6}
+""",
     "probe, with pros by probed priors": """
 controllers: [probe: {share: 0.34}, pros: {prior: probed}]
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
@@ -57,6 +69,9 @@ MARKS = {
     "prefix_sampling": [b'"origin":"prefix"'],
     "probe, with pros by probed priors": [b'"origin":"generated"', b'"origin":"prefix"'],
     "ppo": [b'"origin":"prefix"', b'"k":0'],
+    "hints": [b'"origin":"hinted"', b'"again"'],
+    "pilot, with replay": [b'"origin":"stored"', b'"goes on"', b'"outcome":"carried"'],
+    "signal, with downsample": [b'"weights":[', b'"k":0'],
     "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
@@ -69,7 +84,13 @@ FEWER = dict.fromkeys(
 SHARED = """
 name: killed
 problems:
-  source: {file: {path: problems.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}}
+  source:
+    file:
+      path: problems.jsonl
+      verifier: coin
+      check_answers: false
+      feature_columns: [probed_rate]
+      solution_column: solution
   train: 9
 model: {path: experiments/lab/base}
 rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
@@ -113,7 +134,12 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str) -> No
     answers = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
     for name, label in (("problems", "a"), ("generated", "b")):
         rows = [
-            {"prompt": f"^{start}/1{label}2b{i % 6}c1d4=", "answer": a, "probed_rate": (i % 5 + 1) / 6}
+            {
+                "prompt": f"^{start}/1{label}2b{i % 6}c1d4=",
+                "answer": a,
+                "probed_rate": (i % 5 + 1) / 6,
+                "solution": f"a2{i % 6}b13c14d40",
+            }
             for i, (start, a) in enumerate(answers)
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
