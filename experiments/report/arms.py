@@ -22,6 +22,7 @@ class ArmSummary:
         seeds: in the order of the `values` of every estimate.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens, steps: generated for training, and learner steps.
+        trained_tokens: that the updates went over, prompts and replays included; None where they were not recorded.
         trained_per_step: non-degenerate groups that were trained, a step.
         band_fresh: share of fresh groups, degenerate groups included, with a pass rate in 3/8..5/8. Fresh: of the data
             set's own problems, from their start; neither generated nor behind a prefix.
@@ -45,6 +46,7 @@ class ArmSummary:
     gain: Estimate | None
     rollouts: Estimate
     tokens: Estimate
+    trained_tokens: Estimate | None
     steps: Estimate
     trained_per_step: Estimate | None
     band_fresh: Estimate | None
@@ -75,6 +77,7 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
         gain=_difference([(run.evaluations[-1], run.evaluations[0]) for run in evaluated if len(run.evaluations) > 1]),
         rollouts=over_seeds([run.steps[-1].rollouts for run in runs]),
         tokens=over_seeds([run.steps[-1].tokens for run in runs]),
+        trained_tokens=_per_seed(runs, lambda run: run.steps[-1].trained_tokens),
         steps=over_seeds([run.num_steps for run in runs]),
         trained_per_step=_per_seed(runs, valid_per_step),
         band_fresh=_band(runs, lambda group: group.scored and group.fresh),

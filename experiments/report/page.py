@@ -17,7 +17,7 @@ from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
-from halfway.experiments.report.tables.arms import budget_text
+from halfway.experiments.report.tables.arms import budget_text, plan_text
 from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, number, percent
 from halfway.experiments.running.provenance import read_provenance, versions
@@ -72,6 +72,7 @@ def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
         "Seeds": ", ".join(map(str, seeds)),
         "Runs": runs,
         "Budget": budget_text(summary),
+        "Plan": plan_text(summary),
         "Command": str(provenance.get("command", "not recorded")),
         "Machine": str(provenance.get("machine", "not recorded")),
         "Versions": listed if used else f"of the environment that wrote this page: {listed}",

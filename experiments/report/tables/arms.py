@@ -19,7 +19,8 @@ def arm_table(summary: Summary) -> TextTable:
     rank = {arm: str(i + 1) for i, arm in enumerate(summary.ranking)}
     unfinished = sum(arm.unfinished for arm in summary.arms)
     notes = [
-        f"Budget: {budget_text(summary)}.",
+        f"Budget: {budget_text(summary)}. Tokens: generated; trained: that the updates went over, prompts and replayed "
+        "tokens included, in every epoch.",
         f"Intervals: {summary.intervals}.",
         "Seconds: of the training loop without evaluation and checkpoints, median over seeds. Controllers: propose and "
         f"observe, share of those seconds. {timing_text(summary.timing)}".strip(),
@@ -37,6 +38,7 @@ def arm_table(summary: Summary) -> TextTable:
         "gain",
         "rollouts",
         "tokens",
+        "trained tokens",
         "steps",
         "seconds",
     )
@@ -105,6 +107,14 @@ def budget_text(summary: Summary) -> str:
     return f"{total:,.0f} {unit} a run"
 
 
+def plan_text(summary: Summary) -> str:
+    """What the file fixed in advance."""
+    design = summary.design
+    contrasts = f"contrasts named: {len(design.contrasts)}" if design.named else "no contrasts named: all pairs count"
+    targets = f"targets {', '.join(f'{target:g}' for target in design.targets)}" if design.targets else "no targets"
+    return f"judged at equal {design.headline.label}; {contrasts}; {targets}"
+
+
 def timing_text(timing: Timing | None) -> str:
     """Which of rollouts and updates takes the time here and in the sources, so what the seconds are good for."""
     if timing is None:
@@ -130,6 +140,7 @@ def _arm_row(arm: ArmSummary, rank: str) -> tuple[str, ...]:
         interval(arm.gain, signed=True),
         number(arm.rollouts, 0),
         number(arm.tokens, 0),
+        number(arm.trained_tokens, 0),
         number(arm.steps, 0),
         f"{arm.seconds:.0f}",
         NONE if arm.controller_share is None else f"{100 * arm.controller_share:.2f} %",

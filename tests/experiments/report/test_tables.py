@@ -15,7 +15,7 @@ from halfway.experiments.report.analysis.tuning import TunedRow
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
-from halfway.experiments.report.tables.arms import timing_text
+from halfway.experiments.report.tables.arms import plan_text, timing_text
 from halfway.experiments.report.tables.contrasts import contrast_table, matched_table, other_contrasts_table
 from halfway.experiments.report.tables.costs import reach_tables, spent_cell
 from halfway.experiments.report.tables.every import tables, write_tables
@@ -81,6 +81,13 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     assert others.columns[1:4] == ("equal steps", "equal generated tokens", "equal cost, rho 0.25")
     assert others.rows[0][1].endswith("]*") and others.rows[1][1].endswith("]")
     assert "a cost of" in matched_table(summary.matched[-1]).caption
+
+
+def test_the_plan_in_words(written: Path) -> None:
+    summary = summarize(load_comparison_records(written))
+    assert plan_text(summary) == "judged at equal rollouts; contrasts named: 1; targets 0.35"
+    unplanned = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
+    assert plan_text(unplanned) == "judged at equal rollouts; no contrasts named: all pairs count; no targets"
 
 
 def test_one_seed_is_marked() -> None:
