@@ -12,6 +12,7 @@ from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.support.registry import Registry, unknown
 from halfway.curriculum.tasks.sources import SOURCES
 from halfway.curriculum.tasks.verifiers import VERIFIERS, Batched
+from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.engines import ENGINES
 
@@ -24,9 +25,10 @@ KINDS: Mapping[str, Registry] = {
     "engines": ENGINES,
 }
 SETTINGS: Mapping[str, type[Any]] = {
-    name: hint for name, hint in get_type_hints(RunConfig).items() if isinstance(hint, type) and is_dataclass(hint)
+    **{name: hint for name, hint in get_type_hints(RunConfig).items() if isinstance(hint, type) and is_dataclass(hint)},
+    "comparison": ComparisonConfig,
 }
-"""The fields of a run that have fields of their own."""
+"""The fields of a run that have fields of their own; and a comparison."""
 
 
 class Option(NamedTuple):

@@ -247,6 +247,8 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     needs: list[str] = []
     if isinstance(config, ComparisonConfig):
         what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
+        tuned = sum(len(config.settings(arm)) for arm in config.arms) * len(config.tune.seeds)
+        what += f" after a sweep of {tuned} runs" if tuned else ""
         unchecked = check_comparison(config)
     else:
         what = "a run of " + " -> ".join(label for label, _ in config.members())

@@ -7,4 +7,5 @@
 - `sandbox`: generated functions per second
 - `trl`: one step here and in TRL
 - `install_size`: packages, disk and import time of an installation
+- `start_up`: the start of a run, cold and in a warm worker
 """

@@ -12,7 +12,7 @@ from halfway.experiments.comparing.tuning import Sweep, make_room, sweeps_of, tu
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
-from halfway.experiments.running.runs import COMPARISON, prepare, refuse_other_settings
+from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
 from halfway.experiments.running.tracking import Tracker
 
 
@@ -92,6 +92,7 @@ def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting
         if arm in chosen or not config.grid(arm)
     ]
     for job in jobs:
-        make_room(job, config.grid(job.arm), folder)
-        prepare(job.config, job.folder)
+        if not is_prepared(job.config, job.folder):
+            make_room(job, config.grid(job.arm), folder)
+            prepare(job.config, job.folder)
     return jobs

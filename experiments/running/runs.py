@@ -44,14 +44,20 @@ def prepare(config: RunConfig, folder: Path) -> None:
         UserError: if the directory holds a run with other settings, or one that another process trains in other places.
     """
     path = folder / CONFIG
+    if is_prepared(config, folder):
+        return
     if not path.exists():
         save(config, path)
-    elif path.read_text() == as_yaml(config):
-        return  # without the time that reading and checking it takes
     elif changes := differences(load_run_config(path), config):
         refuse_other_settings(changes, folder)
         with claimed(folder):
             save(config, path)
+
+
+def is_prepared(config: RunConfig, folder: Path) -> bool:
+    """Whether a directory has exactly this configuration, without the time that reading and checking it takes."""
+    path = folder / CONFIG
+    return path.exists() and path.read_text() == as_yaml(config)
 
 
 def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path) -> None:
