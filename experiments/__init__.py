@@ -3,6 +3,7 @@ for clusters (`cluster/`), and committed `results/`.
 
 - `cli`: the commands of `halfway`
 - `catalogue`: everything that a YAML file can say, in words
+- `controllers_page`: the page about all controllers
 - `config`: from YAML to checked settings
 - `running`: from settings to a run: build, launch, track
 - `comparing`: many runs side by side: tuning, arms, seeds

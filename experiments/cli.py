@@ -295,10 +295,16 @@ def list_parts(
             "greso or learner."
         ),
     ] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page about all controllers.")] = False,
 ) -> None:
     """List what a YAML file can name, with options and defaults; or explain the options of one."""
     from halfway.experiments.catalogue import catalogue, explained
 
+    if markdown:
+        from halfway.experiments.controllers_page import page
+
+        typer.echo(page(), nl=False)
+        return
     one = explained(name)
     for heading, parts in (one or catalogue(name)).items():
         typer.secho(heading, bold=True)
