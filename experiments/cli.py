@@ -31,7 +31,7 @@ def recipe(word: str) -> Path:
     path = Path(word)
     if path.exists():
         return path
-    from halfway.experiments.config.yaml_files import REPOSITORY
+    from halfway.experiments.config.paths import REPOSITORY
 
     return REPOSITORY / path if (REPOSITORY / path).is_file() else path
 

@@ -1,6 +1,7 @@
 """Training with real models: the loop, what it samples from, what it trains, and on how many processes.
 
 - `contracts`: the interfaces: rollouts, learner, recorder
+- `policy`: a model with its tokenizer and end tokens, as it is loaded
 - `loop`: the training loop: batches, records, checkpoints, evaluation
 - `rollouts`: from requests to scored groups
 - `engines`: what samples tokens: transformers, vLLM here, vLLM servers

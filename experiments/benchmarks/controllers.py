@@ -32,7 +32,7 @@ from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.config.yaml_files import REPOSITORY
+from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.running.runs import prepare, train
 
 LIMIT = 50.0

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.config.yaml_files import REPOSITORY
+from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.running.launch import commands
 from halfway.experiments.starting_models.widen import widen_heads
 

@@ -27,12 +27,10 @@ from halfway.curriculum.lab import functions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.run import ModelOptions
-from halfway.experiments.config.yaml_files import REPOSITORY
-from halfway.experiments.running.build import end_tokens, load_model
+from halfway.experiments.config.paths import REPOSITORY
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
-from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.policy import ModelOptions, load_policy
 
 SOLVER = REPOSITORY / "experiments" / "lab" / "induction_solver"
 DOMAIN = FunctionInduction(syntax="short", input_range=(0, 12), result_range=(-40, 160), distinct_results=2)
@@ -78,10 +76,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer, policy = load_model(ModelOptions(path=str(SOLVER)), str(SOLVER))
-    engine = TransformersEngine(policy.eval(), end_tokens(tokenizer, policy), int(tokenizer.pad_token_id))
-    together = Collector(engine, SingleTurn(), tokenizer, MAX_TOKENS)
-    in_turn = Collector(AtTheEnd(engine), SingleTurn(), tokenizer, MAX_TOKENS)
+    policy = load_policy(ModelOptions(path=str(SOLVER)), str(SOLVER))
+    engine = TransformersEngine(policy.model.eval(), policy.end_tokens, policy.padding)
+    together = policy.collector(engine, SingleTurn(), MAX_TOKENS)
+    in_turn = policy.collector(AtTheEnd(engine), SingleTurn(), MAX_TOKENS)
     problems = pose(options.problems)
     requests = [Request(problem, GROUP_SIZE, Origin.FRESH) for problem in problems]
     each = [problem for problem in problems for _ in range(GROUP_SIZE)]
@@ -89,7 +87,7 @@ def main() -> int:
     for number in range(options.rounds + 1):
         stream = Stream(number)
         texts = [
-            tokenizer.decode(rollout.turns[0].tokens_T.tolist(), skip_special_tokens=True)
+            policy.tokenizer.decode(rollout.turns[0].tokens_T.tolist(), skip_special_tokens=True)
             for group in in_turn.run(requests, stream)
             for rollout in group.rollouts
         ]

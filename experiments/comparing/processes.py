@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from halfway.experiments.config.paths import find
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.config.yaml_files import find
 from halfway.experiments.running.runs import LOG
 
 PATIENCE_SECONDS = 20

@@ -6,6 +6,7 @@
 - `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
 - `rollouts`: the engine that `rollouts` names, with its options
 - `components`: registered components: `{name: options}` to dataclasses
-- `yaml_files`: files over their bases, overrides, paths
+- `yaml_files`: files over their bases, and overrides
+- `paths`: paths that lead there from anywhere
 - `validation`: plain mappings to dataclasses, naming the field that is wrong
 """

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.sources import SOURCES, Source
-from halfway.experiments.config import yaml_files
+from halfway.experiments.config import paths, yaml_files
 from halfway.experiments.config.components import (
     Component,
     Members,
@@ -24,8 +24,9 @@ from halfway.experiments.config.rollouts import engine_part, rollouts_with_defau
 from halfway.experiments.config.validation import typed
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.part import EnginePart, PlannedRun
-from halfway.trainers.learner.options import LearnerOptions, LoraOptions
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
+from halfway.trainers.policy import ModelOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
@@ -54,29 +55,6 @@ class ProblemOptions:
     def __post_init__(self) -> None:
         require(self.train is None or self.train >= 1, "problems.train", self.train, "give at least 1, or null for all")
         require(self.seed >= 0, "problems.seed", self.seed, "give 0 or more")
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The policy to start from.
-
-    Attributes:
-        path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
-            or the repository), or a name on a model hub.
-        dtype: of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
-        attn_implementation: attention kernel, as `transformers` calls it.
-        lora: adapters to train in the place of the weights.
-        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
-            plain prompts too, each as one message of the user.
-        system: a system message for conversations that have none; empty = what the template does then.
-    """
-
-    path: str = "experiments/lab/base"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    lora: LoraOptions = field(default_factory=LoraOptions)
-    chat: Literal["messages", "all"] = "messages"
-    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,7 +156,7 @@ def planned_run(
 
 def _source(chosen: Component, where: str) -> Source:
     [(name, options)] = chosen.items()
-    found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
+    found = paths.openable(options)
     source: Source = component({name: found}, SOURCES, where)
     return source
 
@@ -192,7 +170,7 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     raw["environment"] = with_defaults(raw.get("environment", "single_turn"), ENVIRONMENTS, "environment")
     problems = raw.get("problems")
     if isinstance(problems, Mapping):
-        named = [which for which in yaml_files.PROBLEM_SOURCES if problems.get(which)]
+        named = [which for which in paths.PROBLEM_SOURCES if problems.get(which)]
         raw["problems"] = {**problems, **{k: with_defaults(problems[k], SOURCES, f"problems.{k}") for k in named}}
     raw["rollouts"] = rollouts_with_defaults(raw.get("rollouts", {}))
     config = typed(RunConfig, raw)

@@ -10,9 +10,7 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-"""What holds `experiments`: the checkout, or the installed package, which carries the recipes and the lab policies."""
+from halfway.experiments.config.paths import REPOSITORY, anchored, candidates
 
 # Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
 # Those of two words do so in every part of a study too, such as `solver.rollouts.engine`.
@@ -22,9 +20,6 @@ ALTERNATIVES = frozenset(
         *(("problems", "source"), ("problems", "generated"), ("rollouts", "engine")),
     }
 )
-
-PROBLEM_SOURCES = ("source", "generated")
-"""Fields of `problems` that name a registered source."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -70,16 +65,11 @@ def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()
 def _base(name: str, folder: Path) -> Path:
     """The file that a `base` names, looked for like the path of a model. Raises UserError if it is nowhere."""
     path = Path(name).expanduser()
-    for candidate in _candidates(path, folder):
+    for candidate in candidates(path, folder):
         if candidate.exists():
             return candidate
     places = " nor in ".join(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd(), REPOSITORY)))
     raise UserError(f"base: {name!r} is no file{'' if path.is_absolute() else f' in {places}'}; correct the path")
-
-
-def _candidates(path: Path, folder: Path) -> tuple[Path, ...]:
-    """Where a path may lead that is written in a file of `folder`, in the order of preference."""
-    return (folder / path, Path.cwd() / path, REPOSITORY / path)
 
 
 def parse(path: Path) -> dict[str, Any]:
@@ -190,55 +180,3 @@ def _merge_entry(entry: Any, label: str, change: Any) -> Any:
 def label_of(entry: Any) -> str:
     """The label of a list entry that is a name or `{label: options}`."""
     return str(next(iter(entry), "")) if isinstance(entry, Mapping) else str(entry)
-
-
-def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The same mapping, with the paths of model and problem files that are relative to `folder` made findable."""
-    result = dict(raw)
-    for key, value in raw.items():
-        if key == "model" and isinstance(value, Mapping):
-            result[key] = _anchored_options(value, folder)
-        elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
-            result[key] = anchored(value, folder)
-        elif key in ("arms", "oracles") and isinstance(value, Mapping):
-            result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
-        elif key == "domain":
-            result[key] = _anchored_part(value, folder)
-        elif key == "problems" and isinstance(value, Mapping):
-            result[key] = {k: _anchored_part(v, folder) if k in PROBLEM_SOURCES else v for k, v in value.items()}
-    return result
-
-
-def _anchored_part(value: Any, folder: Path) -> Any:
-    """The same for `{name: options}`; anything else is left for the checks to come."""
-    if not isinstance(value, Mapping):
-        return value
-    return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
-
-
-def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    return {k: locate(v, folder) if is_path(k, v) else v for k, v in options.items()}
-
-
-def is_path(name: str, value: Any) -> bool:
-    """Whether an option is the path of a file or folder, by its name."""
-    return (name == "path" or name.endswith("_path")) and isinstance(value, str) and value != ""
-
-
-def locate(value: str, folder: Path) -> str:
-    """A path that still leads there from anywhere: absolute, or relative to the repository if it lies inside.
-
-    A relative path is looked for in `folder`, then in the current folder, then in the repository. One that is in
-    none of them is left alone: it may be a name on a model hub.
-    """
-    path = Path(value).expanduser()
-    for candidate in _candidates(path, folder):
-        if candidate.exists():
-            found = candidate.resolve()
-            return str(found.relative_to(REPOSITORY) if found.is_relative_to(REPOSITORY) else found)
-    return value
-
-
-def find(value: str) -> Path:
-    """Where a path made by `locate` leads: in the repository if it exists there, else as it is."""
-    return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)

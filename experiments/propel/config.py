@@ -11,12 +11,13 @@ from omegaconf import OmegaConf
 from halfway.curriculum.domains.base import DOMAINS, Domain
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
-from halfway.experiments.config import yaml_files
+from halfway.experiments.config import paths, yaml_files
 from halfway.experiments.config.components import Component, component, with_defaults
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
-from halfway.experiments.config.run import NAME, ModelOptions, check_precision, planned_run
+from halfway.experiments.config.run import NAME, check_precision, planned_run
 from halfway.experiments.config.validation import typed
+from halfway.trainers.policy import ModelOptions
 from halfway.trainers.probes.options import ActivationOptions, SweepOptions
 from halfway.trainers.propel.options import (
     Band,
@@ -133,7 +134,7 @@ class PropelConfig:
     def build_domain(self) -> Domain[Any]:
         """The domain, with paths that can be opened."""
         [(name, options)] = self.domain.items()
-        found = {k: str(yaml_files.find(v)) if yaml_files.is_path(k, v) else v for k, v in options.items()}
+        found = paths.openable(options)
         domain: Domain[Any] = component({name: found}, DOMAINS, "domain")
         return domain
 

@@ -15,12 +15,13 @@ from halfway.curriculum.session import Session
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
-from halfway.experiments.propel.study import Loaded, Study, load
+from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.policy import Policy
 from halfway.trainers.probes.activations import ActivationStore, extract
 from halfway.trainers.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.probes.scores import Floats
@@ -43,7 +44,6 @@ from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
 from halfway.trainers.propel.writing import Author, Written
-from halfway.trainers.rollouts.collector import Collector
 
 Progress = Callable[[int, int], None]
 ProbeAt = tuple[Probe, Site]
@@ -234,14 +234,14 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     return record
 
 
-def build_training(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> Training:
+def build_training(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> Training:
     """An arm's training, at its very beginning; `Training.train` resumes by itself."""
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
-    policy = study.policy(loaded, config.generator.model.lora)
+    policy = study.trainable_copy(loaded, config.generator.model.lora)
     learner = PolicyGradientLearner(policy, options.learner, loaded.padding, rollouts.temperature)
-    engine, limit = loaded.engine(rollouts, learner.policy), rollouts.max_response_tokens
-    texts = Collector(engine, Writing(), loaded.tokenizer, limit, chat=loaded.chat, system=loaded.system)
+    engine = build_engine(loaded, rollouts, learner.policy)
+    texts = loaded.collector(engine, Writing(), rollouts.max_response_tokens)
     panel = study.panel if config.reward.oracles else None
     rewarded = RewardedRollouts(texts, loaded.tokenizer, study.domain, reward, config.reward, panel)
     prompts = prompt_set(study.domain, options.prompts, study.stream.at("prompts"))
@@ -262,7 +262,7 @@ def _checkpoints(folder: Path, every: int) -> Checkpoints:
     return Checkpoints(folder / "checkpoints", CheckpointOptions(every=every, keep=1_000_000))
 
 
-def _choose(study: Study, arm: str, config: ArmConfig, loaded: Loaded) -> dict[str, Any]:
+def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[str, Any]:
     rule, units = config.training.rule, study.config.evaluation.units
     stream = study.stream.at("rule")
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
@@ -291,7 +291,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
         return study.author(base, config.generator.rollouts, oracles)
     # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
-    trained = load(options, config.generator.rollouts)
+    trained = frozen_policy(options, config.generator.rollouts)
     updates = saved_version(checkpoints.path(step))
     loaded = replace(base, model=trained.model, path=trained.path, policy_version=updates)
     return study.author(loaded, config.generator.rollouts, oracles)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,59 +12,25 @@ import torch
 from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.streams import Stream
+from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.rollouts import DEFAULT_ENGINE, engine_part
-from halfway.experiments.config.run import ModelOptions
 from halfway.experiments.propel.config import PropelConfig
-from halfway.experiments.running.build import end_tokens, find_model, load_model, prepare_torch
-from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.policy import ModelOptions, Policy, load_policy, prepare_torch
 from halfway.trainers.probes.activations import model_fingerprint
 from halfway.trainers.propel.corpus import Corpus, load_corpus
 from halfway.trainers.propel.oracle import ModelOracle
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Author
-from halfway.trainers.rollouts.chat import Prompts, Tokenizer
-from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.options import RolloutOptions
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A model with what belongs to it.
-
-    Attributes:
-        path: where its weights came from.
-        policy_version: learner updates behind these weights: 0 as they were loaded, or those of the checkpoint.
-        chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-    """
-
-    model: Any
-    tokenizer: Tokenizer
-    ends: list[int]
-    padding: int
-    path: str
-    chat: bool
-    system: str
-    policy_version: int = 0
-
-    def engine(self, options: RolloutOptions, policy: Any = None) -> Engine:
-        """An engine that samples from `policy`, or from the model itself."""
-        setup = EngineSetup(
-            policy or self.model,
-            self.path,
-            self.ends,
-            self.padding,
-            options.temperature,
-            options.max_sequences,
-            self.policy_version,
-        )
-        return engine_part(options).build(setup)
-
-
-def load(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Loaded:
-    """A frozen model, without the adapters that its options name.
+def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Policy:
+    """A policy that is not trained, without the adapters that its options name.
 
     Args:
         rollouts: how it is sampled, if that is all it is for: where the engine has weights of its own, the model stays
@@ -73,14 +39,16 @@ def load(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Loade
     Raises:
         UserError: if there is nothing that can be loaded.
     """
-    path = find_model(options.path)
-    tokenizer, model = load_model(options, path)
-    ends = end_tokens(tokenizer, model)
-    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    policy = load_policy(options, find_model(options.path))
     if rollouts is None or engine_part(rollouts).uses_module:
-        model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
-    frozen = model.eval().requires_grad_(False)
-    return Loaded(frozen, tokenizer, ends, padding, path, options.chat == "all", options.system)
+        policy.model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+    policy.model.eval().requires_grad_(False)
+    return policy
+
+
+def build_engine(policy: Policy, options: RolloutOptions, model: Any = None) -> Engine:
+    """An engine that samples from `model`, or from the policy's own."""
+    return engine_part(options).build(policy.engine_setup(options, model))
 
 
 class Study:
@@ -91,7 +59,7 @@ class Study:
         self.folder = config.folder / f"seed-{seed}"
         self.stream = Stream(seed).at("propel")
         self.domain = config.build_domain()
-        self._generators: dict[ModelOptions, Loaded] = {}
+        self._generators: dict[ModelOptions, Policy] = {}
         prepare_torch(seed, config.threads)
 
     @property
@@ -106,15 +74,15 @@ class Study:
         return self.folder / "arms" / arm
 
     @property
-    def base(self) -> Loaded:
+    def base(self) -> Policy:
         """The base generator, which is never trained: arms train copies."""
         return self.generator(self.config.generator.model)
 
-    def generator(self, options: ModelOptions) -> Loaded:
+    def generator(self, options: ModelOptions) -> Policy:
         """What an arm starts from, loaded once for all arms that differ in nothing but adapters."""
         key = replace(options, lora=LoraOptions())
         if key not in self._generators:
-            self._generators[key] = load(key)
+            self._generators[key] = frozen_policy(key)
         return self._generators[key]
 
     @cached_property
@@ -131,17 +99,17 @@ class Study:
     @cached_property
     def solver(self) -> Solver:
         options = self.config.solver
-        model = load(options.model, options.rollouts)
-        engine, limit = model.engine(options.rollouts), options.rollouts.max_response_tokens
-        rollouts = Collector(engine, SingleTurn(), model.tokenizer, limit, chat=model.chat, system=model.system)
-        self._solver_fingerprint = model_fingerprint(model.model)
+        policy = frozen_policy(options.model, options.rollouts)
+        engine = build_engine(policy, options.rollouts)
+        rollouts = policy.collector(engine, SingleTurn(), options.rollouts.max_response_tokens)
+        self._solver_fingerprint = model_fingerprint(policy.model)
         return Solver(rollouts, options.rollouts.num_rollouts, options.band)
 
     @cached_property
-    def oracle_models(self) -> Mapping[str, Loaded]:
+    def oracle_models(self) -> Mapping[str, Policy]:
         """The models behind the oracles, by name."""
         named = {name: self.config.oracle(name) for name in self.config.oracles}
-        return {name: load(options.model, options.rollouts) for name, options in named.items()}
+        return {name: frozen_policy(options.model, options.rollouts) for name, options in named.items()}
 
     @cached_property
     def panel(self) -> Panel | None:
@@ -150,16 +118,16 @@ class Study:
         for name, model in self.oracle_models.items():
             rollouts, prompts = self.config.oracle(name).rollouts, Prompts(model.tokenizer, model.chat, model.system)
             sizes, stream = (rollouts.num_rollouts, rollouts.max_response_tokens), self.stream.at("oracle", name)
-            oracles.append(ModelOracle(model.engine(rollouts), prompts, *sizes, stream))
+            oracles.append(ModelOracle(build_engine(model, rollouts), prompts, *sizes, stream))
         return Panel(tuple(oracles)) if oracles else None
 
-    def author(self, loaded: Loaded, rollouts: RolloutOptions, oracles: bool = True) -> Author:
+    def author(self, loaded: Policy, rollouts: RolloutOptions, oracles: bool = True) -> Author:
         """A generator at work.
 
         Args:
             oracles: whether the study's oracles, if it has any, judge what it writes.
         """
-        engine, limit = loaded.engine(rollouts), rollouts.max_response_tokens
+        engine, limit = build_engine(loaded, rollouts), rollouts.max_response_tokens
         panel = self.panel if oracles else None
         return Author(engine, loaded.tokenizer, self.domain, limit, loaded.chat, loaded.system, panel)
 
@@ -202,8 +170,8 @@ class Study:
         """The finished corpus. Raises UserError if there is none, or one of another reference model."""
         return load_corpus(self.corpus_folder, self.provenance, self.config.corpus.generations)
 
-    def policy(self, loaded: Loaded, lora: LoraOptions) -> Any:
-        """A copy that may be trained. With adapters it shares the frozen weights, which are then there once."""
+    def trainable_copy(self, loaded: Policy, lora: LoraOptions) -> Any:
+        """A copy of the model that may be trained. With adapters it shares the frozen weights, held once."""
         if not lora.rank:
             return copy.deepcopy(loaded.model).requires_grad_(True)
         shared = {id(weight): weight for weight in loaded.model.parameters()}

@@ -4,7 +4,6 @@ import copy
 import os
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ from halfway.curriculum.controller import chain
 from halfway.curriculum.session import EVERYTHING, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
-from halfway.experiments.config.run import ModelOptions, RunConfig
-from halfway.experiments.config.yaml_files import find
+from halfway.experiments.config.paths import find_model
+from halfway.experiments.config.run import RunConfig
+from halfway.trainers.policy import load_policy, prepare_torch
 
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
@@ -75,99 +74,22 @@ def build_problems(config: RunConfig) -> ProblemSplit:
     return problems
 
 
-def find_model(path: str) -> str:
-    """Where the model is: a folder, or the name on a hub as it was given.
-
-    Raises:
-        UserError: if it can only be a folder, and there is none or it holds no model.
-    """
-    folder = find(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").exists():
-            raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
-        return str(folder)
-    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
-        raise UserError(f"model.path: {path!r} is no folder; give one saved by transformers, or owner/name on a hub")
-    return path
-
-
-def prepare_torch(seed: int, threads: int) -> None:
-    """Make torch deterministic: the same seed, threads (0 = torch's choice) and machine give the same bits."""
-    import torch
-
-    # cuBLAS reads this once, at its first call; without it, its results may differ between equal calls.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
-    if threads:
-        torch.set_num_threads(threads)
-
-
-def load_model(options: ModelOptions, path: str) -> tuple[Any, Any]:
-    """Tokenizer and causal language model.
-
-    Raises:
-        UserError: if there is nothing that can be loaded.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    # Its progress bars, for loading and for every checkpoint, would break the run's own.
-    logging: Any = import_module("transformers.utils.logging")
-    logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        policy = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
-    return tokenizer, policy
-
-
-def end_tokens(tokenizer: Any, policy: Any) -> list[int]:
-    """Every token that ends a response, by the tokenizer and by the model's own settings for generation.
-
-    Raises:
-        UserError: if there is none, since then no response would ever end.
-    """
-    declared = policy.generation_config.eos_token_id if policy.generation_config else None
-    several = declared if isinstance(declared, list) else [declared]
-    tokens = sorted({token for token in (tokenizer.eos_token_id, *several) if token is not None})
-    if not tokens:
-        raise UserError("model.path: neither tokenizer nor model names an end token; set eos_token in the tokenizer")
-    return tokens
-
-
 def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
-    from halfway.trainers.engines.base import EngineSetup
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
-    from halfway.trainers.rollouts.collector import Collector
 
-    tokenizer, policy = load_model(config.model, model_path)
-    ends, options, part = end_tokens(tokenizer, policy), config.rollouts, config.engine()
-    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    policy, options, part = load_policy(config.model, model_path), config.rollouts, config.engine()
     # A learner at this stage holds a part of every weight; sampling needs all of them, and elsewhere only their type.
     spread = config.learner.deepspeed.zero_stage == 3
-    copied = copy.deepcopy(policy) if spread and part.uses_module else None
+    copied = copy.deepcopy(policy.model) if spread and part.uses_module else None
     if config.model.lora.rank:
-        add_adapters(policy, config.model.lora)
-    learner = PolicyGradientLearner(policy, config.learner, padding, options.temperature)
+        add_adapters(policy.model, config.model.lora)
+    learner = PolicyGradientLearner(policy.model, config.learner, policy.padding, options.temperature)
     wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
-    version = learner.policy_version  # 0: a checkpoint comes later, with a sync
-    setup = EngineSetup(sampled, model_path, ends, padding, options.temperature, options.max_sequences, version)
-    engine = part.build(setup)
-    collector = Collector(
-        engine,
-        config.build_environment(),
-        tokenizer,
-        options.max_response_tokens,
-        chat=config.model.chat == "all",
-        system=config.model.system,
-    )
+    engine = part.build(policy.engine_setup(options, sampled))
+    collector = policy.collector(engine, config.build_environment(), options.max_response_tokens)
     sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
     return collector, learner, sync, engine.serves_all
 

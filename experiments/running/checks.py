@@ -7,13 +7,14 @@ from pathlib import Path
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit
-from halfway.experiments.config import yaml_files
+from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.run import ModelOptions, RunConfig
+from halfway.experiments.config.run import RunConfig
 from halfway.experiments.propel.config import PropelConfig
-from halfway.experiments.running.build import build_problems, find_model
+from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import model_config, model_shape, require_room
+from halfway.trainers.policy import ModelOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 
 MOST_PROMPTS = 20_000
@@ -81,17 +82,17 @@ def check_study(config: PropelConfig) -> list[str]:
             raise UserError(f"{where}.{error}") from None
     [(name, own)] = config.domain.items()
     for option, value in own.items():
-        if yaml_files.is_path(option, value):
-            found = yaml_files.find(value).expanduser().exists()
+        if paths.is_path(option, value):
+            found = paths.find(value).expanduser().exists()
             require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
     return list(dict.fromkeys(unchecked))
 
 
 def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
     """What cannot be checked of a model and the length of its responses."""
-    folder = yaml_files.find(model.path).expanduser()
+    folder = paths.find(model.path).expanduser()
     try:
-        is_name = not folder.is_dir() and find_model(model.path) == model.path
+        is_name = not folder.is_dir() and paths.find_model(model.path) == model.path
     except UserError:
         if not elsewhere:
             raise
@@ -100,7 +101,7 @@ def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool)
         what = "taken for a name on a hub" if is_name else "not on this machine"
         yield f"model.path: {model.path!r} is {what}; the model was not checked"
         return
-    find_model(model.path)
+    paths.find_model(model.path)
     room, limit = model_config(model.path).get("max_position_embeddings"), rollouts.max_response_tokens
     require(
         not isinstance(room, int) or limit < room,
@@ -116,7 +117,7 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
     Raises:
         UserError: naming the first prompt that is refused or too long.
     """
-    file = yaml_files.find(config.model.path).expanduser() / "tokenizer.json"
+    file = paths.find(config.model.path).expanduser() / "tokenizer.json"
     plain = [problem for problem in (*problems.train, *problems.heldout) if not problem.messages]
     if not file.is_file() or config.model.chat == "all" or find_spec("tokenizers") is None:
         return
@@ -145,8 +146,8 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
 
 def _missing_files(config: RunConfig) -> Iterator[str]:
     """The files of a run's problems that are not on this machine."""
-    for where in yaml_files.PROBLEM_SOURCES:
+    for where in paths.PROBLEM_SOURCES:
         for name, options in getattr(config.problems, where).items():
             for option, value in options.items():
-                if yaml_files.is_path(option, value) and not yaml_files.find(value).expanduser().exists():
+                if paths.is_path(option, value) and not paths.find(value).expanduser().exists():
                     yield f"problems.{where}.{name}.{option}: {value!r} is not on this machine"

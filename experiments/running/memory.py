@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import yaml_files
+from halfway.experiments.config import paths
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
@@ -58,7 +58,7 @@ def model_shape(config: RunConfig) -> ShapeOptions | None:
 
 def model_config(path: str) -> dict[str, Any]:
     """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
-    file = yaml_files.find(path).expanduser() / "config.json"
+    file = paths.find(path).expanduser() / "config.json"
     if not file.exists():
         return {}
     try:

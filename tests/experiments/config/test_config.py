@@ -6,7 +6,7 @@ import pytest
 from paths import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import yaml_files
+from halfway.experiments.config import paths, yaml_files
 from halfway.experiments.config.loading import (
     differences,
     load_comparison_config,
@@ -316,8 +316,8 @@ def test_a_pool_is_found_beside_the_file_that_names_it_and_another_replaces_it(t
 
 
 def test_paths_inside_the_repository_are_kept_relative_to_it() -> None:
-    assert yaml_files.locate(str(REPOSITORY / "experiments" / "lab"), Path()) == "experiments/lab"
-    assert yaml_files.find("experiments/lab") == REPOSITORY / "experiments/lab"
+    assert paths.locate(str(REPOSITORY / "experiments" / "lab"), Path()) == "experiments/lab"
+    assert paths.find("experiments/lab") == REPOSITORY / "experiments/lab"
 
 
 def test_a_name_on_a_hub_is_left_alone(run_file: Path) -> None:

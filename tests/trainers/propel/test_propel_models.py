@@ -52,7 +52,7 @@ def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, mon
     assert any("adapter" in name for name in mine) and mine == theirs
 
     config = study.config.arm("lora")
-    policy = study.policy(study.base, config.generator.model.lora)
+    policy = study.trainable_copy(study.base, config.generator.model.lora)
     weights = {weight.data_ptr() for weight in study.base.model.parameters()}
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     assert weights < {weight.data_ptr() for weight in policy.parameters()}  # the starting weights are there once
@@ -120,7 +120,7 @@ def test_only_generators_are_trained(tmp_path: Path) -> None:
 
 def test_without_adapters_the_trained_copy_is_its_own(tmp_path: Path) -> None:
     study = Study(tiny(tmp_path), 0)
-    policy = study.policy(study.base, study.config.generator.model.lora)
+    policy = study.trainable_copy(study.base, study.config.generator.model.lora)
     base = copy.deepcopy(study.base.model.state_dict())
     with torch.no_grad():
         for weight in policy.parameters():

@@ -1,0 +1,91 @@
+"""Paths in a configuration: written relative to a file, found from anywhere."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+"""What holds `experiments`: the checkout, or the installed package, which carries the recipes and the lab policies."""
+
+PROBLEM_SOURCES = ("source", "generated")
+"""Fields of `problems` that name a registered source."""
+
+
+def candidates(path: Path, folder: Path) -> tuple[Path, ...]:
+    """Where a path may lead that is written in a file of `folder`, in the order of preference."""
+    return (folder / path, Path.cwd() / path, REPOSITORY / path)
+
+
+def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The same mapping, with the paths of model and problem files that are relative to `folder` made findable."""
+    result = dict(raw)
+    for key, value in raw.items():
+        if key == "model" and isinstance(value, Mapping):
+            result[key] = _anchored_options(value, folder)
+        elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
+            result[key] = anchored(value, folder)
+        elif key in ("arms", "oracles") and isinstance(value, Mapping):
+            result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+        elif key == "domain":
+            result[key] = _anchored_component(value, folder)
+        elif key == "problems" and isinstance(value, Mapping):
+            result[key] = {k: _anchored_component(v, folder) if k in PROBLEM_SOURCES else v for k, v in value.items()}
+    return result
+
+
+def _anchored_component(value: Any, folder: Path) -> Any:
+    """The same for `{name: options}`; anything else is left for the checks to come."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+
+
+def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    return {k: locate(v, folder) if is_path(k, v) else v for k, v in options.items()}
+
+
+def is_path(name: str, value: Any) -> bool:
+    """Whether an option is the path of a file or folder, by its name."""
+    return (name == "path" or name.endswith("_path")) and isinstance(value, str) and value != ""
+
+
+def locate(value: str, folder: Path) -> str:
+    """A path that still leads there from anywhere: absolute, or relative to the repository if it lies inside.
+
+    A relative path is looked for in `folder`, then in the current folder, then in the repository. One that is in
+    none of them is left alone: it may be a name on a model hub.
+    """
+    path = Path(value).expanduser()
+    for candidate in candidates(path, folder):
+        if candidate.exists():
+            found = candidate.resolve()
+            return str(found.relative_to(REPOSITORY) if found.is_relative_to(REPOSITORY) else found)
+    return value
+
+
+def find(value: str) -> Path:
+    """Where a path made by `locate` leads: in the repository if it exists there, else as it is."""
+    return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)
+
+
+def openable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same options, with paths that can be opened from here."""
+    return {k: str(find(v)) if is_path(k, v) else v for k, v in options.items()}
+
+
+def find_model(path: str) -> str:
+    """Where the model is: a folder, or the name on a hub as it was given.
+
+    Raises:
+        UserError: if it can only be a folder, and there is none or it holds no model.
+    """
+    folder = find(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
+        return str(folder)
+    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
+        raise UserError(f"model.path: {path!r} is no folder; give one saved by transformers, or owner/name on a hub")
+    return path

@@ -1,0 +1,130 @@
+"""A policy as it is loaded: the model with its tokenizer, what ends a response, and how prompts are wrapped."""
+
+import os
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.rollouts.chat import Tokenizer
+from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.options import RolloutOptions
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The policy to start from.
+
+    Attributes:
+        path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
+            or the repository), or a name on a model hub.
+        dtype: of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
+        attn_implementation: attention kernel, as `transformers` calls it.
+        lora: adapters to train in the place of the weights.
+        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
+            plain prompts too, each as one message of the user.
+        system: a system message for conversations that have none; empty = what the template does then.
+    """
+
+    path: str = "experiments/lab/base"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    lora: LoraOptions = field(default_factory=LoraOptions)
+    chat: Literal["messages", "all"] = "messages"
+    system: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model with what belongs to it.
+
+    Attributes:
+        model: a causal language model of `transformers`.
+        end_tokens: every token that ends a response.
+        padding: any valid token.
+        path: where its weights came from.
+        chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
+        policy_version: learner updates behind these weights: 0 as they were loaded, or those of the checkpoint.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    end_tokens: list[int]
+    padding: int
+    path: str
+    chat: bool
+    system: str
+    policy_version: int = 0
+
+    def engine_setup(self, options: RolloutOptions, model: Any = None) -> EngineSetup:
+        """What an engine is made from that samples from `model`, or from the policy's own."""
+        return EngineSetup(
+            self.model if model is None else model,
+            self.path,
+            self.end_tokens,
+            self.padding,
+            options.temperature,
+            options.max_sequences,
+            self.policy_version,
+        )
+
+    def collector(self, engine: Engine, environment: Environment[Any], max_response_tokens: int) -> Collector:
+        """What rolls requests out, with the policy's prompts."""
+        return Collector(engine, environment, self.tokenizer, max_response_tokens, chat=self.chat, system=self.system)
+
+
+def load_policy(options: ModelOptions, path: str) -> Policy:
+    """The policy without the adapters that its options name.
+
+    Args:
+        path: where `options.path` leads: a folder, or a name on a hub.
+
+    Raises:
+        UserError: if there is nothing that can be loaded, or no end token, since then no response would ever end.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # Its progress bars, for loading and for every checkpoint, would break the run's own.
+    logging: Any = import_module("transformers.utils.logging")
+    logging.disable_progress_bar()
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
+    ends = find_end_tokens(tokenizer, model)
+    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
+
+
+def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:
+    """Every token that ends a response, by the tokenizer and by the model's own settings for generation.
+
+    Raises:
+        UserError: if there is none, since then no response would ever end.
+    """
+    declared = model.generation_config.eos_token_id if model.generation_config else None
+    several = declared if isinstance(declared, list) else [declared]
+    tokens = sorted({token for token in (tokenizer.eos_token_id, *several) if token is not None})
+    if not tokens:
+        raise UserError("model.path: neither tokenizer nor model names an end token; set eos_token in the tokenizer")
+    return tokens
+
+
+def prepare_torch(seed: int, threads: int) -> None:
+    """Make torch deterministic: the same seed, threads (0 = torch's choice) and machine give the same bits."""
+    import torch
+
+    # cuBLAS reads this once, at its first call; without it, its results may differ between equal calls.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    if threads:
+        torch.set_num_threads(threads)
