@@ -16,7 +16,7 @@ from transformers import Qwen3ForCausalLM
 from halfway.curriculum import Stream, UserError
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.stages import run_corpus, run_sweep, run_training
-from halfway.experiments.propel.study import Study
+from halfway.experiments.propel.study import Study, build_engine
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.probes.activations import model_fingerprint
 from halfway.trainers.propel.rewards import Reader
@@ -62,7 +62,7 @@ def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, mon
     training = stages.build_training(study, "lora", config, study.base)
     learner: Any = training.learner
     learner.load(training.checkpoints.path(step))
-    engine = study.base.engine(config.generator.rollouts, learner.learner.policy)
+    engine = build_engine(study.base, config.generator.rollouts, learner.learner.policy)
     by_adapters = replace(study.base_author, engine=engine)
     exported, found = stages.trained_author(study, "lora")
     texts = [[w.text for w in one.write(16, Stream(7))] for one in (by_adapters, exported, study.base_author)]
