@@ -18,8 +18,8 @@ from rich.table import Table
 
 from halfway.experiments.comparing.processes import OwnProcess, RunProcess, WarmWorker, Workforce
 from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.paths import find
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.config.yaml_files import find
 from halfway.experiments.running.runs import prepare
 
 OVERRIDES = ("budget.steps=1", "evaluation.points=0", "tracking.mlflow=false", "threads=1")
