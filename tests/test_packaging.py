@@ -32,6 +32,8 @@ PATIENCE_SECONDS = 300
 SOMEBODY_ELSES = '''
 from dataclasses import dataclass
 from halfway.curriculum import PassRateController, Plan, Problem, Stream, Verdict
+from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.transformers.part import Transformers
 
 @dataclass(frozen=True)
 class Choosy(PassRateController[None]):
@@ -45,12 +47,25 @@ class Choosy(PassRateController[None]):
 def long_enough(problem: Problem, response: str) -> bool:
     """Whether a response has as many characters as the answer says."""
     return len(response) >= int(problem.answer)
+
+@dataclass(frozen=True)
+class Noting(Transformers):
+    """Leaves a note when it starts."""
+
+    note: str = "note.txt"
+
+    def build(self, setup: EngineSetup) -> Engine:
+        with open(self.note, "a") as file:
+            file.write("started ")
+        return super().build(setup)
 '''
 ENTRY_POINTS = """
 [halfway.controllers]
 choosy = somebody_elses:Choosy
 [halfway.verifiers]
 long_enough = somebody_elses:long_enough
+[halfway.engines]
+noting = somebody_elses:Noting
 """
 TINY = """
 base: experiments/lab/base.yaml
@@ -66,6 +81,7 @@ MINE = """
 base: tiny.yaml
 problems: {source: {file: {path: problems.jsonl, verifier: long_enough}}, train: null}
 controllers: [uniform, {picked: {use: choosy, digits: "01234"}}]
+rollouts: {engine: {noting: {note: noted.txt}}}
 """
 COMPARISON = """
 base: {base: tiny.yaml}
@@ -239,6 +255,7 @@ def test_a_run_with_somebody_elses_parts_stops_and_is_resumed(installed: Environ
     assert 0 < before < 30
     assert "report: runs/mine/report.html" in installed.finish(workplace, "halfway", "resume", "runs/mine")
     assert len(records(run / "steps.jsonl")) == 30
+    assert (workplace / "noted.txt").read_text() == "started started "
     decisions = records(run / "decisions.jsonl")
     assert {one["reason"] for one in decisions if one["outcome"] == "skipped"} == {"picked: digit"}
     assert sum(one["outcome"] != "skipped" for one in decisions) == 60

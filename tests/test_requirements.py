@@ -1,6 +1,7 @@
 """What each room imports is what an installation brings: the core alone, or the extra that a message names."""
 
 import ast
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires
@@ -108,6 +109,15 @@ def test_the_core_has_no_requirement_that_hosts_pin() -> None:
     assert not brought(PROJECT["dependencies"]) & heavy
     assert heavy <= brought(["halfway[train]"])
     assert brought(PROJECT["dependencies"]) >= CORE
+
+
+def test_the_core_lists_every_part_without_any_extra() -> None:
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))"
+    listed = "from halfway.experiments.cli import app; " + "; ".join(
+        f"app({words}, standalone_mode=False)" for words in (["list"], ["list", "greso"], ["--help"])
+    )
+    done = subprocess.run([sys.executable, "-c", f"{hidden}; {listed}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

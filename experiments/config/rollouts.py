@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from yaml import safe_dump
-
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.components import component, kind_of, with_defaults
 from halfway.trainers.engines import ENGINES
@@ -40,6 +38,8 @@ def rollouts_with_defaults(rollouts: Any, path: str = "rollouts") -> Any:
 
 def _options_beside(rollouts: Mapping[str, Any], engine: Any, path: str) -> str:
     """How to write a configuration of earlier days, whose engines had their options beside them."""
+    from yaml import safe_dump
+
     beside = [name for name in rollouts if name in OPTIONS_BESIDE]
     name = engine if isinstance(engine, str) else str(next(iter(engine), ""))
     known = {f.name for f in fields(kind_of(ENGINES, name, f"{path}.engine"))}
