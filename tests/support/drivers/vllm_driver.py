@@ -141,6 +141,7 @@ def main(folder: Path, dtype: Any) -> None:
     learner = PolicyGradientLearner(policy, LearnerOptions(), PAD, TEMPERATURE)
     check = SyncCheck(engine, learner, policy.config.vocab_size, engine.max_length, TOLERANCE[dtype])
     results["syncs"] = syncs(engine, policy, check)
+    results["synced"] = plain(engine.generate(contexts, limits, seeds))
     torch.save(results, folder / "results.pt")
 
 

@@ -74,8 +74,16 @@ def test_sequences_are_told_of_as_they_end(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_completions_say_which_weights_sampled_them(results: dict[str, Any]) -> None:
+    assert {done["policy_version"] for done in results["first"]} == {0}
+    assert {done["policy_version"] for done in results["synced"]} == {1}
+
+
+@pytest.mark.slow
 def test_a_request_that_cannot_fit_is_named(results: dict[str, Any]) -> None:
-    assert results["too long"].startswith("rollouts.vllm.max_length: a prompt and its response may need 1080 tokens")
+    assert results["too long"].startswith(
+        "rollouts.engine.vllm.max_length: a prompt and its response may need 1080 tokens"
+    )
 
 
 @pytest.mark.slow

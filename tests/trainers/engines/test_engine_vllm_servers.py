@@ -123,6 +123,7 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     assert time.monotonic() - started < 3 * whole + SILENT_SECONDS + 20
     assert [completion.tokens_T.tolist() for completion in done] == wanted
     assert 0 < servers.retried - before < 64
+    assert {completion.policy_version for completion in done} == {number}
     assert sorted(i for i, _ in told) == list(range(64)) and all(done[i] is completion for i, completion in told)
     if number == signal.SIGSTOP:
         return  # it is restarted in the same way, which takes its time

@@ -22,12 +22,12 @@ from halfway.curriculum import UserError
 from halfway.trainers.distributed import restarts
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers import engine as vllm_servers
 from halfway.trainers.engines.vllm_servers import server as vllm_server
-from halfway.trainers.engines.vllm_servers import watchdog
-from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, own_devices, own_folder, require_own_devices
+from halfway.trainers.engines.vllm_servers import start, watchdog
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.start import own_devices, own_folder, require_own_devices
 
 CONTEXT = np.asarray([5, 6, 7], np.int32)
 GENERATE = "/inference/v1/generate"
@@ -96,7 +96,7 @@ def served(answer: Any) -> Iterator[Server]:
 def test_servers_given_by_address_get_weights_before_the_first_sequence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_servers, "Server", Double)
+    monkeypatch.setattr(start, "Server", Double)
     policy = nn.Linear(2, 2)
     policy.dtype = torch.float32  # type: ignore[assignment]
     part = VllmServers(addresses=("a:1", "b:1"), folder=str(tmp_path))
@@ -109,10 +109,10 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 
 
 def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    imports = "import sys; from halfway.trainers.engines.vllm_servers.engine import own_folder"
+    imports = "import sys; from halfway.trainers.engines.vllm_servers.start import own_folder"
     code = f"{imports}; print(own_folder(sys.argv[1]), flush=True)"
     words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
-    unknown = tmp_path / f"{vllm_servers.PREFIX}unknown"
+    unknown = tmp_path / f"{start.PREFIX}unknown"
     unknown.mkdir()
     run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
@@ -155,7 +155,7 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
             super().start()
 
     monkeypatch.setattr(restarts, "FIRST_PAUSE", 0.2)
-    monkeypatch.setattr(vllm_servers, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.02)
     log = tmp_path / "log"
     server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)
     engine = build_engine(tmp_path, server, start_seconds=4.0)
@@ -318,7 +318,7 @@ def test_a_broadcast_on_shared_devices_is_refused(
     see(monkeypatch, 4, None)
     with pytest.raises(UserError, match=r"transfer: 'broadcast' needs a GPU of its own .*transfer=files"):
         require_own_devices(options, learner)
-    monkeypatch.setattr(vllm_servers, "load_extra", lambda *_: None)
+    monkeypatch.setattr(start, "load_extra", lambda *_: None)
     policy: Any = SimpleNamespace(dtype=torch.float32, parameters=lambda: iter([torch.zeros(1)]))
     if learner == 0:
         chosen = replace(options, transfer="broadcast", folder=str(tmp_path))

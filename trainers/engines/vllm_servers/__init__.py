@@ -2,6 +2,7 @@
 
 - `part`: what is registered; `options`: its options, and what follows from them
 - `engine`: the engine: spreads sequences over servers, restarts lost ones
+- `start`: starts it: servers, their folder and devices
 - `server`: one server: its process, if it is ours, and its endpoints
 - `transfer`: how weights get to servers: files, or a broadcast between devices
 - `receiver`: what runs inside a server to take them

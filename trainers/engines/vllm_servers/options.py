@@ -8,7 +8,7 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun
 from halfway.trainers.engines.vllm.options import VllmOptions
 
-FIELD = "rollouts.engine.vllm_servers"
+FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 ASLEEP_GIB = 2.0
 """What a sleeping server keeps of its device."""
 

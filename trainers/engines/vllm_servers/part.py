@@ -14,7 +14,7 @@ class VllmServers(ServerOptions):
     """Sampling through vLLM servers, started here or given by address; a lost one costs a retry, and is restarted."""
 
     def build(self, setup: EngineSetup) -> Engine:
-        from halfway.trainers.engines.vllm_servers.engine import vllm_servers_engine
+        from halfway.trainers.engines.vllm_servers.start import vllm_servers_engine
 
         return vllm_servers_engine(self, setup)
 

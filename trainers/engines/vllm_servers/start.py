@@ -1,0 +1,151 @@
+"""How the engine starts: its servers, the folder for their weights and logs, their devices."""
+
+import atexit
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.collectives import wait_for_all
+from halfway.trainers.distributed.ports import free_port
+from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
+from halfway.trainers.engines.vllm_servers.server import Server, server_command
+from halfway.trainers.learner.weights import named_weights
+
+# Of this host: a shared disk may keep the locks of another one to itself.
+PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
+
+
+def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
+    """The engine, with the servers that it starts here or that are given by address.
+
+    With several training processes the first one speaks to the servers.
+
+    Raises:
+        UserError: if vLLM is not installed, the weights cannot get to the servers, or these do not start.
+    """
+    if distributed.is_initialized() and distributed.get_rank() > 0:
+        return with_own_weights(SyncOnlyEngine(), options, setup)
+    if not options.addresses:
+        load_extra("vllm", NEEDED_BY, "vllm")
+    dtype, width = options.weight_dtype(str(setup.policy.dtype).removeprefix("torch.")), options.tensor_parallel
+    if options.transfer == "broadcast" and torch.cuda.is_available():
+        require_own_devices(options, next(setup.policy.parameters()).device.index or 0)
+    folder = own_folder(options.folder)
+    if options.addresses:
+        servers = [Server(address, width=width) for address in options.addresses]
+    else:
+        servers = []
+        for number in range(options.count):
+            address, chunked = f"127.0.0.1:{free_port()}", torch.cuda.is_available()
+            command = server_command(setup.model_path, address, dtype, options, setup.max_sequences, chunked)
+            log, devices = folder / f"server-{number}.log", own_devices(number, width)
+            servers.append(Server(address, command, log, devices, width=width))
+    engine = VllmServersEngine(servers, options, setup, folder, getattr(torch, dtype))
+    atexit.register(engine.close)
+    engine.begin()
+    return with_own_weights(engine, options, setup)
+
+
+def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
+    """The engine, its servers with the policy's weights: those given by address may hold another run's.
+
+    All processes have to call it, since each may hold a part of the weights.
+    """
+    if options.addresses:
+        wait_for_all()  # the others wait with patience for the one that waits for the servers
+        engine.sync(setup.policy, setup.policy_version)
+    return engine
+
+
+def own_folder(parent: str) -> Path:
+    """A new folder for weights and logs. What killed runs have left beside it, and nobody has removed, is removed.
+
+    A run locks a file in its folder for as long as it lives. A file system that cannot lock keeps what was left.
+
+    Raises:
+        UserError: if there can be no folder.
+    """
+    for left in Path(parent).glob(f"{PREFIX}*"):
+        with suppress(OSError), (left / CLAIM).open("rb+") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT)  # stays open until the process ends
+    except OSError as error:
+        raise UserError(
+            f"{FIELD}.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
+            "folder that every server can read"
+        ) from error
+    with suppress(OSError):
+        fcntl.flock(own, fcntl.LOCK_EX)
+    (folder / "claim").rename(folder / CLAIM)  # none without its lock is ever seen
+    return folder
+
+
+def own_devices(number: int, width: int) -> dict[str, str]:
+    """Which devices of this host a server sees; servers beyond the last one start again at the first."""
+    if not torch.cuda.is_available():
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index].strip() for index in device_indices(number, width))}
+
+
+def device_indices(number: int, width: int) -> list[int]:
+    """The devices of a server, counted among those that this process sees."""
+    return [(number * width + i) % torch.cuda.device_count() for i in range(width)]
+
+
+def require_own_devices(options: ServerOptions, learner: int) -> None:
+    """Refuse a broadcast between processes that share a device: NCCL has one process on each.
+
+    Args:
+        learner: the device of this process.
+
+    Raises:
+        UserError: if servers sleep, or are started on the learner's device or on one another's.
+    """
+    count = 0 if options.addresses else options.count
+    devices = [learner, *(i for number in range(count) for i in device_indices(number, options.tensor_parallel))]
+    if options.sleep or len(set(devices)) < len(devices):
+        raise UserError(
+            f"{FIELD}.transfer: 'broadcast' needs a GPU of its own for the learner and for every worker of a "
+            f"server; use {FIELD}.transfer=files, or give addresses of servers on other GPUs, and sleep=false"
+        )
+
+
+class SyncOnlyEngine:
+    """The engine of a training process that does not speak to the servers."""
+
+    serves_all = True
+    replicas = 1
+
+    def generate(
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        assert not contexts, "only the first process samples"
+        return []
+
+    def sync(self, policy: nn.Module, version: int) -> None:
+        """Help to gather weights that are spread over the processes."""
+        wait_for_all()
+        for _ in named_weights(policy):
+            pass
