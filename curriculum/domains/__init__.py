@@ -4,7 +4,6 @@
 - `candidates`: from generated texts to problems, or to why they are none
 - `oracles`: answers by agreement of models, for tasks that come without
 - `diversity`: how much a set of texts repeats itself
-- `sums`: the lab's running sums
 - `maths`: competition-style mathematics
 - `induction`: infer a function from inputs and outputs; `induction_rules`: what a function may look like;
   `induction_text`: how tasks are written

@@ -18,7 +18,7 @@ DOMAINS = Registry(
     builtin={
         "function_induction": "halfway.curriculum.domains.induction:FunctionInduction",
         "maths": "halfway.curriculum.domains.maths:Maths",
-        "sums": "halfway.curriculum.domains.sums:Sums",
+        "sums": "halfway.curriculum.lab.sums_domain:Sums",
     },
 )
 

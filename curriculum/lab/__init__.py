@@ -7,4 +7,8 @@ whose texts a starting policy learns from.
 - `sheets`: how both are marked
 - `ledger`: many turns, with an account in the environment
 - `functions`: functions of one small integer, for function induction
+- `sources`: problems of these tasks, by name
+- `verifiers`: their markers, by name
+- `variations`: the same skills in other problems, by name
+- `sums_domain`: running sums that a generator writes
 """

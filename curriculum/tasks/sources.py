@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfway.curriculum.lab import ledger, operators, sums
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import Registry, unknown
 
@@ -25,11 +23,11 @@ SOURCES = Registry(
     group="halfway.sources",
     builtin={
         "file": "halfway.curriculum.tasks.files:File",
-        "ledger": "halfway.curriculum.tasks.sources:LedgerAccounts",
-        "operator_sheets": "halfway.curriculum.tasks.sources:OperatorSheets",
+        "ledger": "halfway.curriculum.lab.sources:LedgerAccounts",
+        "operator_sheets": "halfway.curriculum.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
-        "running_sums": "halfway.curriculum.tasks.sources:RunningSums",
+        "running_sums": "halfway.curriculum.lab.sources:RunningSums",
     },
 )
 
@@ -173,7 +171,7 @@ def content_id(source: str, prompt: str, answer: str) -> str:
     return f"{source}-{digest.hexdigest()}"
 
 
-def _distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
+def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
     """The first `wanted` problems whose prompts and ids differ."""
     if wanted is None:
         raise UserError(f"source {name}: it draws without end; say how many problems to train on, in problems.train")
@@ -197,109 +195,6 @@ def _distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded
 
 
 @dataclass(frozen=True)
-class RunningSums(sums.SumsOptions, Source):
-    """Sheets of running sums, the single-turn lab task, with the task's own options.
-
-    The answer is a sheet without a wrong line; the marker accepts others too.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        remedy = "stay below min_lines, or an empty sheet would pass"
-        require(self.max_allowed < self.min_lines, "running_sums.max_allowed", self.max_allowed, remedy)
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return _distinct("running_sums", wanted, self._draws(random.Random(stream.integer())))
-
-    def _draws(self, rng: random.Random) -> Iterator[Problem]:
-        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
-        while True:
-            sheet = sums.make_sheet(self, rng)
-            prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
-            facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
-            yield Problem(
-                content_id("running_sums", prompt, answer), prompt, answer, "running_sums", "running_sums", facts
-            )
-
-
-@dataclass(frozen=True)
-class OperatorSheets(operators.OperatorOptions, Source):
-    """Operator sheets, the lab task of many skills, with the task's own options.
-
-    The strata take turns, so that the first problems, which are held out, hold equally many of each, and so
-    does the training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others
-    too. The features:
-
-    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in the alphabet.
-    - `category`: the stratum and the number of lines, such as "A-D/5".
-    - `lines`, `allowed`: as in the prompt.
-    - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
-    - `expert_rate`: the same of a teacher with a third of its errors.
-    - `operators`: a vector, how many lines of the sheet have operator A, B, ...
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        remedy = "stay below min_lines, or an empty sheet would pass"
-        require(self.max_allowed < self.min_lines, "operator_sheets.max_allowed", self.max_allowed, remedy)
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return _distinct("operator_sheets", wanted, self._draws(random.Random(stream.integer())))
-
-    def _draws(self, rng: random.Random) -> Iterator[Problem]:
-        seen: set[str] = set()
-        while True:
-            stratum = self.strata[len(seen) % len(self.strata)]  # a sheet drawn before is no turn
-            sheet = operators.make_sheet(self, stratum, rng)
-            prompt, answer = operators.render(sheet), operators.solve(sheet)
-            seen.add(prompt)
-            facts = _operator_facts(sheet, operators.STRATA[stratum])
-            yield Problem(
-                content_id("operator_sheets", prompt, answer),
-                prompt,
-                answer,
-                "operator_sheets",
-                "operator_sheets",
-                facts,
-                solution=answer,
-            )
-
-
-EXPERT = operators.OperatorTeacher(
-    least_error=operators.OperatorTeacher.least_error / 3, most_error=operators.OperatorTeacher.most_error / 3
-)
-
-
-def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | str | tuple[float, ...]]:
-    name = f"{stratum[0]}-{stratum[-1]}"
-    return {
-        "stratum": name,
-        "category": f"{name}/{len(sheet.operators)}",
-        "lines": len(sheet.operators),
-        "allowed": sheet.allowed,
-        "teacher_rate": operators.chance(sheet, operators.OperatorTeacher()),
-        "expert_rate": operators.chance(sheet, EXPERT),
-        "operators": tuple(float(sheet.operators.count(name)) for name in operators.OPERATORS),
-    }
-
-
-@dataclass(frozen=True)
-class LedgerAccounts(ledger.LedgerOptions, Source):
-    """Accounts for the ledger environment, which judges them itself, with the task's own options."""
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return _distinct("ledger", wanted, self._draws(random.Random(stream.integer())))
-
-    def _draws(self, rng: random.Random) -> Iterator[Problem]:
-        while True:
-            account = ledger.make_account(self, rng)
-            prompt, answer = ledger.render(account), f"{account.target:02d}"
-            slack = account.turns_left - ledger.least_turns(account.balance, account.target)
-            facts = {"distance": abs(account.target - account.balance), "slack": slack}
-            yield Problem(content_id("ledger", prompt, answer), prompt, answer, "ledger", "ledger", facts)
-
-
-@dataclass(frozen=True)
 class ReasoningGym(Source):
     """Problems of one reasoning-gym family, judged by the family itself.
 
@@ -320,7 +215,7 @@ class ReasoningGym(Source):
     config: dict[str, Any] = field(default_factory=dict)
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return _distinct(f"reasoning_gym/{self.family}", wanted, self._draws(stream.integer() % 2**31))
+        return distinct(f"reasoning_gym/{self.family}", wanted, self._draws(stream.integer() % 2**31))
 
     def _draws(self, seed: int) -> Iterator[Problem]:
         # Entry i is a function of seed + i, so that chunks continue each other; families take seeds below 2^32.

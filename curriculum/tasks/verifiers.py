@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from halfway.curriculum.lab import operators, sums
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
@@ -57,8 +56,8 @@ VERIFIERS = Registry(
         "numeric": "halfway.curriculum.tasks.verifiers:numeric",
         "symbolic": "halfway.curriculum.tasks.verifiers:symbolic",
         "reasoning_gym": "halfway.curriculum.tasks.verifiers:reasoning_gym",
-        "operator_sheets": "halfway.curriculum.tasks.verifiers:operator_sheets",
-        "running_sums": "halfway.curriculum.tasks.verifiers:running_sums",
+        "operator_sheets": "halfway.curriculum.lab.verifiers:operator_sheets",
+        "running_sums": "halfway.curriculum.lab.verifiers:running_sums",
         "function_induction": "halfway.curriculum.domains.induction:verify",
     },
 )
@@ -262,21 +261,3 @@ def _reasoning_gym_entry(answer: str) -> tuple[dict[str, Any], Callable[[str, di
 def _reasoning_gym_family(family: str, config: str) -> Any:
     module = load_extra("reasoning_gym", "the reasoning_gym verifier")
     return module.create_dataset(family, **ast.literal_eval(config), seed=0)
-
-
-def operator_sheets(problem: Problem, response: str) -> bool:
-    """The sheet passes the marking of the lab's operator sheets.
-
-    Raises:
-        ValueError: if the prompt is not one of that task.
-    """
-    return operators.mark(problem.prompt, response)
-
-
-def running_sums(problem: Problem, response: str) -> bool:
-    """The sheet passes the marking of the lab's running sums.
-
-    Raises:
-        ValueError: if the prompt is not one of that task.
-    """
-    return sums.mark(problem.prompt, response)

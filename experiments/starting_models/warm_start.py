@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.domains.induction_text import Short
-from halfway.curriculum.domains.sums import BEGIN
 from halfway.curriculum.lab import functions, ledger, operators, sums, sums_writer
+from halfway.curriculum.lab.sums_domain import BEGIN
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.experiments.starting_models import tokenizers
 from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator

@@ -11,8 +11,9 @@ from halfway.controllers.uniform import Uniform
 from halfway.controllers.variants import Variants
 from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, chain
 from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sources import OperatorSheets, RunningSums
 from halfway.curriculum.session import Session
-from halfway.curriculum.tasks.sources import OperatorSheets, RunningSums, Source
+from halfway.curriculum.tasks.sources import Source
 from halfway.curriculum.tasks.variations import VARIATIONS
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 

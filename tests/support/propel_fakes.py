@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab.sums import SumsOptions
+from halfway.curriculum.lab.sums_domain import Sums
 from halfway.trainers.engines.base import Completion
 
 DOMAIN = Sums(SumsOptions(2, 4, 0, 1))

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from halfway.curriculum.domains.base import DOMAINS, Invalid
 from halfway.curriculum.domains.candidates import read, reasons
-from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sources import RunningSums
 from halfway.curriculum.lab.sums import Sheet, SumsOptions, SumsTeacher
+from halfway.curriculum.lab.sums_domain import Sums
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import RunningSums
 from halfway.curriculum.tasks.verifiers import verify
 
 SHORT = SumsOptions(min_lines=2, max_lines=3, min_allowed=0, max_allowed=2)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from halfway.curriculum.lab import operators
 from halfway.curriculum.lab.operators import OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
+from halfway.curriculum.lab.sources import OperatorSheets
 from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import OperatorSheets, split
+from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.starting_models.tokenizers import by_operator
 

@@ -11,17 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfway.curriculum.lab import ledger, sums
+from halfway.curriculum.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.problems import Problem, fingerprint
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File, Pool, write_problems
 from halfway.curriculum.tasks.sources import (
     SOURCES,
-    LedgerAccounts,
     Loaded,
-    OperatorSheets,
     ReasoningGym,
-    RunningSums,
     Source,
     SourceReport,
     content_id,

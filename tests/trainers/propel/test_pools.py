@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.domains.candidates import read
-from halfway.curriculum.domains.sums import Sums
+from halfway.curriculum.lab.sums_domain import Sums
 from halfway.curriculum.tasks.files import Pool
 from halfway.experiments.cli import app
 from halfway.experiments.propel.config import prepare

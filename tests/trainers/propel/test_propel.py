@@ -17,8 +17,8 @@ from transformers import Qwen3ForCausalLM
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.candidates import Candidate, read
-from halfway.curriculum.domains.sums import Sums
 from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sums_domain import Sums
 from halfway.curriculum.lab.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
 from halfway.curriculum.problems import Problem
 from halfway.experiments.starting_models.warm_start import build_tokenizer
