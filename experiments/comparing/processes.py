@@ -158,7 +158,12 @@ class Workforce:
 
 
 def needs_own_process(config: RunConfig) -> bool:
-    """Whether a run starts servers or further processes, or its engine may: these get a fresh Python."""
+    """Whether a run starts servers or further processes, or its engine may: these get a fresh Python.
+
+    So do all runs outside Linux: system libraries of macOS do not stand a fork.
+    """
+    if sys.platform != "linux":
+        return True
     return config.engine().changes_process or config.learner.deepspeed.zero_stage is not None
 
 

@@ -1,6 +1,6 @@
 """What `halfway validate` checks beside the fields of a file: model, problems and machines. Needs no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,20 +56,45 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
     """The same for every arm of a comparison, and what is unwise. Raises UserError with the arm's name in front."""
     unchecked: list[str] = []
     drawn: Drawn = {}
-    for arm in config.arms:
+    runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
+    for arm, run in runs.items():
         try:
-            unchecked += check_run(config.run(arm, config.seeds[0]), drawn)
+            unchecked += check_run(run, drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
-    return [*dict.fromkeys(unchecked), *advice(config)]
+    return [*dict.fromkeys(unchecked), *advice(config, runs)]
 
 
-def advice(config: ComparisonConfig) -> list[str]:
-    """What is legal in a comparison and still unwise, one line each."""
-    points = config.run(next(iter(config.arms)), config.seeds[0]).evaluation.points
-    few = config.targets and points < POINTS_FOR_TARGETS
-    remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
-    return [f"evaluation.points: {points} are few for `targets`; {remedy}"] if few else []
+def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]:
+    """What is legal in a comparison and still unwise, one line each.
+
+    Args:
+        runs: arm -> one of its runs.
+    """
+    points = next(iter(runs.values())).evaluation.points
+    found = []
+    if config.targets and points < POINTS_FOR_TARGETS:
+        remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
+        found.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
+    if uneven := _uneven({arm: _groups_per_update(run) for arm, run in runs.items()}):
+        remedy = "the same learner.minibatch_groups for all keeps a larger batch from being a slower learner"
+        found.append(f"arms differ in groups per optimizer step: {uneven}; {remedy}")
+    refilling = {arm: run.fill.first_request for arm, run in runs.items() if run.fill.policy == "refill"}
+    if uneven := _uneven(refilling):
+        remedy = "the same fill.request_factor for all keeps the size of a round out of the comparison"
+        found.append(f"arms that refill differ in the groups of a first request: {uneven}; {remedy}")
+    return found
+
+
+def _groups_per_update(run: RunConfig) -> float:
+    """Groups of a full batch that one optimizer step trains on."""
+    return run.learner.minibatch_groups or run.fill.groups / run.learner.num_minibatches
+
+
+def _uneven(numbers: Mapping[str, float]) -> str:
+    """The different numbers, each with the first arm that has it; empty if all are equal."""
+    first = {number: arm for arm, number in reversed(list(numbers.items()))}
+    return ", ".join(f"{number:g} ({first[number]})" for number in sorted(first)) if len(first) > 1 else ""
 
 
 def check_study(config: PropelConfig) -> list[str]:

@@ -22,6 +22,8 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running.runs import LOG, prepare
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every run has a process of its own")
+
 BASE = {"name": "x", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 1}}
 
 # A worker whose runs are small programs, `do.py` in their directories.
@@ -240,6 +242,28 @@ def test_workers_have_the_environment_of_their_runs(workforce: Workforce, tmp_pa
 )
 def test_runs_of_several_processes_have_one_of_their_own(changes: dict[str, Any], own: bool) -> None:
     assert needs_own_process(config_of(**changes)) is own
+
+
+SPY = """
+import torch
+called = []
+for name in ("is_available", "device_count", "init", "_lazy_init"):
+    setattr(torch.cuda, name, lambda name=name: called.append(name) or 0)
+from importlib import import_module
+from halfway.experiments.comparing import warm_worker
+for module in warm_worker.MODULES:
+    import_module(module)
+warm_worker.import_model(MODEL)
+assert "transformers.models.qwen3.modeling_qwen3" in __import__("sys").modules
+assert called == [], called
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_leaves_devices_alone() -> None:
+    """A process that has asked CUDA's driver for anything cannot hand its devices to a fork."""
+    program = SPY.replace("MODEL", repr(str(REPOSITORY / "experiments/lab/base")))
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:

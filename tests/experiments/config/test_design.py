@@ -182,3 +182,21 @@ def test_validate_warns_of_few_evaluations(contest_file: Path, points: int, warn
     shown = CliRunner().invoke(app, ["validate", str(contest_file), f"evaluation.points={points}"])
     assert shown.exit_code == 0, shown.output
     assert ("warning: evaluation.points: 11 are few for `targets`" in shown.output) is warned
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        (["arms.greso.fill.groups=16"], "groups per optimizer step: 16 (greso), 32 (grpo); the same learner.minibatch"),
+        (["learner.num_minibatches=2", "arms.greso.learner.num_minibatches=4"], "step: 8 (greso), 16 (grpo);"),
+        (["arms.greso.fill.groups=16", "learner.minibatch_groups=8"], ""),
+        (["arms.greso.fill={policy: refill, request_factor: 1.5}"], "first request: 32 (refill), 48 (greso); the same"),
+        (["arms.greso.fill={policy: refill, request_factor: 1.5}", "arms.refill.fill.request_factor=1.5"], ""),
+        (["arms.greso.fill.request_factor=1.5"], ""),  # asks for its batch, since it does not refill
+    ],
+)
+def test_validate_warns_of_conditions_that_are_not_equal(contest_file: Path, changes: list[str], warning: str) -> None:
+    shown = CliRunner().invoke(app, ["validate", str(contest_file), "targets=[]", *changes])
+    assert shown.exit_code == 0, shown.output
+    warnings = [line for line in shown.output.splitlines() if "warning" in line]
+    assert (len(warnings) == 1 and warning in warnings[0]) if warning else warnings == [], shown.output
