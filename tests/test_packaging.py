@@ -265,14 +265,13 @@ def test_arms_are_compared_side_by_side(installed: Environment, workplace: Path)
     output = installed.finish(workplace, "halfway", "compare", "comparison.yaml", "--jobs", 2)
     assert "grpo seed 0 finished" in output and "ours seed 0 finished" in output
     assert (workplace / "runs" / "comparison" / "report.html").exists()
-    # With the user's folder first on the path of modules, as `python -m` has it.
-    installed.finish(workplace, "python", "-m", "halfway.experiments.cli", "report", "runs/comparison")
 
 
 def test_two_processes_train_one_run(installed: Environment, workplace: Path) -> None:
     launcher = ("python", "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--no_python")
-    output = installed.finish(workplace, *launcher, "halfway", "run", "tiny.yaml", "name=two")
+    output = installed.finish(workplace, *launcher, "halfway", "run", "mine.yaml", "name=two")
     assert output.count("finished") == 1, "one of the two reports"
+    assert (workplace / "noted.txt").read_text() == "started started ", "each of the two has an engine"
     assert len(records(workplace / "runs" / "two" / "steps.jsonl")) == 2
 
 
@@ -297,12 +296,11 @@ def test_recipes_and_policies_come_with_the_wheel(installed: Environment, workpl
         "solver.rollouts.num_rollouts=2",
         "solver.band.high=0.9",
     )
-    words = ("propel", "corpus", "experiments/propel/sums.yaml", *tiny, "--seeds", 0)
-    installed.finish(workplace, "halfway", *words)
+    installed.finish(workplace, "halfway", "propel", "corpus", "experiments/propel/sums.yaml", *tiny, "--seeds", 0)
     assert list((workplace / "runs" / "propel").rglob("corpus*"))
-    assert "experiments/quickstart.yaml: a comparison of" in installed.finish(
-        workplace, "halfway", "validate", "experiments/quickstart.yaml", "tiny.yaml"
-    )
+    # With the user's folder first on the path of modules, as `python -m` has it.
+    words = ("-m", "halfway.experiments.cli", "validate", "experiments/quickstart.yaml", "tiny.yaml")
+    assert "experiments/quickstart.yaml: a comparison of" in installed.finish(workplace, "python", *words)
 
 
 USE = """
