@@ -31,6 +31,7 @@ from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.running.runs import prepare, train
@@ -64,7 +65,11 @@ def large_set(console: Console, num_problems: int, num_groups: int, steps: int) 
     table = Table("chain", "propose ms", "observe ms", "both, median", "both, slowest", "checkpoint MB", title=title)
     medians: list[float] = []
     for name, members, in_streak in _rows():
-        times = measure(members, problems, num_groups, steps, in_streak)
+        try:
+            times = measure(members, problems, num_groups, steps, in_streak)
+        except UserError as error:  # as a controller whose problems have to be of one task
+            console.print(f"{name} is left out: {error}")
+            continue
         propose, observe, both = ([sum(t[i] for i in part) for t in times[0]] for part in ((0,), (1,), (0, 1)))
         medians.append(statistics.median(both))
         cells = [statistics.median(propose), statistics.median(observe), medians[-1], max(both), times[1]]

@@ -32,6 +32,6 @@ def test_replayed_tokens_make_a_group_no_older() -> None:
 def test_nothing_wrote_a_group_without_rollouts() -> None:
     lost = replace(group(PROBLEM, 4), rollouts=(), dropped={"diverged": 8})
     assert lost.policy_versions == ()
-    with pytest.raises(ValueError, match="'p0' has no rollouts, so no policy version"):
+    with pytest.raises(ValueError, match="'p0' has no tokens, so no policy version"):
         _ = lost.policy_version
     assert group_record(lost, 0, 0, "empty")["policy_version"] is None

@@ -59,7 +59,7 @@ def test_a_folder_is_made_once_and_again_when_it_has_changed(tmp_path: Path) -> 
         raise OSError("full")
 
     (folder / "weights").unlink()
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match="cannot be written"):
         smollm2.cached(folder, fail)
 
 
