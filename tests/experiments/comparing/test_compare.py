@@ -1,6 +1,8 @@
 """Comparisons: run by run, resumable, extensible; a crash of one run leaves the others alone."""
 
+import io
 import json
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -112,6 +114,19 @@ def test_a_crash_is_reported_and_the_others_go_on_and_a_second_call_resumes(comp
     (folder / "crash").unlink()
     assert go(config) == []
     assert starts(config) == {"a-0": ["0", "1"], "b-0": ["0"]}
+
+
+def test_a_terminal_shows_what_runs_and_keeps_what_has_ended(comparison: ComparisonConfig) -> None:
+    (comparison.folder / "a" / "seed-0").mkdir(parents=True)
+    (comparison.folder / "a" / "seed-0" / "crash").touch()
+    config, shown = prepare_comparison(comparison, comparison.folder), io.StringIO()
+    run_comparison(config, config.folder, 2, Console(file=shown, force_terminal=True, width=100), None)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.getvalue().splitlines()]
+    assert "b seed 0 finished" in lines
+    assert any(line.startswith("a seed 0 failed: the learner: NaN") for line in lines)
+    # The bars of the two runs are gone, and a crash after half of a run leaves that half on the bar of all.
+    last = [line for line in lines if line][-1]
+    assert last.startswith("2 runs") and " 75%" in last
 
 
 def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch) -> None:
