@@ -67,6 +67,8 @@ def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, mon
     exported, found = stages.trained_author(study, "lora")
     texts = [[w.text for w in one.write(16, Stream(7))] for one in (by_adapters, exported, study.base_author)]
     assert found == step and texts[0] == texts[1] != texts[2]
+    engines: list[Any] = [exported.engine, study.base_author.engine]
+    assert [engine.policy_version for engine in engines] == [learner.policy_version, 0] == [step, 0]
 
 
 def test_arms_that_differ_in_adapters_share_a_starting_point(tmp_path: Path) -> None:
