@@ -206,8 +206,9 @@ def launch(
     """Start a run on its cluster: the engine's servers on the rollout hosts, and the ranks on those that train."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.config.model_files import model_shape
     from halfway.experiments.running.launch import commands, run_all
-    from halfway.experiments.running.memory import model_shape, require_room
+    from halfway.experiments.running.memory import require_room
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
@@ -235,8 +236,9 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     """
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.loading import load_config
+    from halfway.experiments.propel.checks import check_study
     from halfway.experiments.propel.config import is_study, load_study
-    from halfway.experiments.running.checks import check_comparison, check_run, check_study
+    from halfway.experiments.running.checks import check_comparison, check_run
     from halfway.experiments.running.memory import require_room
 
     if is_study(file):
@@ -355,8 +357,8 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 
 
 def _train_run(config: "RunConfig", folder: Path) -> None:
+    from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
-    from halfway.experiments.running.provenance import write_provenance
     from halfway.experiments.running.runs import last_spent, read_state, train
     from halfway.experiments.running.tracking import Tracker
 
@@ -376,7 +378,7 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
 
 def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> None:
     from halfway.experiments.comparing.compare import run_comparison
-    from halfway.experiments.running.provenance import write_provenance
+    from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
 
     console, output = _console(), _output_of(folder, config.name)

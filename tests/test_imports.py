@@ -69,13 +69,31 @@ def test_imports_point_one_way(layer: str) -> None:
     assert {str(path): found for path in files if (found := imported(path) & above)} == {}
 
 
-def circles(root: Path) -> set[frozenset[str]]:
-    """The groups of files below a folder that import one another, directly or through others."""
+Graph = Mapping[str, set[str]]
+"""What each file, or room, imports."""
+
+
+def import_graph(root: Path) -> Graph:
+    """The files below a folder by dotted names, and which of them each imports."""
     files = {module_name(path, root): path for layer in LAYERS for path in (root / layer).rglob("*.py")}
-    direct = {
-        name: {found for i in imports(path) if (found := longest(i, files))} - {name} for name, path in files.items()
-    }
-    reach = {name: reachable(name, direct) for name in direct}
+    return {name: {longest(found, files) for found in imports(path)} - {name, ""} for name, path in files.items()}
+
+
+def by_rooms(graph: Graph) -> Graph:
+    """The same between rooms: a package of a layer, or a file that stands in none."""
+    rooms: dict[str, set[str]] = {}
+    for name, found in graph.items():
+        rooms.setdefault(room_of(name), set()).update(map(room_of, found))
+    return {room: found - {room} for room, found in rooms.items()}
+
+
+def room_of(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def circles(graph: Graph) -> set[frozenset[str]]:
+    """The groups that import one another, directly or through others."""
+    reach = {name: reachable(name, graph) for name in graph}
     return {
         frozenset(other for other in within if name in reach[other]) for name, within in reach.items() if name in within
     }
@@ -92,11 +110,11 @@ def longest(name: str, files: Mapping[str, Path]) -> str:
     return name
 
 
-def reachable(start: str, direct: Mapping[str, set[str]]) -> set[str]:
+def reachable(start: str, graph: Graph) -> set[str]:
     found: set[str] = set()
     left = [start]
     while left:
-        new = direct[left.pop()] - found
+        new = graph[left.pop()] - found
         found |= new
         left += new
     return found
@@ -111,13 +129,24 @@ def test_circles_are_found(tmp_path: Path) -> None:
     (folder / "c.py").write_text("from halfway.trainers.room import a\nfrom halfway.trainers.room.d import D\n")
     (folder / "d.py").write_text("import halfway.trainers.room.e\n")
     (folder / "e.py").write_text("")
-    assert circles(tmp_path) == {frozenset(f"trainers.room.{name}" for name in "abc")}
+    assert circles(import_graph(tmp_path)) == {frozenset(f"trainers.room.{name}" for name in "abc")}
+    other = tmp_path / "trainers" / "other"
+    other.mkdir()
+    (folder / "e.py").write_text("from halfway.trainers.other.f import F\n")
+    (other / "f.py").write_text("")
+    assert circles(by_rooms(import_graph(tmp_path))) == set()
+    (other / "g.py").write_text("from halfway.trainers.room.e import E\n")
+    assert circles(by_rooms(import_graph(tmp_path))) == {frozenset({"trainers.room", "trainers.other"})}
 
 
 def test_no_files_import_one_another() -> None:
     """But a method that fits a model by Pyro, and the model, which is written for the arrays of the method."""
     pair = frozenset({"controllers.beliefs.bayes_model", "controllers.beliefs.hierarchical_bayes"})
-    assert circles(REPOSITORY) == {pair}
+    assert circles(import_graph(REPOSITORY)) == {pair}
+
+
+def test_no_rooms_import_one_another() -> None:
+    assert circles(by_rooms(import_graph(REPOSITORY))) == set()
 
 
 def test_no_test_imports_another() -> None:

@@ -5,6 +5,7 @@
 - `comparison`: what a file may say of a comparison
 - `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
 - `rollouts`: the engine that `rollouts` names, with its options
+- `model_files`: what a model's own files say of it
 - `components`: registered components: `{name: options}` to dataclasses
 - `yaml_files`: files over their bases, and overrides
 - `paths`: paths that lead there from anywhere

@@ -1,6 +1,7 @@
 """PROPEL from a YAML file; the recipes stand beside the code.
 
 - `config`: what a file may say of a study
+- `checks`: what `halfway validate` checks beside the fields
 - `commands`: `halfway propel`
 - `study`: the parts of a study with one seed, and where its files are
 - `stages`: corpus, sweep, training, evaluation; each goes on where it stopped

@@ -12,8 +12,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.summary import draw_summary, write_summary
+from halfway.experiments.report.provenance import write_provenance
 from halfway.experiments.running.progress_bars import progress_display, single_run
-from halfway.experiments.running.provenance import write_provenance
 from halfway.trainers.loop.options import Budget
 
 if TYPE_CHECKING:

@@ -7,5 +7,4 @@
 - `launch`: the commands that start a run on several hosts
 - `tracking`: MLflow as a second home of the records
 - `progress_bars`: progress in a terminal or a log file
-- `provenance`: command, versions and machine beside a result
 """

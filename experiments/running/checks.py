@@ -9,11 +9,11 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.model_files import model_config, model_shape
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.propel.config import PropelConfig
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
-from halfway.experiments.running.memory import model_config, model_shape, require_room
+from halfway.experiments.running.memory import require_room
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 
@@ -36,7 +36,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
             they do not suit each other, the environment or the controllers; or if the machines cannot hold the run.
     """
     elsewhere = config.cluster.gpus
-    unchecked = list(_check_model(config.model, config.rollouts, elsewhere))
+    unchecked = list(check_model(config.model, config.rollouts, elsewhere))
     commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
     config.engine().check(config.planned(model_shape(config)))
     if elsewhere:
@@ -97,23 +97,7 @@ def _uneven(numbers: Mapping[str, float]) -> str:
     return ", ".join(f"{number:g} ({first[number]})" for number in sorted(first)) if len(first) > 1 else ""
 
 
-def check_study(config: PropelConfig) -> list[str]:
-    """What of a study cannot be checked on this machine. Raises UserError if a model or a file is not there."""
-    unchecked: list[str] = []
-    for where, options in config.sampled().items():
-        try:
-            unchecked += _check_model(options.model, options.rollouts, elsewhere=False)
-        except UserError as error:
-            raise UserError(f"{where}.{error}") from None
-    [(name, own)] = config.domain.items()
-    for option, value in own.items():
-        if paths.is_path(option, value):
-            found = paths.find(value).expanduser().exists()
-            require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
-    return list(dict.fromkeys(unchecked))
-
-
-def _check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
+def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
     """What cannot be checked of a model and the length of its responses."""
     folder = paths.find(model.path).expanduser()
     try:

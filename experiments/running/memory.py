@@ -3,13 +3,11 @@
 All figures are in bytes unless a name says GiB.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import paths
+from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
@@ -42,30 +40,6 @@ class Need:
         parts = " + ".join(f"{what} {gib:.1f}" for what, gib in self.parts.items() if gib >= 0.05)
         limit = f" of {self.limit_gib:g}" if self.limit_gib else ""
         return f"{self.what}: {self.gib:.1f}{limit} GiB of {self.where} ({parts})"
-
-
-def model_shape(config: RunConfig) -> ShapeOptions | None:
-    """From the configuration, else from the model's folder; None if neither tells."""
-    if config.cluster.model.known:
-        return config.cluster.model
-    found = model_config(config.model.path)
-    names = ShapeOptions.__dataclass_fields__
-    if not {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"} <= set(found):
-        return None
-    found = {"num_key_value_heads": found["num_attention_heads"], **found}
-    return ShapeOptions(**{k: v for k, v in found.items() if k in names and v is not None})
-
-
-def model_config(path: str) -> dict[str, Any]:
-    """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
-    file = paths.find(path).expanduser() / "config.json"
-    if not file.exists():
-        return {}
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
-    return found if isinstance(found, dict) else {}
 
 
 def zero_states(

@@ -75,9 +75,9 @@ def read_rho(comparison: Comparison) -> tuple[tuple[float, ...], str]:
 
 
 def _cluster_rho(declared: Mapping[str, Any], comparison: Comparison) -> tuple[tuple[float, ...], str]:
+    from halfway.experiments.config.model_files import model_shape
     from halfway.experiments.config.run import parse_run_config
     from halfway.experiments.report.analysis.roofline import of_cluster
-    from halfway.experiments.running.memory import model_shape
 
     config = parse_run_config(comparison.all_runs[0].config)
     model = of_cluster(config, model_shape(config), declared.get("context"))

@@ -23,9 +23,9 @@ from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
 from halfway.experiments.report.figures.style import PALETTE, count_colors
 from halfway.experiments.report.page import write_report
+from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.summary import summarize
-from halfway.experiments.running.provenance import read_provenance, write_provenance
 
 
 @pytest.fixture(scope="module")

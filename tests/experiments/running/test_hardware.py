@@ -19,14 +19,10 @@ from halfway.experiments.cli import app
 from halfway.experiments.comparing.compare import prepare_comparison
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
+from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import commands, run_all
-from halfway.experiments.running.memory import (
-    estimate,
-    model_shape,
-    require_room,
-    zero_states,
-)
+from halfway.experiments.running.memory import estimate, require_room, zero_states
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.learner.options import DeepSpeedOptions

@@ -11,8 +11,9 @@ from paths import REPOSITORY
 
 from halfway.curriculum import UserError
 from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.running.build import _sync
-from halfway.experiments.running.memory import model_shape, rank_parts
+from halfway.experiments.running.memory import rank_parts
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.engines.vllm_servers.part import VllmServers

@@ -1,0 +1,22 @@
+"""What `halfway validate` checks of a study beside the fields of its file. Needs no torch."""
+
+from halfway.curriculum.support.errors import UserError, require
+from halfway.experiments.config import paths
+from halfway.experiments.propel.config import PropelConfig
+from halfway.experiments.running.checks import check_model
+
+
+def check_study(config: PropelConfig) -> list[str]:
+    """What of a study cannot be checked on this machine. Raises UserError if a model or a file is not there."""
+    unchecked: list[str] = []
+    for where, options in config.sampled().items():
+        try:
+            unchecked += check_model(options.model, options.rollouts, elsewhere=False)
+        except UserError as error:
+            raise UserError(f"{where}.{error}") from None
+    [(name, own)] = config.domain.items()
+    for option, value in own.items():
+        if paths.is_path(option, value):
+            found = paths.find(value).expanduser().exists()
+            require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
+    return list(dict.fromkeys(unchecked))
