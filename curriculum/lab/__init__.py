@@ -4,7 +4,7 @@ whose texts a starting policy learns from.
 - `sums`: running sums: one long turn, many independent chances to fail
 - `sums_writer`: the flawed author whose sheets the lab's task generator learns from
 - `operators`: operator sheets: many skills that are learnt apart
-- `sheets`: how both are marked
+- `sheets`: bounds and marking of both
 - `ledger`: many turns, with an account in the environment
 - `functions`: functions of one small integer, for function induction
 - `sources`: problems of these tasks, by name

@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfway.curriculum.lab.sheets import count_wrong
+from halfway.curriculum.lab.sheets import count_wrong, require_bounds
 from halfway.curriculum.support.errors import UserError
 
 LABELS = "abcdefghijkl"
@@ -76,16 +76,8 @@ class OperatorOptions:
     strata: tuple[int, ...] = tuple(range(len(STRATA)))
 
     def __post_init__(self) -> None:
-        bounds = (
-            ("lines", self.min_lines, self.max_lines, 1, len(LABELS)),
-            ("allowed", self.min_allowed, self.max_allowed, 0, 9),
-        )
-        for name, low, high, least, most in bounds:
-            if not least <= low <= high <= most:
-                raise UserError(
-                    f"operator_sheets: min_{name} {low}, max_{name} {high}; "
-                    f"they must rise, from {least} to at most {most}"
-                )
+        lines, allowed = (self.min_lines, self.max_lines), (self.min_allowed, self.max_allowed)
+        require_bounds("operator_sheets", lines, allowed, len(LABELS))
         if not 0 <= self.spread < len(OPERATORS):
             raise UserError(f"operator_sheets.spread: {self.spread} is not acceptable; give 0 to {len(OPERATORS) - 1}")
         known = set(self.strata) <= set(range(len(STRATA)))

@@ -1,7 +1,9 @@
-"""What sheets of labelled lines share: marking that carries errors forward, as an examiner does."""
+"""What sheets of labelled lines share: their bounds, and marking that carries errors forward, as an examiner does."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
+
+from halfway.curriculum.support.errors import UserError
 
 Step = TypeVar("Step")
 
@@ -26,3 +28,12 @@ def count_wrong(
             right[place] = step == steps[place] and value == after(step, above)
             values[place + 1] = value
     return right.count(False)
+
+
+def require_bounds(task: str, lines: tuple[int, int], allowed: tuple[int, int], most_lines: int) -> None:
+    """Raise UserError unless the bounds of a task's sheets rise: on their lines, and on the wrong lines that pass."""
+    for name, (low, high), least, most in (("lines", lines, 1, most_lines), ("allowed", allowed, 0, 9)):
+        if not least <= low <= high <= most:
+            raise UserError(
+                f"{task}: min_{name} {low}, max_{name} {high}; they must rise, from {least} to at most {most}"
+            )

@@ -20,8 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfway.curriculum.lab.sheets import count_wrong
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.lab.sheets import count_wrong, require_bounds
 
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")
@@ -53,16 +52,8 @@ class SumsOptions:
     max_allowed: int = 4
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_lines <= self.max_lines <= len(LABELS):
-            raise UserError(
-                f"running_sums: min_lines {self.min_lines}, max_lines {self.max_lines}; "
-                f"they must rise, from 1 to at most {len(LABELS)}"
-            )
-        if not 0 <= self.min_allowed <= self.max_allowed <= 9:
-            raise UserError(
-                f"running_sums: min_allowed {self.min_allowed}, max_allowed {self.max_allowed}; "
-                "they must rise, from 0 to at most 9"
-            )
+        lines, allowed = (self.min_lines, self.max_lines), (self.min_allowed, self.max_allowed)
+        require_bounds("running_sums", lines, allowed, len(LABELS))
 
 
 @dataclass(frozen=True)

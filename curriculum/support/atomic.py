@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
         WriteError: if it cannot be written; an earlier file stays as it is.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with writing(path):
-            yield temporary
-            os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    with writing(path), ExitStack() as undo:
+        undo.callback(_remove_file, temporary)
+        yield temporary
+        os.replace(temporary, path)
+        undo.pop_all()
 
 
 @contextmanager
@@ -66,16 +63,19 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         WriteError: if it cannot be written; an earlier folder stays as it is.
     """
     partial = path.with_name(f".{path.name}.partial")
-    try:
-        with writing(path):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            yield partial
-            shutil.rmtree(path, ignore_errors=True)
-            os.replace(partial, path)
-    except BaseException:
+    with writing(path), ExitStack() as undo:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+        partial.mkdir(parents=True)
+        undo.callback(shutil.rmtree, partial, ignore_errors=True)
+        yield partial
+        shutil.rmtree(path, ignore_errors=True)
+        os.replace(partial, path)
+        undo.pop_all()
+
+
+def _remove_file(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 @contextmanager
