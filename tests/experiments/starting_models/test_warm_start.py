@@ -16,7 +16,7 @@ from halfway.curriculum.lab import functions, sums
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
-from halfway.experiments.propel.study import Study, load
+from halfway.experiments.propel.study import Study, frozen_policy
 from halfway.experiments.running.build import build_run
 from halfway.experiments.starting_models.tokenizers import by_integer
 from halfway.experiments.starting_models.warm_start import RECIPES, Task, WarmStart, warm_start
@@ -109,9 +109,9 @@ def test_the_command_writes_what_a_study_loads(task: Task, tmp_path: Path) -> No
     recipe = replace(RECIPES[task], steps=2, batch_tokens=100)
     warm_start(tmp_path / "one", recipe)
     warm_start(tmp_path / "two", recipe)
-    loaded = load(replace(load_study(INDUCTION).solver.model, path=str(tmp_path / "one")))
+    loaded = frozen_policy(replace(load_study(INDUCTION).solver.model, path=str(tmp_path / "one")))
     assert loaded.tokenizer.encode("3,4>x*12", add_special_tokens=False) == by_integer().encode("3,4>x*12")
-    assert loaded.ends == [by_integer().eos_token_id]
+    assert loaded.end_tokens == [by_integer().eos_token_id]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
     assert sum(weight.numel() for weight in loaded.model.parameters()) < 1e6
