@@ -48,7 +48,7 @@ class Mopps(PassRateController[MoppsState]):
 
     Attributes:
         candidates: problems drawn at random to compete for each open slot; 16 in the published script for maths. null
-            = all problems, which takes 0.1 s for a million draws.
+            = all problems.
         belief: what turns counts into pass rates.
         law: which of the candidates are taken.
     """

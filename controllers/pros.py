@@ -12,7 +12,7 @@ from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Res
 from halfway.controllers.beliefs.forest import Floats, Forest, crowded, grow, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
-from halfway.controllers.laws.selection import Taken, Ties, distance_to_band, nearness, pick, tree_of
+from halfway.controllers.laws.selection import Taken, Ties, distance_to_band, in_random_order, nearest, pick, tree_of
 from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of, text_of
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
@@ -92,7 +92,7 @@ class Pros(PassRateController[ProsState]):
     Attributes:
         selection: "target", or "random" = all nodes are equally likely (the source's ablation).
         target: pass rates (low, high) that are equally welcome.
-        ties: which of equally distant nodes come first, see `halfway.controllers.laws.selection.nearness`.
+        ties: which of equally distant nodes come first, see `halfway.controllers.laws.selection.nearest`.
         exploration: share of the plan that is drawn from all nodes alike; keeps a node that is believed hopeless from
             staying so for want of evidence.
         per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
@@ -270,13 +270,13 @@ class Pros(PassRateController[ProsState]):
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
         """Nodes for the missing requests, and why each was chosen."""
         forest, taken = state.forest, _taken(plan, state)
-        random_M = generator.random(len(forest.rate_M))
+        shuffled = in_random_order(forest, generator)
         if self.selection == "random":
-            return [(node, "random") for node in pick(random_M, forest, plan.missing, self.per_tree, taken)]
+            return [(node, "random") for node in pick(shuffled, forest, plan.missing, self.per_tree, taken)]
         explored = int(generator.binomial(plan.missing, self.exploration))
-        key_M = nearness(forest, self.target, self.ties, generator)
-        near = pick(key_M, forest, plan.missing - explored, self.per_tree, taken)
-        others = pick(random_M, forest, explored, self.per_tree, taken)
+        ranking = nearest(forest, self.target, self.ties, generator)
+        near = pick(ranking, forest, plan.missing - explored, self.per_tree, taken)
+        others = pick(shuffled, forest, explored, self.per_tree, taken)
         return [(node, "near") for node in near] + [(node, "explored") for node in others]
 
     def _request(self, state: ProsState, node: int, why: str, size: int) -> tuple[Request, str]:

@@ -98,8 +98,10 @@ class Forest:
 
     def check_counts(self) -> None:
         """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""
-        sound = (self.passed_M >= 0) & (self.passed_M <= self.tried_M + ROUNDING) & np.isfinite(self.tried_M)
-        if not sound.all():
+        failed_M = self.tried_M - self.passed_M
+        # What is not a number, or infinite, fails these comparisons too.
+        if not (self.passed_M.min() >= 0 and failed_M.min() >= -ROUNDING and failed_M.max() < np.inf):
+            sound = (self.passed_M >= 0) & (self.passed_M <= self.tried_M + ROUNDING) & np.isfinite(self.tried_M)
             node = int(np.argmin(sound))
             raise UserError(
                 f"forest: node {node} has {self.passed_M[node]} successes of {self.tried_M[node]} rollouts; "
@@ -147,16 +149,22 @@ def learn(
     new_passed, new_tried = np.asarray(passed, np.float64), np.asarray(tried, np.float64)
     if not np.all((new_passed >= 0) & (new_passed <= new_tried)):
         raise ValueError(f"more successes than rollouts: {list(passed)} of {list(tried)}")
-    touched = np.unique(where) if decay_on == "observe" else np.flatnonzero(forest.tried_M)
-    passed_M, tried_M, stale_R = forest.passed_M.copy(), forest.tried_M.copy(), forest.stale_R.copy()
-    passed_M[touched] *= forgetting
-    tried_M[touched] *= forgetting
-    forgotten = touched[tried_M[touched] < FORGOTTEN]
+    stale_R = forest.stale_R.copy()
+    stale_R[trees_of(forest, where)] = True
+    if decay_on == "observe":
+        touched = np.unique(where)
+        passed_M, tried_M = forest.passed_M.copy(), forest.tried_M.copy()
+        passed_M[touched] *= forgetting
+        tried_M[touched] *= forgetting
+        forgotten = touched[tried_M[touched] < FORGOTTEN]
+    else:
+        stale_R |= forest.tried_M[: forest.num_trees] > 0
+        stale_R[forest.tree_C[forest.tried_M[forest.num_trees :] > 0]] = True
+        passed_M, tried_M = forest.passed_M * forgetting, forest.tried_M * forgetting
+        forgotten = np.flatnonzero((tried_M < FORGOTTEN) & (tried_M > 0))
     passed_M[forgotten] = tried_M[forgotten] = 0.0
     np.add.at(passed_M, where, new_passed)
     np.add.at(tried_M, where, new_tried)
-    stale_R[trees_of(forest, where)] = True
-    stale_R[trees_of(forest, touched)] = True
     return replace(forest, passed_M=passed_M, tried_M=tried_M, stale_R=stale_R)
 
 

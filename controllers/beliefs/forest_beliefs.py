@@ -3,9 +3,10 @@
 A part of controllers: PROS ranks by it, GRESO's skip law can be driven by it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from halfway.controllers.beliefs.forest import Decay, Floats, Forest, Positions,
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
+
+TIE = 1e-6  # laws take rates that differ less for equally near
+
+
+class Near(NamedTuple):
+    """Only the so many rates nearest a target are of interest."""
+
+    target: float
+    wanted: int
 
 
 class Estimator(Protocol):
@@ -25,6 +35,23 @@ class Estimator(Protocol):
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
         """The forest with every estimate up to date. A second call in the same step changes nothing."""
         ...
+
+
+def beta_densities(rates: Floats, a: Floats, b: Floats) -> Floats:
+    """Density of Beta(a, b) at a rate between 0 and 1, for each."""
+    log_constants = [math.lgamma(x + y) - math.lgamma(x) - math.lgamma(y) for x, y in zip(a, b, strict=True)]
+    densities: Floats = np.exp(np.asarray(log_constants) + (a - 1) * np.log(rates) + (b - 1) * np.log1p(-rates))
+    return densities
+
+
+def density_bound(target: float, radius: float, least: float, most: float) -> float:
+    """What no Beta density with `least` <= a + b <= `most` exceeds within a band around the target.
+
+    With Stirling's bounds on the Gamma function the density at x is at most exp(1 / 12 s) sqrt(s / 2 pi) exp(-s KL)
+    sqrt(m (1 - m)) / (x (1 - x)), s = a + b, m = a / s, and KL >= 0 the divergence of m from x.
+    """
+    edge = min(target, 1 - target) - radius
+    return math.exp(1 / (12 * least)) * math.sqrt(most / (2 * math.pi)) / (2 * edge * (1 - edge)) * (1 + TIE)
 
 
 @dataclass(frozen=True)
@@ -53,6 +80,45 @@ class DiscountedBeta:
         a, b = self.posterior(forest, slice(None))
         rate_M = stream.at("beta").generator().beta(a, b) if self.draw else a / (a + b)
         return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
+
+    def nearest(self, forest: Forest, nodes: Positions, near: Near, stream: Stream) -> tuple[Positions, Floats]:
+        """Draws for a part of the nodes; of draws for all of them, the nearest would be among these.
+
+        So the law of what is nearest is exact, and few draws are made. The band around the target that should hold
+        enough draws gets uniform points instead: each node one with probability 2 r M, r the band's half width and M
+        a bound on every density in it, kept with probability density / M. That a node has a point in dx then has the
+        probability density dx, as for a draw. If the band holds too few, all others draw until they are outside it.
+        """
+        generator = stream.at("beta").generator()
+        band = self._band(forest, nodes, near)
+        if band is None:
+            return nodes, generator.beta(*self.posterior(forest, nodes))
+        radius, bound = band
+        places = generator.choice(
+            len(nodes), generator.binomial(len(nodes), 2 * radius * bound), replace=False, shuffle=False
+        )
+        rates = near.target + radius * (2 * generator.random(len(places)) - 1)
+        kept = generator.random(len(places)) * bound < beta_densities(rates, *self.posterior(forest, nodes[places]))
+        places, rates = places[kept], rates[kept]
+        if np.count_nonzero(np.abs(rates - near.target) < radius - 2 * TIE) >= near.wanted:
+            return nodes[places], rates
+        rate_F = generator.beta(*self.posterior(forest, nodes))
+        again = np.arange(len(nodes))
+        while len(again := again[np.abs(rate_F[again] - near.target) <= radius]):
+            rate_F[again] = generator.beta(*self.posterior(forest, nodes[again]))
+        rate_F[places] = rates
+        return nodes, rate_F
+
+    def _band(self, forest: Forest, nodes: Positions, near: Near) -> tuple[float, float] | None:
+        """Half width of a band around the target that should hold twice as many draws as are wanted, and a bound on the
+        densities in it; None if making all draws is as cheap."""
+        some = nodes[:: max(1, len(nodes) // 512)]
+        density = float(beta_densities(np.full(len(some), near.target), *self.posterior(forest, some)).mean())
+        radius = (near.wanted + 16) / max(len(nodes) * density, 1e-300)
+        if radius > min(near.target, 1 - near.target) / 2:
+            return None
+        bound = density_bound(near.target, radius, sum(self.prior), sum(self.prior) + float(forest.tried_M.max()))
+        return (radius, bound) if 2 * radius * bound < 1 / 8 else None
 
     def posterior(self, forest: Forest, nodes: Positions | slice) -> tuple[Floats, Floats]:
         """Both parameters of the posterior of some nodes."""
@@ -130,12 +196,21 @@ class PassRateBelief:
         """The forest as `rates` wants it: up to date, unless Beta draws are made when they are asked for."""
         return forest if self._draws_beta else self.refresh(forest, step, stream)
 
-    def rates(self, forest: Forest, nodes: Positions, stream: Stream) -> Floats:
-        """Believed pass rates of some nodes of a `ready` forest. Beta draws are made for these nodes alone, since a
-        million of them take 90 ms."""
+    def rates(self, forest: Forest, nodes: Positions, near: Near | None, stream: Stream) -> tuple[Positions, Floats]:
+        """Believed pass rates of some nodes of a `ready` forest.
+
+        Args:
+            near: the rates that matter; None = all. Beta draws are made for what may matter, since a million of them
+                take 90 ms.
+
+        Returns:
+            The nodes without those that do not matter, and their rates.
+        """
         if not self._draws_beta:
-            return forest.rate_M[nodes]
-        return stream.at("beta").generator().beta(*self.beta.posterior(forest, nodes))
+            return nodes, forest.rate_M[nodes]
+        if near is not None:
+            return self.beta.nearest(forest, nodes, near, stream)
+        return nodes, stream.at("beta").generator().beta(*self.beta.posterior(forest, nodes))
 
     @property
     def _draws_beta(self) -> bool:

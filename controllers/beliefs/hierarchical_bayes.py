@@ -61,7 +61,11 @@ class Gaussians(NamedTuple):
 
 def sigmoid(logit: Floats) -> Floats:
     """1 / (1 + exp(-x)), without overflow."""
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logit))
+    rate: Floats = np.asarray(0.5 * logit)
+    np.tanh(rate, out=rate)
+    rate *= 0.5
+    rate += 0.5
+    return rate
 
 
 def mean_sigmoid(mean: Floats, variance: Floats) -> Floats:

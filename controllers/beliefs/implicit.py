@@ -21,17 +21,17 @@ def capability(rate: float, weak: float, strong: float) -> float:
 
 def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
     """Pass rates between those of the reference models, and beyond them, cut to 0..1."""
-    rate_P: Floats = np.clip(weak_P + capability * (strong_P - weak_P), 0.0, 1.0)
-    return rate_P
+    rate_P: Floats = strong_P - weak_P
+    rate_P *= capability
+    rate_P += weak_P
+    return np.clip(rate_P, 0.0, 1.0, out=rate_P)
 
 
 def with_implicit(forest: Forest, rate_P: Floats, rollouts: float, observed: Sequence[int]) -> Forest:
     """A forest of roots with so many pseudo-rollouts added, at a predicted rate, to each problem not observed."""
-    added_P = np.full(forest.num_trees, rollouts)
-    added_P[list(observed)] = 0.0
-    return replace(
-        forest,
-        passed_M=forest.passed_M + added_P * rate_P,
-        tried_M=forest.tried_M + added_P,
-        stale_R=np.ones(forest.num_trees, np.bool_),
-    )
+    own = list(observed)
+    tried_M = forest.tried_M + rollouts
+    passed_M: Floats = rollouts * rate_P
+    passed_M += forest.passed_M
+    tried_M[own], passed_M[own] = forest.tried_M[own], forest.passed_M[own]
+    return replace(forest, passed_M=passed_M, tried_M=tried_M, stale_R=np.ones(forest.num_trees, np.bool_))

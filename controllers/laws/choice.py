@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.curriculum.support.errors import require
 
-DIGITS = 6  # distances that agree so far are a tie
+DIGITS = 6  # distances that agree to so many decimal places are a tie
+SAMPLE = 1024  # values from which the size of the smallest is guessed
+SPARE = 2  # places further up in the sample, so that the guess is rarely too small
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Choice:
         require(0 <= low <= high <= 1, "law.band", self.band, "give 0 <= low <= high <= 1")
         require(self.tau > 0, "law.tau", self.tau, "give a positive temperature, or kind: nearest, its limit at 0")
 
+    @property
+    def aim(self) -> float | None:
+        """The target, if those believed nearest it are taken and nobody else; else None."""
+        return self.target if self.kind == "nearest" else None
+
     def choose(self, rate_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
         """Places of the chosen problems, best first.
 
@@ -45,62 +52,101 @@ class Choice:
             rate_F: believed pass rates of the problems to choose from.
             wanted: how many; all of them if there are not so many.
         """
-        distance_F: Floats = np.abs(rate_F - self.target)
-        rounded_F: Floats = np.round(distance_F, DIGITS).astype(np.float64)
-        if self.kind == "band":
-            inside_F = (rate_F >= self.band[0]) & (rate_F <= self.band[1])
-            return first_by([np.where(inside_F, -1.0, rounded_F)], wanted, generator)
-        if self.kind == "softmax":
-            return first_by([distance_F / self.tau - generator.gumbel(size=len(rate_F))], wanted, generator)
+        gap_F: Floats = rate_F - self.target
         if self.kind == "straddle":
-            return _straddle(rate_F >= self.target, rounded_F, wanted, generator)
-        return first_by([rounded_F], wanted, generator)
+            return _straddle(gap_F, wanted, generator)
+        distance_F: Floats = np.abs(gap_F, out=gap_F)
+        if self.kind == "band":
+            distance_F[(rate_F >= self.band[0]) & (rate_F <= self.band[1])] = -1.0
+        elif self.kind == "softmax":
+            distance_F /= self.tau
+            return first_by([distance_F - generator.gumbel(size=len(rate_F))], wanted, generator)
+        return first_by([distance_F], wanted, generator, DIGITS)
 
 
-def first_by(keys: Sequence[NDArray[Any]], wanted: int, generator: np.random.Generator) -> Positions:
+def first_by(
+    keys: Sequence[NDArray[Any]], wanted: int, generator: np.random.Generator, digits: int | None = None
+) -> Positions:
     """Places of the smallest values of the first key, smallest first; ties by the next key, in the end at random.
 
-    Linear in the number of values but for the chosen ones, which are sorted.
+    Linear in the number of values except for the chosen ones, which are sorted.
+
+    Args:
+        digits: values of the first key that agree to so many decimal places are a tie; None = equal values only.
     """
     length, key = len(keys[0]), keys[0]
     if wanted <= 0 or length == 0:
         return np.zeros(0, np.int64)
-    if wanted < length:
-        edge = _smallest(key, wanted)
-        below, tied = np.flatnonzero(key < edge), np.flatnonzero(key == edge)
-        left = wanted - len(below)
-        if len(keys) > 1:
-            tied = tied[first_by([each[tied] for each in keys[1:]], left, generator)]
-        elif left < len(tied):
-            tied = generator.choice(tied, left, replace=False, shuffle=False)
-        chosen = np.concatenate([below, tied])
+    if wanted >= length:
+        return _sorted(np.arange(length), keys, generator, digits)
+    edge = _smallest(key, wanted)
+    if digits is not None and _has_near_ties(key, edge, 10.0**-digits):
+        within = np.flatnonzero(key <= edge + 10.0**-digits)  # nobody else can be chosen, so only these are rounded
+        rounded = [np.round(key[within], digits), *(each[within] for each in keys[1:])]
+        return np.asarray(within[first_by(rounded, wanted, generator)])
+    below = np.flatnonzero(key < edge)
+    left = wanted - len(below)
+    if len(keys) > 1:
+        tied = np.flatnonzero(key == edge)
+        tied = tied[first_by([each[tied] for each in keys[1:]], left, generator)]
     else:
-        chosen = np.arange(length)
-    order = np.lexsort([generator.random(len(chosen)), *(each[chosen] for each in reversed(keys))])
-    sorted_places: Positions = chosen[order]
+        tied = _some_equal(key, edge, left, generator)
+    return _sorted(np.concatenate([below, tied]), keys, generator, digits)
+
+
+def _sorted(
+    places: Positions, keys: Sequence[NDArray[Any]], generator: np.random.Generator, digits: int | None
+) -> Positions:
+    values = [each[places] for each in keys]
+    if digits is not None:
+        values[0] = np.round(values[0], digits)
+    sorted_places: Positions = places[np.lexsort([generator.random(len(places)), *reversed(values)])]
     return sorted_places
+
+
+def _has_near_ties(key: NDArray[Any], edge: Any, margin: float) -> bool:
+    """Whether a value that is not the edge is so near it that rounding might make them equal."""
+    near = np.count_nonzero(key <= edge + margin) - np.count_nonzero(key < edge - margin)
+    return bool(near > np.count_nonzero(key == edge))
+
+
+def _some_equal(key: NDArray[Any], value: Any, number: int, generator: np.random.Generator) -> Positions:
+    """So many places at random among those with this value. If a quarter of all have it, they are tried at random,
+    which spares a list of them."""
+    length, found = len(key), np.zeros(0, np.int64)
+    if 8 * number < length and 4 * np.count_nonzero(key == value) > length:
+        while len(found) < number:
+            tried = np.concatenate([found, generator.integers(0, length, 8 * number + 16)])
+            tried = tried[key[tried] == value]
+            found = tried[np.sort(np.unique(tried, return_index=True)[1])]
+        return found[:number]
+    tied = np.flatnonzero(key == value)
+    return generator.choice(tied, number, replace=False, shuffle=False) if number < len(tied) else tied
 
 
 def _smallest(key: NDArray[Any], place: int) -> Any:
     """The value at a place, counted from 1, in rising order.
 
-    The first few distinct values are looked at one by one: `np.partition` takes 0.6 s for a million values that are
-    nearly all equal, as those of problems never tried are.
+    A sample suggests a bound, and only what lies below it is partitioned: `np.partition` of a million values takes
+    10 ms, and 0.6 s if nearly all of them are equal, as those of problems never tried are.
     """
-    value = key.min()
-    for _ in range(4):
-        if np.count_nonzero(key <= value) >= place:
-            return value
-        value = key[key > value].min()
+    step = max(1, len(key) // SAMPLE)
+    sample = np.sort(key[::step])
+    rank = place // step
+    while rank < len(sample):
+        bound = sample[min(rank + SPARE, len(sample) - 1)]
+        if np.count_nonzero(key <= bound) >= place:
+            below = key[key < bound]
+            return np.partition(below, place - 1)[place - 1] if len(below) >= place else bound
+        rank = 2 * rank + SPARE
     return np.partition(key, place - 1)[place - 1]
 
 
-def _straddle(easy_F: NDArray[np.bool_], distance_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
-    easy, hard = np.flatnonzero(easy_F), np.flatnonzero(~easy_F)
-    num_hard = max(min(wanted // 2, len(hard)), min(wanted, len(hard) + len(easy)) - len(easy))
-    return np.concatenate(
-        [
-            easy[first_by([distance_F[easy]], wanted - num_hard, generator)],
-            hard[first_by([distance_F[hard]], num_hard, generator)],
-        ]
-    )
+def _straddle(gap_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
+    """Half of the places from those at or above a gap of 0, half from those below it, nearest first."""
+    length, easy_F = len(gap_F), gap_F >= 0
+    num_easy = int(np.count_nonzero(easy_F))
+    num_hard = max(min(wanted // 2, length - num_easy), min(wanted, length) - num_easy)
+    above_F, below_F = np.where(easy_F, gap_F, np.inf), np.where(easy_F, np.inf, -gap_F)
+    easy = first_by([above_F], min(wanted - num_hard, num_easy), generator, DIGITS)
+    return np.concatenate([easy, first_by([below_F], num_hard, generator, DIGITS)])

@@ -1,17 +1,16 @@
-"""Laws that choose nodes of a forest: a key for every node, and the smallest keys under a quota."""
+"""Laws that choose nodes of a forest: a ranking, and its first nodes under a quota."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from halfway.controllers.beliefs.forest import Floats, Forest
+from halfway.controllers.beliefs.forest import Floats, Forest, Positions
+from halfway.controllers.laws.choice import DIGITS, first_by
 
 Ties = Literal["random", "least_tried"]
-
-# Distances that agree to six digits are a tie; what breaks it is smaller than that digit.
-TIE = 1e-6
 
 
 @dataclass(slots=True)
@@ -35,49 +34,90 @@ class Taken:
 
 def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
     """How far a pass rate is from a band (low, high); 0 inside it, both ends included."""
-    return np.maximum(np.maximum(band[0] - rate, rate - band[1]), 0.0)
+    low, high = band
+    distance = rate - high
+    if low == high:
+        return np.abs(distance, out=distance)
+    np.maximum(distance, low - rate, out=distance)
+    return np.maximum(distance, 0.0, out=distance)
 
 
-def nearness(forest: Forest, band: tuple[float, float], ties: Ties, generator: np.random.Generator) -> Floats:
-    """A key whose smallest values are the nodes believed nearest the band.
+@dataclass(slots=True)
+class Ranking:
+    """Nodes in the order of some keys, smallest first, ranked as far as was asked for.
+
+    Attributes:
+        keys: the first decides, to six digits; ties are decided by the next, in the end at random. None = random order.
+        size: number of nodes.
+        ranked: the first of them. Ties once broken stay as they are.
+    """
+
+    keys: Sequence[Floats]
+    size: int
+    generator: np.random.Generator
+    ranked: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def first(self, number: int) -> list[int]:
+        """The first so many nodes, or all."""
+        more = min(number, self.size) - len(self.ranked)
+        if more > 0:
+            self.ranked = np.concatenate([self.ranked, self._next(more)])
+        nodes: list[int] = self.ranked[:number].tolist()
+        return nodes
+
+    def _next(self, number: int) -> Positions:
+        left_M = np.ones(self.size, np.bool_)
+        left_M[self.ranked] = False
+        left = np.flatnonzero(left_M) if len(self.ranked) else None
+        if not self.keys:
+            return self.generator.choice(self.size if left is None else left, number, replace=False)
+        if left is None:
+            return first_by(self.keys, number, self.generator, DIGITS)
+        return np.asarray(left[first_by([key[left] for key in self.keys], number, self.generator, DIGITS)])
+
+
+def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np.random.Generator) -> Ranking:
+    """The nodes, those believed nearest the band first.
 
     Args:
         ties: among equals (to six digits) the first are random, or those with the fewest discounted rollouts and then
             random. Random in the end either way, since at the start every root is believed to be the same.
     """
-    key_M = np.round(distance_to_band(forest.rate_M, band), 6)
+    keys = [distance_to_band(forest.rate_M, band)]
     if ties == "least_tried":
-        key_M += TIE / 2 * forest.tried_M / (1 + forest.tried_M)
-    key_M += TIE / 1000 * generator.random(len(key_M))
-    return key_M
+        keys.append(forest.tried_M)
+    return Ranking(keys, len(forest.rate_M), generator)
 
 
-def pick(key_M: Floats, forest: Forest, wanted: int, per_tree: int | None, taken: Taken) -> list[int]:
-    """The nodes with the smallest keys, smallest first; `taken` grows by them.
+def in_random_order(forest: Forest, generator: np.random.Generator) -> Ranking:
+    """All nodes alike."""
+    return Ranking((), len(forest.rate_M), generator)
+
+
+def pick(ranking: Ranking, forest: Forest, wanted: int, per_tree: int | None, taken: Taken) -> list[int]:
+    """The first nodes of a ranking; `taken` grows by them.
 
     A node in the plan or refused is passed over, and so is one whose tree has its quota. When nothing else is left the
     quota and the refusals fall, and then nodes repeat: a plan may want more groups than there are nodes.
     """
     chosen: list[int] = []
     for quota, refused in ((per_tree, taken.refused), (None, set[int]())):
-        chosen += _smallest(key_M, forest, wanted - len(chosen), quota, refused | taken.nodes, taken)
+        chosen += _first(ranking, forest, wanted - len(chosen), quota, refused | taken.nodes, taken)
     while len(chosen) < wanted:
-        chosen += _smallest(key_M, forest, wanted - len(chosen), None, set(), taken)
+        chosen += _first(ranking, forest, wanted - len(chosen), None, set(), taken)
     return chosen
 
 
-def _smallest(
-    key_M: Floats, forest: Forest, wanted: int, quota: int | None, barred: set[int], taken: Taken
+def _first(
+    ranking: Ranking, forest: Forest, wanted: int, quota: int | None, barred: set[int], taken: Taken
 ) -> list[int]:
     chosen: list[int] = []
-    looked_at = min(len(key_M), 4 * (wanted + len(barred)))
+    looked_at = min(ranking.size, 4 * (wanted + len(barred)))
     while wanted > 0:
-        nearest = np.argpartition(key_M, looked_at - 1)[:looked_at]
-        nearest = nearest[np.argsort(key_M[nearest], kind="stable")]
-        chosen = _under_quota(nearest.tolist(), forest, wanted, quota, barred, taken)
-        if len(chosen) == wanted or looked_at == len(key_M):
+        chosen = _under_quota(ranking.first(looked_at), forest, wanted, quota, barred, taken)
+        if len(chosen) == wanted or looked_at == ranking.size:
             break
-        looked_at = min(len(key_M), 4 * looked_at)
+        looked_at = min(ranking.size, 4 * looked_at)
     for node in chosen:
         taken.take(node, tree_of(forest, node))
     return chosen

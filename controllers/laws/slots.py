@@ -5,12 +5,17 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.beliefs.forest_beliefs import Near
 from halfway.controllers.laws.choice import Choice
 from halfway.curriculum.groups import Request
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
+
+Rates = Callable[[Positions, Near | None, Stream], tuple[Positions, Floats]]
+"""What is believed of free positions: (their array, `Near` or None for all, a stream for draws) -> the positions that
+may be chosen, and their pass rates."""
 
 Choose = Callable[[Positions, int], Positions]
 """Chooses among free positions: (their array, how many are wanted) -> as many of them, or all there are."""
@@ -37,7 +42,7 @@ def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
 def fill_by_rate(
     plan: Plan,
     problems: ProblemSet,
-    rates: Callable[[Positions, Stream], Floats],
+    rates: Rates,
     law: Choice,
     stream: Stream,
     candidates: int | None = None,
@@ -45,7 +50,7 @@ def fill_by_rate(
     """The plan, filled with the problems that a law chooses by their believed pass rates.
 
     Args:
-        rates: (positions, a stream for draws) -> what is believed of the problems there.
+        rates: what is believed of problems. If the law takes only those nearest a target, it may leave out others.
         candidates: problems drawn at random to compete for each slot; None = all.
     """
     if plan.missing == 0:
@@ -56,7 +61,8 @@ def fill_by_rate(
     def choose(free_F: Positions, wanted: int) -> Positions:
         if candidates is not None and candidates * wanted < len(free_F):
             free_F = generator.choice(free_F, candidates * wanted, replace=False, shuffle=False)
-        rate_F = rates(free_F, stream.at("rates", len(believed)))
+        near = None if law.aim is None else Near(law.aim, wanted)
+        free_F, rate_F = rates(free_F, near, stream.at("rates", len(believed)))
         places = law.choose(rate_F, wanted, generator)
         believed.update(zip(free_F[places].tolist(), rate_F[places].tolist(), strict=True))
         chosen: Positions = free_F[places]

@@ -38,7 +38,7 @@ def test_the_default_is_the_published_script() -> None:
 def test_draws_are_those_of_the_posterior() -> None:
     controller = Mopps()
     state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[0], 6)], 0)
-    drawn = [controller.belief.rates(state.forest, np.asarray([0]), Stream(i))[0] for i in range(4000)]
+    drawn = [controller.belief.rates(state.forest, np.asarray([0]), None, Stream(i))[1][0] for i in range(4000)]
     assert np.mean(drawn) == pytest.approx(7 / 10, abs=0.01)
     assert np.var(drawn) == pytest.approx(7 * 3 / (10 * 10 * 11), rel=0.1)
 

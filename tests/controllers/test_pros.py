@@ -13,7 +13,7 @@ from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateB
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, sigmoid
 from halfway.controllers.greso import Greso
 from halfway.controllers.laws.control import expected_run
-from halfway.controllers.laws.selection import Taken, distance_to_band, nearness, pick, tree_of
+from halfway.controllers.laws.selection import Taken, distance_to_band, in_random_order, nearest, pick, tree_of
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.prefixes.reuse import prefix_of, text_of
 from halfway.controllers.pros import Pros
@@ -133,33 +133,32 @@ def test_distance_to_a_band():
     assert distance_to_band(rates, (0.35, 0.6)) == pytest.approx([0.35, 0.05, 0, 0, 0.3])
 
 
+def ranking(forest, ties="random", seed=0):
+    return nearest(forest, (0.5, 0.5), ties, np.random.default_rng(seed))
+
+
 def test_nearest_nodes_under_a_quota():
-    forest = replace(grow(bare(4), [0, 0, 1]), rate_M=np.asarray([0.9, 0.45, 0.1, 0.52, 0.5, 0.48, 0.44]))
-    key = nearness(forest, (0.5, 0.5), "random", np.random.default_rng(0))
-    assert pick(key, forest, 7, None, Taken()) == [4, 3, 5, 1, 6, 0, 2] or pick(key, forest, 4, None, Taken())[0] == 4
-    assert pick(key, forest, 3, 1, Taken()) == [4, 3, 1]
-    assert pick(key, forest, 2, 1, Taken(nodes={4}, trees=Counter({0: 1}))) == [3, 1]
-    assert pick(key, forest, 2, 1, Taken(refused={3})) == [4, 1]
+    forest = replace(grow(bare(4), [0, 0, 1]), rate_M=np.asarray([0.9, 0.45, 0.1, 0.52, 0.5, 0.485, 0.43]))
+    assert pick(ranking(forest), forest, 7, None, Taken()) == [4, 5, 3, 1, 6, 0, 2]
+    assert pick(ranking(forest), forest, 3, 1, Taken()) == [4, 3, 1]
+    assert pick(ranking(forest), forest, 2, 1, Taken(nodes={4}, trees=Counter({0: 1}))) == [3, 1]
+    assert pick(ranking(forest), forest, 2, 1, Taken(refused={3})) == [4, 1]
 
 
 def test_quota_and_refusals_fall_when_nothing_else_is_left():
     forest = replace(grow(bare(2), [0]), rate_M=np.asarray([0.5, 0.1, 0.4]))
-    key = distance_to_band(forest.rate_M, (0.5, 0.5))
-    assert pick(key, forest, 3, 1, Taken()) == [0, 1, 2]
-    assert pick(key, forest, 3, 1, Taken(refused={0})) == [2, 1, 0]
-    assert Counter(pick(key, forest, 7, 1, Taken())) == {0: 3, 2: 2, 1: 2}
-    assert pick(key, forest, 0, 1, Taken()) == []
+    assert pick(ranking(forest), forest, 3, 1, Taken()) == [0, 1, 2]
+    assert pick(ranking(forest), forest, 3, 1, Taken(refused={0})) == [2, 1, 0]
+    assert Counter(pick(ranking(forest), forest, 7, 1, Taken())) == {0: 3, 2: 2, 1: 2}
+    assert pick(ranking(forest), forest, 0, 1, Taken()) == []
 
 
 def test_ties_are_broken_at_random_or_by_trials():
     forest = learn(bare(1000), list(range(500)), [4] * 500, [8] * 500, 1.0)
     forest = replace(forest, rate_M=np.full(1000, 0.5))
-    drawn = [
-        pick(nearness(forest, (0.5, 0.5), "random", np.random.default_rng(s)), forest, 10, None, Taken())
-        for s in range(20)
-    ]
+    drawn = [pick(ranking(forest, seed=seed), forest, 10, None, Taken()) for seed in range(20)]
     assert len({node for nodes in drawn for node in nodes}) > 150
-    least = pick(nearness(forest, (0.5, 0.5), "least_tried", np.random.default_rng(0)), forest, 500, None, Taken())
+    least = pick(ranking(forest, "least_tried"), forest, 500, None, Taken())
     assert set(least) == set(range(500, 1000))
 
 
@@ -167,8 +166,19 @@ def test_ties_do_not_outweigh_a_distance():
     forest = learn(bare(2), [0], [800], [1600], 1.0)
     forest = replace(forest, rate_M=np.asarray([0.5, 0.5 + 3e-6]))
     for seed in range(10):
-        key = nearness(forest, (0.5, 0.5), "least_tried", np.random.default_rng(seed))
-        assert pick(key, forest, 1, None, Taken()) == [0]
+        assert pick(ranking(forest, "least_tried", seed), forest, 1, None, Taken()) == [0]
+
+
+@pytest.mark.parametrize("order", ["nearest", "random"])
+def test_a_ranking_goes_on_where_it_stopped(order):
+    forest = replace(bare(300), rate_M=np.random.default_rng(5).integers(0, 4, 300) / 8)
+    ranked = ranking(forest) if order == "nearest" else in_random_order(forest, np.random.default_rng(0))
+    begun = ranked.first(7)
+    assert ranked.first(40)[:7] == begun and ranked.first(3) == begun[:3]
+    whole = ranked.first(1000)
+    assert sorted(whole) == list(range(300))
+    if order == "nearest":
+        assert (np.diff(np.abs(forest.rate_M[whole] - 0.5)) >= 0).all()
 
 
 # The controller.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from controller_harness import group, problem_set
 
-from halfway.controllers.laws.choice import Choice, first_by
+from halfway.controllers.laws.choice import Choice, _smallest, first_by
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum import Origin, Plan, Request, Skip, UserError
 
@@ -24,11 +24,34 @@ def test_smallest_by_two_keys_is_what_sorting_gives(wanted: int) -> None:
         assert first_by([first, second], wanted, generator()).tolist() == np.lexsort([second, first])[:wanted].tolist()
 
 
+@pytest.mark.parametrize("wanted", [1, 7, 400, 2999, 3000])
+@pytest.mark.parametrize("kind", ["distinct", "all equal", "nearly all equal", "few values", "rising", "near ties"])
+def test_smallest_of_many_whatever_they_look_like(kind: str, wanted: int) -> None:
+    noise = generator(3).random(3000)
+    values = {
+        "distinct": noise,
+        "all equal": np.full(3000, 0.25),
+        "nearly all equal": np.where(noise < 0.999, 0.25, noise - 0.99),
+        "few values": np.floor(4 * noise),
+        "rising": np.arange(3000.0),
+        "near ties": 0.25 + 1e-7 * np.floor(30 * noise),
+    }[kind]
+    assert _smallest(values, wanted) == np.sort(values)[wanted - 1]
+    for digits in (None, 6):
+        key = values if digits is None else np.round(values, digits)
+        chosen = first_by([values], wanted, generator(), digits)
+        assert len(set(chosen.tolist())) == wanted and (key[chosen] == np.sort(key)[:wanted]).all()
+
+
 def test_ties_are_broken_evenly() -> None:
     taken = np.zeros(10)
     for seed in range(2000):
         taken[first_by([np.zeros(10)], 3, generator(seed))] += 1
     assert np.abs(taken / 2000 - 0.3).max() < 0.04  # four standard errors
+    taken, values = np.zeros(40), np.repeat([0.5, 0.1], 20)  # so many equal ones that they are tried at random
+    for seed in range(2000):
+        taken[first_by([values], 3, generator(seed), 6)] += 1
+    assert not taken[:20].any() and np.abs(taken[20:] / 2000 - 0.15).max() < 0.032
 
 
 def test_nearest_takes_the_smallest_distances_in_order() -> None:
