@@ -38,7 +38,8 @@ class Bandit(PassRateController[BanditState]):
     """Draws a category for every slot by what its groups have taught, and takes its problems in turn.
 
     - "sec": Q_c <- (1 - alpha) Q_c + alpha r_c in each step that tried category c, r_c the mean absolute advantage of
-      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published; 0.5 and 1 are ours.
+      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published, and the defaults
+      alpha 0.5 and temperature 1 are ours.
     - "dump": score_c = mean absolute advantage over the latest `window` groups + bonus sqrt(2 ln(n + 1) / (n_c + 1)),
       n_c the groups of the category; a slot goes to c in proportion to exp(score_c / 0.1).
     - "learnability": a pass rate p_c is drawn once a plan from Beta(1 + s, 1 + n - s), s of n the category's discounted
@@ -52,13 +53,13 @@ class Bandit(PassRateController[BanditState]):
     Attributes:
         category: feature of the problems, a word or number.
         alpha: weight of the newest step in SEC's Q.
-        temperature: of the softmax; null = as published: 1 for "sec", 0.1 for "dump". "learnability" has none.
+        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. "learnability" has none.
         window: groups that DUMP averages over.
         bonus: factor on DUMP's exploration term.
         decay: of the counts of "learnability", a step.
         reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
-        floor: every category has at least about this share of the slots divided by the number of categories; null = as
-            published: 0.05 for "learnability", else 0.
+        floor: every category has at least about this share of the slots divided by the number of categories; null =
+            0.05 for "learnability" as in its code, else 0.
         standardised: advantages are divided by the group's standard deviation, as in GRPO.
     """
 
@@ -76,13 +77,13 @@ class Bandit(PassRateController[BanditState]):
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 1, "bandit.alpha", self.alpha, "give a weight above 0, at most 1")
         hot = self.temperature is None or self.temperature > 0
-        require(hot, "bandit.temperature", self.temperature, "give a positive number, or null for the published one")
+        require(hot, "bandit.temperature", self.temperature, "give a positive number, or null for the kind's default")
         require(self.window >= 1, "bandit.window", self.window, "give at least 1 group")
         require(self.bonus >= 0, "bandit.bonus", self.bonus, "give 0 or more")
         require(0 <= self.decay <= 1, "bandit.decay", self.decay, "give a number between 0 and 1")
         require(self.reversion >= 0, "bandit.reversion", self.reversion, "give 0 (= none) or more rollouts")
         fits = self.floor is None or 0 <= self.floor < 1
-        require(fits, "bandit.floor", self.floor, "give a share from 0 to below 1, or null for the published one")
+        require(fits, "bandit.floor", self.floor, "give a share from 0 to below 1, or null for the kind's default")
 
     @property
     def claims(self) -> frozenset[str]:

@@ -53,7 +53,7 @@ class BotsState:
 class Bots(PassRateController[BotsState]):
     """Takes the problems whose believed pass rate is nearest the target; outcomes say something about every problem.
 
-    Section 3: in every step with outcomes each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', its b likewise
+    In every step with outcomes each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', its b likewise
     with failures. s counts its own successes (explicit evidence). A problem that was not tried gets rho n pseudo-
     rollouts instead, n the group size, at the rate p' that two reference models predict (implicit evidence):
     p' = clip(f0 + c (f1 - f0)), f0 and f1 their pass rates on it, c a moving average of

@@ -62,8 +62,8 @@ class Cdas(PassRateController[CdasState]):
     (minus the sum of all changes over the number of problems) adds up to from its start at 0.
 
     In the published script t is the number of visits plus one: the 0 at the start counts as a visit, which shrinks
-    every difficulty; so it does here by default. In the paper d is the plain mean, t the number of visits
-    (`shrink: false`). With an odd number of slots the extra one goes to the easier half; the script leaves it out.
+    every difficulty; so it does here by default. With `shrink: false` d is the plain mean, t the number of visits. With
+    an odd number of slots the extra one goes to the easier half; the script leaves it out.
 
     Half on each side of d = competence is half on each side of an expected rate of one half, so that any other `law`
     can choose by the same expectations. Only fresh groups are evidence.

@@ -18,11 +18,12 @@ class Downsample(PassRateController[None]):
     """Trains only those rollouts of a group whose rewards differ most, which saves updates, not rollouts.
 
     Of binary rewards these are successes and failures in equal numbers, as far as there are so many. Degenerate groups
-    and those that are small enough stay as they are. No code was found; the paper keeps 16 of 64.
+    and those that are small enough stay as they are. No code was found, so the share kept is ours, and whether the
+    paper normalises before or after the choice could not be checked.
 
     Attributes:
         keep: share of a group that trains, rounded to the nearest number, at least 2 rollouts.
-        baseline: "selected" = (r - mean) / std of those that train, as published; "group" = the learner's own
+        baseline: "selected" = (r - mean) / std of those that train; "group" = the learner's own
             advantages, in which the others keep their say. Then another member may give advantages.
     """
 

@@ -44,7 +44,7 @@ class Hints(PassRateController[HintsState]):
     - "schedule", QuestA (arXiv 2507.13266): all problems get the share of the stage. Published: half of the characters,
       later a quarter, in the prompt, none below 10 characters. There people change stage; here after `stage_steps`.
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
-      solution; half, as in the released script. The paper raises the share in stages.
+      solution; half, as in the released script.
     - "seele" (arXiv 2509.06923): a logistic curve through what a problem did with hints of different lengths tells
       which one makes it pass `target` of the time; groups without signal are tried again in the same step. Published:
       the rounds of a step share one baseline; here each hint length is a group of its own.

@@ -38,24 +38,25 @@ class KnapsackState:
 class Knapsack(PassRateController[KnapsackState]):
     """Shares the rollouts of a plan out before any is made; in all they are exactly N for each group.
 
-    A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. The paper solves the
-    knapsack by dynamic programming; gains fall with n, so giving one rollout after the other is exact too. Problems
-    that always passed get the least; those that never did share what nobody else can use; unseen ones get N. Requests
-    of other origins keep what they have.
+    A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. Gains fall with n, so
+    giving one rollout after the other finds what dynamic programming would. A problem gets no more than
+    `sufficient_size` while others can use them. Problems that always passed get the least; those that never did share
+    evenly what nobody else can use; unseen ones get N. Requests of other origins keep what they have.
 
-    The paper has no bound but `most`, so never-passing problems get little more than the least. Public implementations
-    (there is no official one) stop at `sufficient_size`; that is `certainty` 0.9 here.
+    There is no official code; the rule and its numbers are those of public implementations. Without the bound
+    (`certainty: 1`) every mixed problem can always use one more rollout, and problems that never passed are left with
+    about the least.
 
     Attributes:
-        least, most: bounds of a group; published least 2.
+        least, most: bounds of a group; published least 2; the upper one is ours.
         certainty: a problem gets no more rollouts than make its group mixed with this chance, while others can use
-            them; 1 = no such bound, the paper's.
+            them; 1 = no such bound.
         alpha: weight of the newest pass rate in the believed one; 1 = the last one alone, as published.
     """
 
     least: int = 2
     most: int = 128
-    certainty: float = 1.0
+    certainty: float = 0.9
     alpha: float = 1.0
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ class MoppsState:
 class Mopps(PassRateController[MoppsState]):
     """Draws a pass rate for each of some candidates from its posterior and takes the draws nearest the target.
 
-    Section 3 of the paper: each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s,
+    Each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s,
     b' = lambda b + (1 - lambda) b0 + n - s after s of n rollouts passed. So a - a0 and b - b0 are discounted counts,
     which is how they are kept here. The problem then competes by a draw r from Beta(a, b): smallest (r - target)^2.
 

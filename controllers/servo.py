@@ -38,7 +38,7 @@ class Servo(PassRateController[ServoState]):
 
     - "adarft": a plan takes the problems nearest a target difficulty T, of equals those with the fewest turns so far
       (the published code takes the same ones again). After a step T <- T + gain tanh(sensitivity (rate - pass_rate)),
-      cut to its bounds, with the step's mean pass rate of fresh rollouts. Section 3 and the published code agree on
+      cut to its bounds, with the step's mean pass rate of fresh rollouts. The published code has
       50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
     - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
       alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The

@@ -18,7 +18,7 @@ from halfway.curriculum.support.errors import require
 class Signal(PassRateController[None]):
     """Gives advantages where rewards do not differ. It has no state and chooses nothing.
 
-    - "rl_zvp", RL-ZVP (arXiv 2509.21880, section 3): a group that all passed is reinforced token by token, the more the
+    - "rl_zvp", RL-ZVP (arXiv 2509.21880): a group that all passed is reinforced token by token, the more the
       less certain the policy was: +alpha H_t. One that all failed is weakened, the least where it was least certain:
       -alpha (max over the response of H - H_t). H is the entropy at sampling, in nats, and a constant to the gradient.
       Other groups keep the learner's advantages. No code is published.

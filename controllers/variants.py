@@ -22,6 +22,7 @@ class VariantsState:
         parents: ids of problems in the band at their latest visit that no variant was written of since, oldest first.
         written: new problems so far.
         repeated: variations that were known already.
+        reserved: variations that were dropped because they are held-out problems.
         rate: mean pass rate of the latest step's new problems that had rollouts.
     """
 
@@ -29,6 +30,7 @@ class VariantsState:
     parents: tuple[str, ...] = ()
     written: int = 0
     repeated: int = 0
+    reserved: int = 0
     rate: float = 0.0
 
 
@@ -39,9 +41,7 @@ class Variants(PassRateController[VariantsState]):
     A problem that passes about half of the time soon does not; others that ask for the same will. The variations are
     those registered for the problem's verifier, with computed answers: no model writes them, as in SvS (arXiv
     2508.14029), whose band is the default. Each is proposed once, in the step that writes it. It comes before the
-    member that chooses problems.
-
-    A variation may by chance be a held-out problem of a small task: choose tasks with many.
+    member that chooses problems. A variation that is a held-out problem by chance is dropped and counted.
 
     Attributes:
         share: most of a plan, rounded down.
@@ -79,20 +79,28 @@ class Variants(PassRateController[VariantsState]):
     def propose(self, plan: Plan, state: VariantsState, stream: Stream) -> tuple[Plan, VariantsState]:
         own = sum(request.decided_by(plan.member) for request in plan.requests)
         wanted = min(plan.missing, floor_product(self.share, plan.wanted) - own, self.most - state.written)
-        known = {p.id for p in (*state.problems, *state.problems.generated, *plan.grown)} if wanted > 0 else set()
-        left, written, repeated = list(state.parents), 0, 0
+        known = {problem.id for problem in (*state.problems.generated, *plan.grown)} if wanted > 0 else set()
+        left, written, repeated, reserved = list(state.parents), 0, 0, 0
         while wanted > 0 and left:
             parent = state.problems[state.problems.position(left.pop())]  # newest first
             made = VARIATIONS.get(parent.verifier)(parent, stream.at(parent.id))
-            if made.id in known or made.prompt == parent.prompt:
+            if made.prompt in state.problems.reserved:
+                reserved += 1
+                continue
+            if made.id in known or made.id in state.problems or made.prompt == parent.prompt:
                 repeated += 1
                 continue
             request = Request(made, plan.num_rollouts, Origin.GENERATED)
             plan = plan.grow([made]).add([request], "varied")
             known.add(made.id)
             written, wanted = written + 1, wanted - 1
-        written, repeated = state.written + written, state.repeated + repeated
-        return plan, replace(state, parents=tuple(left), written=written, repeated=repeated)
+        return plan, replace(
+            state,
+            parents=tuple(left),
+            written=state.written + written,
+            repeated=state.repeated + repeated,
+            reserved=state.reserved + reserved,
+        )
 
     def observe(self, state: VariantsState, groups: Sequence[Group], step: int) -> VariantsState:
         parents, varied = dict.fromkeys(state.parents), VARIATIONS.names()
@@ -113,6 +121,6 @@ class Variants(PassRateController[VariantsState]):
         return replace(state, problems=problems)
 
     def metrics(self, state: VariantsState) -> Mapping[str, float]:
-        """written, repeated, rate: see `VariantsState`; waiting: problems that wait for their variation."""
-        counts = {"written": float(state.written), "repeated": float(state.repeated), "rate": state.rate}
+        """written, repeated, reserved, rate: see `VariantsState`; waiting: problems that wait for their variation."""
+        counts = {name: float(getattr(state, name)) for name in ("written", "repeated", "reserved", "rate")}
         return {**counts, "waiting": float(len(state.parents))}

@@ -55,17 +55,22 @@ class ProblemSet(Sequence[Problem]):
     Attributes:
         generated: problems that a generator wrote, beside the set and not part of it: only a controller that asks for
             them proposes them. `grown` appends to them.
+        reserved: prompts that no generated problem may have, since they are held out.
 
     Raises:
-        UserError: if the set is empty or two problems share an id.
+        UserError: if the set is empty, two problems share an id, or a generated one has a reserved prompt.
     """
 
-    __slots__ = ("_position", "_problems", "generated")
+    __slots__ = ("_position", "_problems", "generated", "reserved")
 
-    def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = ()):
+    def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = (), reserved: Iterable[str] = ()):
         self._problems = tuple(problems)
         self._position = {problem.id: i for i, problem in enumerate(self._problems)}
         self.generated = tuple(generated)
+        self.reserved = frozenset(reserved)
+        for problem in self.generated:
+            if problem.prompt in self.reserved:
+                raise UserError(f"problems: {problem.id!r} is generated and has the prompt of a held-out problem")
         if not self._problems:
             raise UserError("problems: the source gave no problem; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
@@ -90,9 +95,9 @@ class ProblemSet(Sequence[Problem]):
         """The set with further generated problems.
 
         Raises:
-            UserError: if an id occurs already.
+            UserError: if an id occurs already, or a prompt is reserved.
         """
-        return ProblemSet(self._problems, (*self.generated, *more))
+        return ProblemSet(self._problems, (*self.generated, *more), self.reserved)
 
     def column(self, feature: str) -> NDArray[Any]:
         """One feature of all problems, by position: P numbers or words; or P x D numbers, if it is a vector.

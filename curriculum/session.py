@@ -256,7 +256,7 @@ class Session:
                 "with the data and problem options that wrote it, or begin a new run"
             )
         grown = from_plain(tuple[Problem, ...], saved["grown"])
-        given = ProblemSet(self.problems, self.problems.generated[: self._num_given])
+        given = ProblemSet(self.problems, self.problems.generated[: self._num_given], self.problems.reserved)
         problems = given.grown(grown) if grown else given
         template = self.controller.init(given)
         template = self.controller.grown(template, problems) if grown else template

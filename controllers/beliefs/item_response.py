@@ -30,7 +30,7 @@ class Trial(NamedTuple):
 
 
 def response(share: ArrayLike, slope: ArrayLike, location: ArrayLike, guess: ArrayLike) -> Floats:
-    """The three-parameter logistic curve c + (1 - c) / (1 + exp(-a (x - b))) (Birnbaum 1968; SEELE, section 3).
+    """The three-parameter logistic curve c + (1 - c) / (1 + exp(-a (x - b))) (Birnbaum 1968), as in SEELE.
 
     Args:
         share: x, of the solution that is given.
@@ -51,8 +51,8 @@ def discounted(trials: Sequence[Trial], forget: float) -> list[Trial]:
 def believed_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
     """The expected pass rate at each share, given what was tried: the mean curve under the posterior on the grid.
 
-    SEELE fits by least squares to the rounds of one step. A mean over the posterior is as good where rounds are many,
-    and stays sober where there is one round, or none.
+    SEELE fits one curve to the rounds of a step. A mean over the posterior is as good where there are many rounds, and
+    stays sober where there is one round, or none.
     """
     log_M = _LOG_PRIOR_M.copy()
     for share, passed, size in trials:

@@ -30,7 +30,7 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
 
 
 def signal_gain(rate: float, size: int) -> float:
-    """What one more rollout adds to the knapsack's value of a problem (Knapsack RL, equations 3 and 4).
+    """What one more rollout adds to the knapsack's value of a problem (Knapsack RL).
 
     A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a group that is not degenerate, times what a
     step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
@@ -48,9 +48,9 @@ def sufficient_size(rate: float, certainty: float) -> float:
 
 
 def hit_utility(passed: int, size: int, more: int) -> float:
-    """The posterior chance that at least one of `more` rollouts passes, after `passed` of `size` did (HORA, section 3).
+    """The posterior chance that at least one of `more` rollouts passes, after `passed` of `size` did (HORA).
 
-    With a uniform prior the rate has a Beta(k + 1, n - k + 1) posterior, and
+    With a uniform prior the rate has a Beta(k + 1, n - k + 1) posterior, of which follows
     U(m) = 1 - prod over j < m of (n - k + 1 + j) / (n + 2 + j).
     """
     misses = math.prod((size - passed + 1 + j) / (size + 2 + j) for j in range(more))

@@ -34,7 +34,7 @@ def most_varied(rewards_N: ArrayLike, keep: int) -> Places:
 
 
 def variance_score(passed: int, size: int) -> float:
-    """The sample variance of a group's successes as a share of the largest one possible (VCRL, section 3).
+    """The sample variance of a group's successes as a share of the largest one possible (VCRL).
 
     k (N - k) / (N (N - 1)), over its maximum N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N. 0 for a group of
     fewer than two.

@@ -29,7 +29,7 @@ def floored(weight_C: Floats, floor: float) -> Floats:
 
 
 def optimistic(mean_C: Floats, count_C: NDArray[np.int64], bonus: float) -> Floats:
-    """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n the sum of all n_c (DUMP, section 4)."""
+    """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n the sum of all n_c (DUMP's code)."""
     bound_C: Floats = mean_C + bonus * np.sqrt(2 * math.log(int(count_C.sum()) + 1) / (count_C + 1))
     return bound_C
 

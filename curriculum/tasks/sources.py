@@ -133,7 +133,7 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)
-    return ProblemSplit(ProblemSet(chosen), list(kept_out), report)
+    return ProblemSplit(ProblemSet(chosen, reserved=prompts), list(kept_out), report)
 
 
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
@@ -159,7 +159,7 @@ def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> Probl
         Counter(report.dropped) + left_out + Counter({f"generated, {k}": n for k, n in loaded.report.dropped.items()})
     )
     report = SourceReport(report.kept + len(chosen), dict(dropped), (*report.examples, *loaded.report.examples))
-    return ProblemSplit(ProblemSet(list(parts.train), chosen), parts.heldout, report)
+    return ProblemSplit(ProblemSet(parts.train, chosen, parts.train.reserved), parts.heldout, report)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:

@@ -1,13 +1,15 @@
 """The contract suite over every registered controller, in company and in chains; see `halfway.testing`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_harness import group, propose
+from controller_harness import group, problem_set, propose, simulated
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Chain, Plan, Stream, chain
+from halfway.curriculum import Chain, Group, Plan, Session, Stream, chain
+from halfway.curriculum.controller import NEEDS
 from halfway.testing.controllers import SLOTS, Trial, controller_checks, sample_problems
 
 PROBLEMS = sample_problems(60, generated=120)
@@ -46,10 +48,21 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "pros_selects_ps_prefixes": lambda: chain(
         ("prefix_sampling", CONTROLLERS.get("prefix_sampling")()), ("pros", CONTROLLERS.get("pros")(reuse=False))
     ),
+    "mopps_greso": lambda: chain_of(("mopps", "greso")),
+    "prefixes_bots_retire": lambda: chain_of(("prefix_sampling", "bots", "retire")),
+    "bandit_hints_greso": lambda: chain_of(("bandit", "hints", "greso")),
+    "bandit_learnability_knapsack": lambda: chain(
+        ("bandit", CONTROLLERS.get("bandit")(kind="learnability")), ("knapsack", CONTROLLERS.get("knapsack")())
+    ),
+    "prefixes_servo_greso": lambda: chain_of(("prefix_sampling", "servo", "greso")),
+    "servo_e2h_retire": lambda: chain(
+        ("servo", CONTROLLERS.get("servo")(rule="cosine", levels=4)), ("retire", CONTROLLERS.get("retire")(returns=5))
+    ),
+    "cdas_hints_retire": lambda: chain_of(("cdas", "hints", "retire")),
     "hints_seele": lambda: then("hints", kind="seele", tries=2),
     "hints_ghpo": lambda: then("hints", kind="ghpo"),
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
-    "knapsack_certain": lambda: then("knapsack", certainty=0.9, alpha=0.5),
+    "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),
     "rounds_ar3po": lambda: chain(
         *then("rounds", stop="positive", keep=0, size=4).members.items(),
@@ -90,3 +103,43 @@ def test_pass_rate_of_no_rollouts_is_an_error_not_a_number() -> None:
     assert group(PROBLEMS[0], 2).pass_rate == 0.25
     with pytest.raises(ValueError, match=r"problem 'p0' has no rollouts, so no pass rate"):
         _ = group(PROBLEMS[0], 0, size=0).pass_rate
+
+
+WANTED, SIZE, STEPS = 8, 8, 12
+CHAINED = ("prefixes_bots_retire", "cdas_hints_retire", "mopps_greso")
+FATES: dict[str, Callable[[int, int], bool | None]] = {
+    "always passes": lambda step, place: True,
+    "never passes": lambda step, place: False,
+    "passes, then never": lambda step, place: step < STEPS // 2,
+    "every other group is lost": lambda step, place: None if place % 2 else True,
+}
+
+
+def turned_out(group: Group, passes: bool) -> Group:
+    return replace(group, rollouts=tuple(replace(rollout, success=passes) for rollout in group.rollouts))
+
+
+# Starvation: all groups alike, groups lost, more groups wanted than there are problems.
+
+
+@pytest.mark.parametrize("fate", FATES.values(), ids=FATES)
+@pytest.mark.parametrize("count", [5, 40], ids=["few problems", "many"])
+@pytest.mark.parametrize("name", [*CONTROLLERS.names(), *CHAINED])
+def test_every_plan_is_full(name: str, count: int, fate: Callable[[int, int], bool | None]) -> None:
+    controller: Chain = CHAINS[name]()
+    session = Session(problem_set(count, generated=2 * WANTED), controller, SIZE, provides=NEEDS)
+    for step in range(STEPS):
+        tickets = session.next_batch(WANTED)
+        assert len(tickets) == WANTED, f"step {step}: {len(tickets)} of {WANTED} groups"
+        for round_ in range(10):
+            asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
+            for place, made in enumerate(simulated(step).run(asked, Stream(0).at(step, round_))):
+                passes = fate(step, place)
+                if passes is None:
+                    session.abandon(made.request.ticket, "lost")
+                else:
+                    session.record_group(made.request.ticket, turned_out(made, passes))
+            tickets = session.next_batch(0) if session.continues else []
+            if not tickets:
+                break
+        session.commit()

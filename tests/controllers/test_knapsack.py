@@ -26,10 +26,17 @@ def sizes(knapsack: Knapsack, state: KnapsackState, wanted: int = 6, size: int =
 
 
 def test_hard_problems_get_more_and_solved_ones_the_least() -> None:
-    knapsack = Knapsack()
+    knapsack = Knapsack(certainty=1.0)
     given = sizes(knapsack, believing([1, 2, 4, 7, 8, 0], knapsack))
     assert sum(given) == 48
     assert given[0] > given[1] > given[2] > given[3] > given[4] == given[5] == 2
+
+
+def test_a_problem_that_never_passed_gets_what_sufficient_groups_leave() -> None:
+    # Rates 1/8, 2/8, 4/8, 7/8 are mixed with chance 0.9 in 18, 9, 4, 18 rollouts; one that always passes gets 2.
+    knapsack, passed = Knapsack(), [4, 4, 4, 2, 8, 0]
+    assert sizes(knapsack, believing(passed, knapsack)) == [4, 4, 4, 9, 2, 25]
+    assert sizes(Knapsack(certainty=1.0), believing(passed, knapsack))[5] == 2
 
 
 def test_unseen_problems_get_what_they_would_have() -> None:
@@ -39,7 +46,7 @@ def test_unseen_problems_get_what_they_would_have() -> None:
 
 
 def test_what_nobody_needs_goes_to_those_who_never_passed() -> None:
-    knapsack = Knapsack(certainty=0.9)
+    knapsack = Knapsack()
     # Half of the time: 4 rollouts are enough; always: the least; never: the rest, evenly.
     assert sizes(knapsack, believing([4, 4, 8, 8, 0, 0], knapsack)) == [4, 4, 2, 2, 18, 18]
     assert sizes(knapsack, believing([0] * 6, knapsack)) == sizes(knapsack, believing([8] * 6, knapsack)) == [8] * 6

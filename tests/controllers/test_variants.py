@@ -13,7 +13,7 @@ from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, c
 from halfway.curriculum.lab import sums
 from halfway.curriculum.lab.sources import OperatorSheets, RunningSums
 from halfway.curriculum.session import Session
-from halfway.curriculum.tasks.sources import Source
+from halfway.curriculum.tasks.sources import Source, split
 from halfway.curriculum.tasks.variations import VARIATIONS
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
@@ -80,6 +80,27 @@ def test_they_take_their_share_and_no_id_occurs_twice_over_a_resume() -> None:
     assert len(ids) == len(set(ids)) > 25
     assert [problem.id for problem in resumed.problems.generated] == ids
     assert resumed.metrics()["variants/written"] == len(ids)
+
+
+def test_no_new_problem_is_held_out() -> None:
+    free = play(session_of(share=0.5), 12)
+    held_out = {problem.prompt for problem in free}
+    problems = ProblemSet(tuple(SUMS), reserved=held_out)
+    session = Session(problems, chain(("variants", Variants(share=0.5)), ("uniform", Uniform())), 8)
+    made = play(session, 12)  # the same draws, until the first variation that is held out
+    assert made and held_out.isdisjoint(problem.prompt for problem in made)
+    assert session.metrics()["variants/reserved"] > 0
+    resumed = Session(problems, session.controller, 8)
+    resumed.load_state_dict(json.loads(json.dumps(session.state_dict())))
+    assert held_out.isdisjoint(problem.prompt for problem in play(resumed, 12))
+    with pytest.raises(UserError, match=r"is generated and has the prompt of a held-out problem"):
+        session.grow([free[0]])
+
+
+def test_the_held_out_problems_of_a_source_are_reserved() -> None:
+    parts = split(RunningSums(), 10, 6, Stream(0))
+    assert parts.train.reserved == {problem.prompt for problem in parts.heldout}
+    assert parts.train.grown([replace(SUMS[0], id="new", prompt="new")]).reserved == parts.train.reserved
 
 
 def test_the_number_of_new_problems_is_bounded() -> None:

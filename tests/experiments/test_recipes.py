@@ -12,6 +12,7 @@ from sandboxes import needs_sandbox
 from tiny_recipes import TINY
 from typer.testing import CliRunner
 
+from halfway.controllers import CONTROLLERS
 from halfway.curriculum.domains.induction import FunctionInduction, FunctionTask
 from halfway.curriculum.domains.induction_rules import function_name
 from halfway.curriculum.streams import Stream
@@ -160,6 +161,30 @@ def test_the_settings_of_a_recipe_for_a_cluster_train_a_small_model(file: Path, 
     raw["rollouts"] |= {"engine": "transformers", "sync_tolerance": 0.0}
     raw["learner"] |= {"deepspeed": {}}
     assert_trains_for_two_steps(parse_run_config(raw), tmp_path)
+
+
+def needs_rollouts_only() -> dict[str, list[str]]:
+    """Controllers that read nothing of a problem but its rollouts, each in a chain in which it has work to do."""
+    from_data = {"solutions", "generated"}
+    chains = {}
+    for name in CONTROLLERS.names():
+        controller = CONTROLLERS.get(name)()
+        if not any(need in from_data or need.startswith("feature:") for need in controller.needs):
+            chooses, first = "problems" in controller.claims, name in ("prefix_sampling", "replay")
+            chains[name] = [name] if chooses else [name, "uniform"] if first else ["uniform", name]
+    return chains
+
+
+@pytest.mark.parametrize("members", [pytest.param(m, id=name) for name, m in needs_rollouts_only().items()])
+@pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
+def test_a_recipe_for_a_cluster_takes_another_controller_by_override(file: Path, members: list[str]) -> None:
+    checked = CliRunner().invoke(app, ["validate", str(file), f"controllers=[{', '.join(members)}]"])
+    assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
+
+
+def test_those_controllers_are_nearly_all() -> None:
+    expected = "mopps cdas pros retire knapsack pilot rounds signal downsample vcrl replay greso prefix_sampling"
+    assert set(expected.split()) <= set(needs_rollouts_only())
 
 
 @pytest.mark.parametrize("name", RUNS)
