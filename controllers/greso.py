@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import advance_streak
-from halfway.controllers.beliefs.forest import Forest
+from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.laws.control import expected_run, exploration_step, keep_probability
 from halfway.curriculum.controller import PassRateController
@@ -120,6 +120,10 @@ class Greso(PassRateController[GresoState]):
         require(used, "greso.belief", self.belief, "set evidence: belief, or remove the options of the belief")
         require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.belief.needs
+
     def init(self, problems: ProblemSet) -> GresoState:
         forest = self.belief.init(len(problems)) if self.evidence == "belief" else None
         return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard, forest=forest)
@@ -182,6 +186,10 @@ class Greso(PassRateController[GresoState]):
             p_easy=exploration_step(state.p_easy, share_easy, target_easy, self.step, self.bounds),
             p_hard=exploration_step(state.p_hard, share_hard, self.target - target_easy, self.step, self.bounds),
         )
+
+    def informed(self, state: GresoState, rates_P: Floats) -> GresoState:
+        forest = None if state.forest is None else self.belief.informed(state.forest, rates_P)
+        return replace(state, forest=forest)
 
     def metrics(self, state: GresoState) -> Mapping[str, float]:
         """The fields of `GresoState`, and the share of problems that are in a streak of either kind."""

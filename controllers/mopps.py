@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from halfway.controllers.beliefs.counts import fresh_counts
-from halfway.controllers.beliefs.forest import Forest
+from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.slots import fill_by_rate
@@ -65,6 +65,10 @@ class Mopps(PassRateController[MoppsState]):
     def claims(self) -> frozenset[str]:
         return frozenset({"problems"})
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.belief.needs
+
     def init(self, problems: ProblemSet) -> MoppsState:
         return MoppsState(problems, self.belief.init(len(problems)))
 
@@ -81,6 +85,9 @@ class Mopps(PassRateController[MoppsState]):
         forest = self.belief.learn(state.forest, *counts)
         rate = sum(counts.passed) / sum(counts.tried) if counts.tried else state.rate
         return replace(state, forest=forest, rate=rate)
+
+    def informed(self, state: MoppsState, rates_P: Floats) -> MoppsState:
+        return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
     def metrics(self, state: MoppsState) -> Mapping[str, float]:
         """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean discounted rollouts of

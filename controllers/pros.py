@@ -150,9 +150,9 @@ class Pros(PassRateController[ProsState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        if not self.reuse:
-            return frozenset()
-        return frozenset({"prefixes", "tokens", "entropies"} | (set() if self.top_values is None else {"values"}))
+        reuse = {"prefixes", "tokens", "entropies"} if self.reuse else set()
+        values = {"values"} if self.reuse and self.top_values is not None else set()
+        return frozenset(reuse | values) | self.belief.needs
 
     def init(self, problems: ProblemSet) -> ProsState:
         """Raises UserError if the prior is to be a probe's and a problem has no guess."""
@@ -221,6 +221,9 @@ class Pros(PassRateController[ProsState]):
             own = Residual(float(residuals_R[node]), self.belief.bayes.tau**2)
             line, _ = line.observed(float(guesses_R[node]), own, group.num_passed, group.size)
         return line
+
+    def informed(self, state: ProsState, rates_P: Floats) -> ProsState:
+        return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
     def metrics(self, state: ProsState) -> Mapping[str, float]:
         """`COUNTS`, the errors of `ProsState`, and of the pool:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import fresh_counts
-from halfway.controllers.beliefs.forest import Forest
-from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.controllers.beliefs.forest import Floats, Forest
+from halfway.controllers.beliefs.forest_beliefs import BeliefKind, PassRateBelief
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
@@ -25,7 +24,7 @@ PATIENCE = 100  # candidates refused for each slot before a plan takes whatever 
 class LatestRate(PassRateBelief):
     """`PassRateBelief` that defaults to the rate of the latest group."""
 
-    kind: Literal["hierarchical", "beta", "last_rate"] = "last_rate"
+    kind: BeliefKind = "last_rate"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +71,10 @@ class Retire(PassRateController[RetireState]):
     def __post_init__(self) -> None:
         require(0 < self.above <= 1, "retire.above", self.above, "give a pass rate above 0, at most 1")
         require(self.returns is None or self.returns >= 1, "retire.returns", self.returns, "give at least 1, or null")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.belief.needs
 
     def init(self, problems: ProblemSet) -> RetireState:
         return RetireState(problems, self.belief.init(len(problems)), np.full(len(problems), -1, np.int32))
@@ -123,6 +126,9 @@ class Retire(PassRateController[RetireState]):
         retired_P = state.retired_P.copy()
         retired_P[counts.positions] = -1
         return replace(state, forest=self.belief.learn(state.forest, *counts), retired_P=retired_P)
+
+    def informed(self, state: RetireState, rates_P: Floats) -> RetireState:
+        return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
     def metrics(self, state: RetireState) -> Mapping[str, float]:
         """retired: share of the problems; refused, readmitted, returned: see `RetireState`."""

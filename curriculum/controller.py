@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from halfway.curriculum.groups import Group, require_weights
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
@@ -25,6 +28,7 @@ NEEDS: Mapping[str, str] = {
     "rollouts": "groups of different sizes",
     "weights": "weights and advantages of rollouts, see `LossWeights`",
     "stored": "training on groups of earlier steps",
+    "measured": "the measured pass rate of every problem, see `PassRateController.informed`",
 }
 """What a controller may need, beside "feature:NAME": the feature NAME of every problem."""
 
@@ -98,6 +102,14 @@ class PassRateController(Generic[State]):
         """
         return groups
 
+    def informed(self, state: State, rates_P: NDArray[np.float64]) -> State:
+        """Take the pass rates that the policy has now, measured afresh on every problem of the data set.
+
+        A diagnosis, not a method: what is measured is not in the budget. Called before the first proposal, and every
+        now and then, where "measured" is among the needs.
+        """
+        return state
+
     def grown(self, state: State, problems: ProblemSet) -> State:
         """Take notice of new generated problems: whatever `problems.generated` holds beyond what was known so far."""
         return state
@@ -140,6 +152,9 @@ class Chain(PassRateController[dict[str, Any]]):
             assert len(groups) == given, f"{name}.weigh was given {given} groups and returned {len(groups)}"
             require_weights(groups, name)
         return groups
+
+    def informed(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
+        return {name: member.informed(state[name], rates_P) for name, member in self.members.items()}
 
     def grown(self, state: dict[str, Any], problems: ProblemSet) -> dict[str, Any]:
         return {name: member.grown(state[name], problems) for name, member in self.members.items()}

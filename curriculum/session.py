@@ -16,6 +16,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
@@ -25,8 +28,9 @@ from halfway.curriculum.states import from_plain, restore_state, save_state, to_
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
-EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions"}
-"""What Halfway's own loop can always give a chain. The rest depends on the problems, or on a critic."""
+EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
+"""What Halfway's own loop can always give a chain. The rest depends on the problems, on a critic, or on rollouts that
+are in no budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,11 @@ class Session:
         self._outcomes = {ticket: outcome for ticket, outcome in self._outcomes.items() if ticket not in whole}
         self.step, self.round, self.skipped = self.step + 1, 0, []
         return groups
+
+    def inform(self, rates_P: NDArray[np.float64]) -> None:
+        """Tell the chain the measured pass rate of every problem of the data set, by position."""
+        assert len(rates_P) == len(self.problems), f"{len(rates_P)} pass rates for {len(self.problems)} problems"
+        self.state = self.controller.informed(self.state, rates_P)
 
     def grow(self, problems: Sequence[Problem]) -> None:
         """Add generated problems that somebody else has written.

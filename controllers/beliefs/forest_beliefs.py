@@ -148,11 +148,37 @@ class LastRate:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What the trainer measures afresh, see `PassRateController.informed`: one half before it has. An oracle, with which
+    a law is tried apart from what it must believe. A child is believed to be as its root."""
+
+    def init(self, num_trees: int) -> Forest:
+        return bare_forest(num_trees, 0.0, 0.5)
+
+    def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
+        if not forest.stale_R.any():
+            return forest
+        return replace(forest, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
+
+    @staticmethod
+    def informed(forest: Forest, rates_R: Floats) -> Forest:
+        """The forest that believes what was measured; every root counts as tried."""
+        rate_M = np.concatenate([rates_R, rates_R[forest.tree_C]])
+        tried_M = np.ones_like(rate_M)
+        stale_R = np.ones_like(forest.stale_R)
+        return replace(forest, rate_M=rate_M, passed_M=rate_M.copy(), tried_M=tried_M, stale_R=stale_R)
+
+
+BeliefKind = Literal["hierarchical", "beta", "last_rate", "measured"]
+
+
+@dataclass(frozen=True)
 class PassRateBelief:
     """A belief about the pass rates of problems and of what grew from them.
 
     Attributes:
-        kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`.
+        kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`;
+            "measured" = `Measured`, an oracle that learns nothing from the run's own rollouts.
         forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
             0.9 is ours. A last rate remembers nothing whatever is said here.
         decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
@@ -160,7 +186,7 @@ class PassRateBelief:
         bayes, beta: options of the kinds "hierarchical" and "beta".
     """
 
-    kind: Literal["hierarchical", "beta", "last_rate"] = "hierarchical"
+    kind: BeliefKind = "hierarchical"
     forgetting: float = 0.9
     decay_on: Decay = "observe"
     bayes: HierarchicalBayes = field(default_factory=HierarchicalBayes)
@@ -177,16 +203,29 @@ class PassRateBelief:
     def estimator(self) -> Estimator:
         if self.kind == "hierarchical":
             return self.bayes
-        return self.beta if self.kind == "beta" else LastRate()
+        if self.kind == "beta":
+            return self.beta
+        return LastRate() if self.kind == "last_rate" else Measured()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it needs of whoever hosts the controller, see `PassRateController.needs`."""
+        return frozenset({"measured"} if self.kind == "measured" else ())
 
     def init(self, num_trees: int) -> Forest:
         return self.estimator.init(num_trees)
 
     def learn(self, forest: Forest, nodes: Sequence[int], passed: Sequence[int], tried: Sequence[int]) -> Forest:
         """Add one step's outcomes to the evidence, see `halfway.controllers.beliefs.forest.learn`."""
+        if self.kind == "measured":
+            return forest
         if self.kind == "last_rate":
             return learn(forest, nodes, passed, tried, 0.0)
         return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on)
+
+    def informed(self, forest: Forest, rates_R: Floats) -> Forest:
+        """Take measured pass rates of the roots. Only an oracle does."""
+        return Measured.informed(forest, rates_R) if self.kind == "measured" else forest
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
         """Bring every estimate up to date; nothing to do if no tree is stale."""
@@ -228,6 +267,6 @@ class DrawnBeta(DiscountedBeta):
 class ThompsonBelief(PassRateBelief):
     """`PassRateBelief` with MoPPS' defaults: a Beta posterior for each problem that forgets nothing, by draws."""
 
-    kind: Literal["hierarchical", "beta", "last_rate"] = "beta"
+    kind: BeliefKind = "beta"
     forgetting: float = 1.0
     beta: DiscountedBeta = field(default_factory=DrawnBeta)

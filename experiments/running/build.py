@@ -121,9 +121,10 @@ def _assemble(
     if config.engine().sleeps:
         learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
-    provides = EVERYTHING | ({"values"} if config.learner.advantage == "gae" else frozenset())
+    provides = EVERYTHING | {"measured"} | ({"values"} if config.learner.advantage == "gae" else frozenset())
     session = Session(problems.train, controller, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
+    oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)
     # One stream for all evaluations: sampling noise that they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
     return Training(
@@ -138,6 +139,8 @@ def _assemble(
         checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
         evaluate=partial(evaluate, rollouts, held_out, samples, stream) if held_out else None,
         evaluation_points=config.evaluation.points,
+        oracle=oracle if "measured" in controller.needs else None,
+        oracle_every=config.evaluation.oracle_every,
         finish=shut_down,
     )
 

@@ -116,16 +116,23 @@ class EvaluationOptions:
         points: evaluations after the start, evenly spaced over the budget, the last one at its end; 0 = none.
         samples: attempts a problem.
         problems: size of the held-out set; these problems never train.
+        oracle_every: steps from one measurement to the next of every training problem's pass rate, for a controller
+            whose belief is `measured`; no other run measures. These rollouts are counted beside the budget.
+        oracle_samples: attempts at each training problem in such a measurement.
     """
 
     points: int = 4
     samples: int = 8
     problems: int = 128
+    oracle_every: int = 20
+    oracle_samples: int = 8
 
     def __post_init__(self) -> None:
         require(self.points >= 0, "evaluation.points", self.points, "give 0 or more")
         require(self.samples >= 1, "evaluation.samples", self.samples, "give at least 1")
         require(self.problems >= 0, "evaluation.problems", self.problems, "give 0 or more")
+        for name in ("oracle_every", "oracle_samples"):
+            require(vars(self)[name] >= 1, f"evaluation.{name}", vars(self)[name], "give at least 1")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class Progress:
         rollouts, tokens: generated for training; evaluation is not counted, replayed tokens are not either.
         trained_tokens: that the learner's passes went over: of whole sequences, prompts and replays included, in every
             epoch.
-        seconds: wall-clock of the loop, without evaluation and checkpoints.
+        measured: rollouts that an oracle's measurements took, which are in no budget.
+        seconds: wall-clock of the loop, without evaluation, measurements and checkpoints.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
         idle: latest consecutive steps that neither rolled out nor trained anything.
@@ -39,6 +40,7 @@ class Progress:
     rollouts: int = 0
     tokens: int = 0
     trained_tokens: int = 0
+    measured: int = 0
     seconds: float = 0.0
     evaluations: int = 0
     starved: int = 0
@@ -91,7 +93,7 @@ class Stopwatch:
     @property
     def counted(self) -> float:
         """Seconds that count against a budget of seconds."""
-        return sum(v for part, v in self.seconds.items() if part not in ("evaluate", "checkpoint"))
+        return sum(v for part, v in self.seconds.items() if part not in ("evaluate", "measure", "checkpoint"))
 
 
 def decision_records(filling: Filling, skips: Sequence[tuple[int, Skip]], step: int) -> list[Mapping[str, Any]]:
@@ -118,6 +120,7 @@ def step_record(
         "tokens": progress.tokens,
         "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
+        **({"measured": progress.measured} if progress.measured else {}),
         "rounds": filling.rounds,
         "starved": filling.starved,
         "groups": {"rolled_out": len(filling.groups), **outcomes},

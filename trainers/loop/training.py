@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from halfway.curriculum.groups import Group
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.states import from_plain, to_plain
@@ -32,6 +34,8 @@ class Training:
         sync: hands the learner's weights to the rollout engine, with their version.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the one at the start.
+        oracle: tries every training problem, in rollouts that are in no budget; None = no member asks for it.
+        oracle_every: steps from one measurement to the next.
         finish: called once the budget is spent.
         carried: surplus groups of the last step that the next one trains (fill option "carry").
     """
@@ -47,6 +51,8 @@ class Training:
     checkpoints: Checkpoints
     evaluate: Callable[[], Evaluation] | None = None
     evaluation_points: int = 0
+    oracle: Callable[[Stream], Evaluation] | None = None
+    oracle_every: int = 1
     finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
@@ -79,6 +85,7 @@ class Training:
     def step(self, clock: Stopwatch) -> None:
         """One step: draw and roll out until the batch is full, observe, update, sync, log."""
         step = self.progress.step
+        self.measure_if_due(clock)
         filling = Filling.begin(self.fill, self.carried)
         while (wanted := filling.wanted()) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             with clock.time("propose"):
@@ -103,6 +110,16 @@ class Training:
         self.log.steps.append(record)
         for recorder in self.recorders:
             recorder.step(record)
+
+    def measure_if_due(self, clock: Stopwatch) -> None:
+        """Tell the chain what the policy can do now, if it asks for that."""
+        if self.oracle is None or self.progress.step % self.oracle_every:
+            return
+        with clock.time("measure"):
+            measured = self.oracle(self.stream.at(self.progress.step, "measure"))
+        self.session.inform(np.array(measured.passed_G) / measured.samples)
+        rollouts = measured.num_problems * measured.samples
+        self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
 
     def roll_out(self, tickets: Sequence[Ticket], stream: Stream) -> list[Group]:
         """The groups of the tickets: new groups, groups in hand with what extends them, and stored groups."""
