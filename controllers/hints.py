@@ -8,13 +8,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from halfway.controllers.beliefs.features import Categories, categories
+from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.item_response import REMEMBERED, Trial, aimed
-from halfway.controllers.prefixes.hints import Cuts, trial_of, tries_without_signal
+from halfway.controllers.prefixes.hints import Cuts, trial_of, tries_without_signal, units_left
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
 from halfway.curriculum.prefix import Place
-from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
@@ -26,12 +28,16 @@ class HintsState:
 
     Attributes:
         length_P: reverse: units of the next hint, by position.
+        left_C: shared: units that problems of each category are left to do.
+        most: shared: units of the longest solution, which is what is left without a hint.
         trials: seele: problem id -> its latest groups.
         counts: requests by what was done with them.
     """
 
     problems: ProblemSet
     length_P: NDArray[np.int64]
+    left_C: Floats
+    most: int
     trials: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -41,6 +47,8 @@ class Hints(PassRateController[HintsState]):
     """Gives fresh requests, whoever chose them, a beginning of the problem's reference solution.
 
     - "reverse", ours: one hint length per problem, which follows its groups (see `step_length`).
+    - "shared", ours: problems of one category are left the same number of units to do, which follows all their groups
+      (see `units_left`), so that a problem's first hint is as long as those of its like.
     - "schedule", QuestA (arXiv 2507.13266): all problems get the share of the stage. Published: half of the characters,
       later a quarter, in the prompt, none below 10 characters. There people change stage; here after `stage_steps`.
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
@@ -56,12 +64,13 @@ class Hints(PassRateController[HintsState]):
         separator, width, shortest: where hints end, see `Cuts`; separator "\\n" for whole lines.
         low, high: reverse: pass rates at or below which a hint grows, at or above which it shrinks.
         shares, stage_steps: schedule: of each stage, and its length; the last one stays. ghpo: the first is used.
-        target: seele: pass rate.
+        category, gain: shared: a feature of the problems, and units for each unit of pass rate off the target.
+        target: shared, seele: pass rate.
         forget: seele: share of its weight that a group loses with every later one of its problem.
         tries: ghpo, seele: further groups of one problem in one step.
     """
 
-    kind: Literal["reverse", "schedule", "ghpo", "seele"] = "reverse"
+    kind: Literal["reverse", "shared", "schedule", "ghpo", "seele"] = "reverse"
     place: Place = "response"
     separator: str = ""
     width: int = 0
@@ -70,6 +79,8 @@ class Hints(PassRateController[HintsState]):
     high: float = 0.6
     shares: tuple[float, ...] = (0.5, 0.25)
     stage_steps: int = 100
+    category: str = "category"
+    gain: float = 1.0
     target: float = 0.5
     forget: float = 0.5
     tries: int = 1
@@ -89,10 +100,19 @@ class Hints(PassRateController[HintsState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"hints", "solutions", *(("rounds",) if self.kind in ("ghpo", "seele") else ())})
+        rounds = {"rounds"} if self.kind in ("ghpo", "seele") else set()
+        feature = {f"feature:{self.category}"} if self.kind == "shared" else set()
+        return frozenset({"hints", "solutions"} | rounds | feature)
 
     def init(self, problems: ProblemSet) -> HintsState:
-        return HintsState(problems, np.zeros(len(problems), np.int64))
+        length_P, most, number = np.zeros(len(problems), np.int64), 0, 0
+        if self.kind == "shared":
+            most = 1 + max((len(self._cuts.points(problem)) for problem in problems), default=0)
+            number = len(self._categories(problems))
+        return HintsState(problems, length_P, np.full(number, float(most)), most)
+
+    def _categories(self, problems: ProblemSet) -> Categories:
+        return categories(problems, self.category, "hints.category")
 
     @property
     def _cuts(self) -> Cuts:
@@ -112,6 +132,9 @@ class Hints(PassRateController[HintsState]):
         length = int(state.length_P[state.problems.position(problem.id)])  # 0 but for reverse
         if self.kind == "schedule":
             length = self._cuts.units(problem, self.shares[min(step // self.stage_steps, len(self.shares) - 1)])
+        elif self.kind == "shared":
+            left = state.left_C[self._category_of(problem, state)]
+            length = max(0, 1 + len(self._cuts.points(problem)) - round(float(left)))
         elif self.kind == "seele":
             length = aimed(state.trials.get(problem.id, ()), self._cuts.shares(problem), self.target, self.forget)
         hint = self._cuts.hint(problem, length)
@@ -132,7 +155,7 @@ class Hints(PassRateController[HintsState]):
         return [] if hint == group.request.hint else [request]
 
     def observe(self, state: HintsState, groups: Sequence[Group], step: int) -> HintsState:
-        length_P, trials = state.length_P.copy(), dict(state.trials)
+        length_P, trials, shared = state.length_P.copy(), dict(state.trials), []
         for group in groups:
             problem = group.request.problem
             if group.request.origin not in (Origin.FRESH, Origin.HINTED):
@@ -140,9 +163,15 @@ class Hints(PassRateController[HintsState]):
             place = state.problems.position(problem.id)  # raises for a problem of another set
             if group.size and problem.solution and self.kind == "reverse":
                 length_P[place] = self._cuts.next_length(group, self.low, self.high)
+            elif group.size and problem.solution and self.kind == "shared":
+                shared.append((self._category_of(problem, state), group.pass_rate))
             elif group.size and problem.solution and self.kind == "seele":
                 trials[problem.id] = (*trials.get(problem.id, ()), trial_of(group))[-REMEMBERED:]
-        return replace(state, length_P=length_P, trials=trials)
+        left_C = units_left(state.left_C, shared, self.target, self.gain, state.most)
+        return replace(state, length_P=length_P, trials=trials, left_C=left_C)
+
+    def _category_of(self, problem: Problem, state: HintsState) -> int:
+        return int(self._categories(state.problems).category_P[state.problems.position(problem.id)])
 
     def metrics(self, state: HintsState) -> Mapping[str, float]:
         """hinted, plain, again, no_solution: requests so far; length: mean units of the next hint (reverse)."""

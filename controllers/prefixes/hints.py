@@ -1,8 +1,10 @@
 """Hints: where a reference solution may be cut, how long its beginning is, who gets another one in the same step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.item_response import Trial
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Plan
@@ -85,6 +87,21 @@ def step_length(length: int, longest: int, pass_rate: float, low: float, high: f
     if pass_rate >= high and length > 0:
         return length // 2 if pass_rate == 1 else length - 1
     return length
+
+
+def units_left(left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: int) -> Floats:
+    """How much of a solution each category leaves to the policy, in units, after some groups of its problems.
+
+    Integral control, group after group: left <- left + gain (pass rate - target), kept from 1 to `most`.
+
+    Args:
+        trials: category, and pass rate of a group that had as much left to do; in the order they were drawn.
+        most: units of the longest solution, at which no problem has a hint.
+    """
+    after_C = left_C.copy()
+    for category, pass_rate in trials:
+        after_C[category] = min(max(after_C[category] + gain * (pass_rate - target), 1.0), most)
+    return after_C
 
 
 def trial_of(group: Group) -> Trial:
