@@ -1,0 +1,173 @@
+"""Supervised steps on the references that a run's hints are cut from: what hints have to beat, or to come near.
+
+A recipe's starting policy learns the reference solutions of the recipe's own training problems by cross-entropy, and
+is evaluated on its held-out problems at evenly spaced points. Nothing is generated for training; what it costs are the
+tokens that the updates went over, prompts included. Learning rates are tried side by side; the best is the one with the
+largest area under the curve with the first of the seeds, which is then left out of the means.
+
+    python -m halfway.experiments.studies.supervised experiments/lab/skills.yaml --epochs 20 --out runs/supervised
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.report.statistics.intervals import over_seeds
+from halfway.experiments.report.tables.text import TextTable, interval
+
+if TYPE_CHECKING:
+    from halfway.trainers.loop.training import Training
+
+IGNORED = -100  # the label that torch's cross-entropy leaves out
+POINTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One evaluation.
+
+    Attributes:
+        epoch: passes over the references so far.
+        trained_tokens: of whole sequences, prompts included.
+        score: held-out pass@1.
+    """
+
+    lr: float
+    seed: int
+    epoch: float
+    trained_tokens: int
+    score: float
+
+
+def learn(config: RunConfig, lr: float, epochs: int, batch: int) -> Iterator[Point]:
+    """Train on the references and evaluate, at the start and then `POINTS` times."""
+    import torch
+
+    from halfway.experiments.running.build import build_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        training = build_run(config, Path(folder))
+    if training.evaluate is None:
+        raise UserError(f"evaluation.problems: {config.evaluation.problems} leaves nothing to evaluate on; give some")
+    pairs = references(training)
+    policy: Any = training.learner.policy  # type: ignore[attr-defined]
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lr, weight_decay=config.learner.weight_decay)
+    steps = epochs * -(-len(pairs) // batch)
+    generator, order, tokens = Stream(config.seed).at("references").generator(), np.zeros(0, np.int64), 0
+    for step in range(steps + 1):
+        if step * POINTS // steps != (step - 1) * POINTS // steps or step == 0:
+            policy.eval()
+            training.sync()
+            yield Point(lr, config.seed, step * batch / len(pairs), tokens, training.evaluate().pass_at_1)
+        if len(order) == 0:
+            order = generator.permutation(len(pairs))
+        chosen, order = [pairs[place] for place in order[:batch]], order[batch:]
+        ids, labels = padded(chosen)
+        logits = policy(input_ids=ids).logits[:, :-1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), config.learner.max_grad_norm)
+        optimizer.step()
+        tokens += sum(len(prompt) + len(response) for prompt, response in chosen)
+
+
+def references(training: "Training") -> list[tuple[list[int], list[int]]]:
+    """Prompt and reference of every training problem, as tokens; the reference with the token that ends a response."""
+    prompts: Any = training.rollouts.prompts  # type: ignore[attr-defined]
+    problems: Sequence[Problem] = list(training.session.problems)
+    if not all(problem.solution for problem in problems):
+        raise UserError("problems.source: some problem has no reference solution; there is nothing to learn from")
+    end = training.learner.policy.generation_config.eos_token_id  # type: ignore[attr-defined]
+    ends = [end] if isinstance(end, int) else list(end)
+    encode = prompts.tokenizer.encode
+    return [
+        (prompts.of_problem(problem).tolist(), [*encode(problem.solution, add_special_tokens=False), ends[0]])
+        for problem in problems
+    ]
+
+
+def padded(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Any, Any]:
+    """Token ids and labels, both (batch, longest); padding lies behind, where causal attention never looks."""
+    import torch
+
+    longest = max(len(prompt) + len(response) for prompt, response in pairs)
+    ids = torch.zeros((len(pairs), longest), dtype=torch.long)
+    labels = torch.full((len(pairs), longest), IGNORED)
+    for row, (prompt, response) in enumerate(pairs):
+        ids[row, : len(prompt) + len(response)] = torch.tensor(prompt + response)
+        labels[row, len(prompt) : len(prompt) + len(response)] = torch.tensor(response)
+    return ids, labels
+
+
+def supervised_table(points: Sequence[Point], name: str) -> TextTable:
+    """One row per evaluation: means over seeds."""
+    seeds = {point.seed for point in points}
+    rows = []
+    for epoch in sorted({point.epoch for point in points}):
+        here = [point for point in points if point.epoch == epoch]
+        tokens = round(fmean(point.trained_tokens for point in here))
+        rows.append((f"{epoch:.1f}", f"{tokens:,}", interval(over_seeds([point.score for point in here]))))
+    return TextTable(
+        f"Supervised steps on the references of {name}",
+        ("passes over the references", "trained tokens", "pass@1"),
+        tuple(rows),
+        f"lr {points[0].lr:g}; {len(seeds)} seeds, 95 % intervals over them. No rollout trains.",
+    )
+
+
+def main() -> int:
+    """Train, print the table, and write it and its numbers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipe", type=Path, help="a run's file")
+    parser.add_argument("overrides", nargs="*", help="FIELD=VALUE")
+    parser.add_argument("--lrs", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[100, 0, 1, 2], help="the first chooses the rate")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=16, help="references in an update")
+    parser.add_argument("--out", type=Path, default=Path("runs/supervised"))
+    arguments = parser.parse_args()
+    try:
+        config = load_run_config(arguments.recipe, arguments.overrides)
+        first, *others = arguments.seeds
+        tried = {}
+        for lr in track(arguments.lrs, "learning rates"):
+            tried[lr] = list(learn(replace(config, seed=first), lr, arguments.epochs, arguments.batch))
+        best = max(tried, key=lambda lr: fmean(point.score for point in tried[lr]))
+        points = [
+            point
+            for seed in track(others, "seeds")
+            for point in learn(replace(config, seed=seed), best, arguments.epochs, arguments.batch)
+        ]
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    table = supervised_table(points or tried[best], config.name)
+    Console().print(table.rich())
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    sweep = {f"{lr:g}": fmean(point.score for point in found) for lr, found in tried.items()}
+    record = {"mean_score_by_lr": sweep, "points": [asdict(point) for point in points]}
+    write_text(arguments.out / "supervised.md", table.markdown())
+    write_text(arguments.out / "supervised.json", json.dumps(record, indent=1) + "\n")
+    print(f"written to {arguments.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
