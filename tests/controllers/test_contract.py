@@ -61,6 +61,7 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "cdas_hints_retire": lambda: chain_of(("cdas", "hints", "retire")),
     "hints_seele": lambda: then("hints", kind="seele", tries=2),
     "hints_ghpo": lambda: then("hints", kind="ghpo"),
+    "hints_shared": lambda: then("hints", kind="shared"),
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
     "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),

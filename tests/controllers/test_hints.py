@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from controller_harness import group, problem_set, propose
 
 from halfway.controllers.hints import Hints, HintsState
-from halfway.controllers.prefixes.hints import cut_points, step_length
+from halfway.controllers.prefixes.hints import cut_points, step_length, units_left
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Plan, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.session import Session
@@ -63,7 +64,12 @@ def test_the_first_hint_comes_after_failure_and_begins_the_response() -> None:
 
 def simulate(hints: Hints, steps: int, difficulty: float = 4.0, **rollouts: Any) -> list[list[Group]]:
     """The groups of each step of a session with the scripted learner, all its rounds."""
-    problems = ProblemSet([replace(PROBLEM, id=f"p{i}", features={"difficulty": difficulty + i / 8}) for i in range(8)])
+    problems = ProblemSet(
+        [
+            replace(PROBLEM, id=f"p{i}", features={"difficulty": difficulty + i / 8, "category": "ab"[i % 2]})
+            for i in range(8)
+        ]
+    )
     session = Session(problems, chain(("uniform", Uniform()), ("hints", hints)), 8)
     seen = []
     for step in range(steps):
@@ -82,7 +88,7 @@ def mean_rate(steps: Sequence[Sequence[Group]]) -> float:
     return sum(g.pass_rate for g in groups) / len(groups)
 
 
-@pytest.mark.parametrize("kind", ["reverse", "seele"])
+@pytest.mark.parametrize("kind", ["reverse", "shared", "seele"])
 def test_problems_that_never_pass_come_to_pass_about_half_of_the_time(kind: Any) -> None:
     plain = simulate(Hints(kind="ghpo", tries=1, shortest=10_000), 20)
     assert mean_rate(plain) < 0.03
@@ -97,6 +103,28 @@ def test_hints_vanish_as_the_policy_learns_and_easy_problems_never_get_any() -> 
     for passed in (0, 0, 8, 8, 8, 8, 8):
         state = after(hints, state, requested(hints, state), passed)
     assert requested(hints, state).hint is None
+
+
+def test_what_a_category_is_left_to_do_follows_its_pass_rates() -> None:
+    left_C = np.array([4.0, 4.0])
+    trials = [(0, 1.0), (0, 0.75), (1, 0.0), (1, 0.5)]
+    assert units_left(left_C, trials, 0.5, 2.0, 10).tolist() == [5.5, 3.0]
+    assert left_C.tolist() == [4.0, 4.0]
+    # Held to what there is: at least a unit, at most the longest solution. One group after another, so that a group
+    # beyond the bound is not made good by the next.
+    assert units_left(left_C, [(0, 1.0), (0, 0.0), (1, 0.0)], 0.5, 12.0, 5).tolist() == [1.0, 1.0]
+
+
+def test_a_problem_s_first_hint_is_as_long_as_those_of_its_like() -> None:
+    hints = Hints(kind="shared", gain=4.0, **LINES)  # type: ignore[arg-type]
+    like = [replace(PROBLEM, id=f"{kind}{i}", features={"category": kind}) for kind in "ab" for i in range(2)]
+    state = hints.init(ProblemSet(like))
+    assert requested(hints, state, like[0]).hint is None  # all ten lines are left to do
+    state = after(hints, after(hints, state, Request(like[0], 8), 0), Request(like[0], 8), 2)
+    assert state.left_C.tolist() == [7.0, 10.0]  # 10 - 4 / 2 - 4 / 4
+    first = requested(hints, state, like[1]).hint
+    assert first is not None and first.text == SOLUTION[: 3 * 8]
+    assert requested(hints, state, like[3]).hint is None
 
 
 def test_the_schedule_goes_by_stages_and_leaves_out_what_is_too_short() -> None:
@@ -154,6 +182,7 @@ def test_a_data_set_without_solutions_is_refused() -> None:
         ({"shares": (0.5, 1.0)}, "hints.shares"),
         ({"forget": 1.0}, "hints.forget"),
         ({"tries": 0}, "hints.tries: 0"),
+        ({"gain": 0.0}, "hints.gain: 0.0"),
         ({"width": -1}, "hints.width: -1"),
     ],
 )

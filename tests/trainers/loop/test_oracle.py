@@ -41,7 +41,11 @@ class Script:
 
 
 def run(folder: Path, steps: int, **changes: Any) -> list[dict[str, Any]]:
-    values: dict[str, Any] = {"controller": SELECTION, "provides": EVERYTHING | {"measured"}, "oracle_every": 2} | changes
+    values: dict[str, Any] = {
+        "controller": SELECTION,
+        "provides": EVERYTHING | {"measured"},
+        "oracle_every": 2,
+    } | changes
     training(folder, FillOptions(groups=GROUPS), Budget(steps=steps), **values).train()
     return records(folder)
 

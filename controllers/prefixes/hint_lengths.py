@@ -1,0 +1,118 @@
+"""How long a hint is: the laws of `halfway.controllers.hints`, and what they remember."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.controllers.beliefs.features import Categories, categories
+from halfway.controllers.beliefs.forest import Floats
+from halfway.controllers.beliefs.item_response import REMEMBERED, Trial, aimed
+from halfway.controllers.prefixes.hints import Cuts, trial_of, units_left
+from halfway.curriculum.groups import Group
+from halfway.curriculum.prefix import Place
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HintsState:
+    """What is known of how much help each problem needs.
+
+    Attributes:
+        length_P: reverse: units of the next hint, by position.
+        left_C: shared: units that problems of each category are left to do.
+        most: shared: units of the longest solution, which is what is left without a hint.
+        trials: seele: problem id -> its latest groups.
+        counts: requests by what was done with them.
+    """
+
+    problems: ProblemSet
+    length_P: NDArray[np.int64]
+    left_C: Floats
+    most: int
+    trials: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HintLengths:
+    """The options of `halfway.controllers.hints.Hints`, and what follows from them alone. They are explained there."""
+
+    kind: Literal["reverse", "shared", "schedule", "ghpo", "seele"] = "reverse"
+    place: Place = "response"
+    separator: str = ""
+    width: int = 0
+    shortest: int = 1
+    low: float = 0.2
+    high: float = 0.6
+    shares: tuple[float, ...] = (0.5, 0.25)
+    stage_steps: int = 100
+    category: str = "category"
+    gain: float = 1.0
+    target: float = 0.5
+    forget: float = 0.5
+    tries: int = 1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.low < self.high <= 1, "hints.low", self.low, "give 0 <= low < high <= 1")
+        within = 0 < min(self.shares, default=0) <= max(self.shares, default=0) < 1
+        require(within, "hints.shares", list(self.shares), "give shares above 0 and below 1, at least one")
+        require(0 < self.target < 1, "hints.target", self.target, "give a pass rate above 0 and below 1")
+        require(0 <= self.forget < 1, "hints.forget", self.forget, "give 0 (= remember all alike) or more, below 1")
+        require(self.gain > 0, "hints.gain", self.gain, "give a number of units above 0")
+        for name, least in (("width", 0), ("stage_steps", 1), ("shortest", 1), ("tries", 1)):
+            require(vars(self)[name] >= least, f"hints.{name}", vars(self)[name], f"give at least {least}")
+
+    @property
+    def cuts(self) -> Cuts:
+        return Cuts(self.place, self.separator, self.width, self.shortest)
+
+    def init(self, problems: ProblemSet) -> HintsState:
+        length_P, most, number = np.zeros(len(problems), np.int64), 0, 0
+        if self.kind == "shared":
+            most = 1 + max((len(self.cuts.points(problem)) for problem in problems), default=0)
+            number = len(self._categories(problems))
+        return HintsState(problems, length_P, np.full(number, float(most)), most)
+
+    def _categories(self, problems: ProblemSet) -> Categories:
+        return categories(problems, self.category, "hints.category")
+
+    def length(self, problem: Problem, state: HintsState, step: int) -> int:
+        """Units of the hint that a fresh request for a problem gets; 0 = none."""
+        place = state.problems.position(problem.id)
+        if self.kind == "schedule":
+            return self.cuts.units(problem, self.shares[min(step // self.stage_steps, len(self.shares) - 1)])
+        if self.kind == "shared":
+            left = float(state.left_C[self._categories(state.problems).category_P[place]])
+            return max(0, 1 + len(self.cuts.points(problem)) - round(left))
+        if self.kind == "seele":
+            return self.aimed(problem, state.trials.get(problem.id, ()))
+        return int(state.length_P[place])  # 0 but for reverse
+
+    def aimed(self, problem: Problem, trials: Sequence[Trial]) -> int:
+        """seele: units of the hint with which a problem is believed to pass `target` of the time."""
+        return aimed(trials, self.cuts.shares(problem), self.target, self.forget)
+
+    def learnt(self, state: HintsState, groups: Sequence[Group]) -> HintsState:
+        """The state after some groups, hinted or not, of problems that have a solution."""
+        length_P, trials = state.length_P.copy(), dict(state.trials)
+        shared: list[tuple[int, float]] = []
+        for group in groups:
+            problem = group.request.problem
+            if group.request.origin not in (Origin.FRESH, Origin.HINTED):
+                continue
+            place = state.problems.position(problem.id)  # raises for a problem of another set
+            if not group.size or not problem.solution:
+                continue
+            if self.kind == "reverse":
+                length_P[place] = self.cuts.next_length(group, self.low, self.high)
+            elif self.kind == "shared":
+                shared.append((int(self._categories(state.problems).category_P[place]), group.pass_rate))
+            elif self.kind == "seele":
+                trials[problem.id] = (*trials.get(problem.id, ()), trial_of(group))[-REMEMBERED:]
+        left_C = units_left(state.left_C, shared, self.target, self.gain, state.most)
+        return replace(state, length_P=length_P, trials=trials, left_C=left_C)
