@@ -149,8 +149,10 @@ class LastRate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the trainer measures afresh, see `PassRateController.informed`: one half before it has. An oracle, with which
-    a law is tried apart from what it must believe. A child is believed to be as its root."""
+    """What the trainer measures afresh, see `PassRateController.informed`: one half before it has.
+
+    An oracle, with which a law is tried apart from what it must believe. A child is believed to pass as its root does.
+    """
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, 0.5)
