@@ -1,6 +1,7 @@
 """From YAML files to tables: the command line and all that it needs. Beside the code: recipes for the lab (`lab/`) and
 for clusters (`cluster/`), and committed `results/`.
 
+- `audit`: what a rollout log of any trainer says about where its rollouts went
 - `cli`: the commands of `halfway`
 - `catalogue`: everything that a YAML file can say, in words
 - `controllers_page`: the page about all controllers

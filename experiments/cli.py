@@ -288,6 +288,43 @@ def propel(
         raise typer.Exit(INTERRUPTED) from None
 
 
+@command()
+def audit(
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
+    format_name: Annotated[str, typer.Option("--format", help="Of all files, instead of recognising it.")] = "",
+    reward: Annotated[str, typer.Option(help="Column that is the reward, if there are several.")] = "",
+    passes_at: Annotated[float | None, typer.Option(help="Least reward of a success; else guessed.")] = None,
+    group_size: Annotated[
+        int | None, typer.Option(min=2, help="For logs that only keep the order of rollouts.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(min=0, help="What the run took, such as GPU hours.")] = None,
+    replay: Annotated[str, typer.Option(help="Controllers to replay, such as greso,retire; or none.")] = "usual",
+    write: Annotated[
+        list[Path] | None, typer.Option(help="Write it, too: to a .html or a .json; may be repeated.")
+    ] = None,
+) -> None:
+    """Say where the rollouts of a run went, from the log that its trainer wrote, and what controllers would have saved.
+
+    Reads verl, TRL, prime-rl, verifiers, AReaL, ms-swift, NeMo-RL, open-instruct, ROLL, Trinity-RFT, tinker-cookbook,
+    our own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
+    """
+    from halfway.curriculum.support.errors import require
+    from halfway.experiments.audit.auditing import audit as audited
+    from halfway.experiments.audit.formats.base import Choices
+    from halfway.experiments.audit.page import write_audit
+    from halfway.experiments.audit.replay import DEFAULTS
+    from halfway.experiments.audit.tables import show
+
+    for path in write or ():
+        require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
+    names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
+    found = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
+    show(found, _console())
+    for path in write or ():
+        write_audit(found, path)
+        typer.echo(f"written: {path}")
+
+
 @command(name="list")
 def list_parts(
     name: Annotated[

@@ -1,0 +1,84 @@
+"""An audit, whole: logs, what they say, and what controllers would have done. As JSON, too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from halfway.experiments.audit.figures import Findings, findings
+from halfway.experiments.audit.formats.base import Choices
+from halfway.experiments.audit.history import Log
+from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.replay import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
+from halfway.experiments.audit.suspects import Suspect, suspects
+
+LIMITS = (
+    "how often rollouts would pass behind a prefix or with a hint: only those that were made are in a log",
+    "what the policy would have learnt from other rollouts: the answers are those of the policy that was trained",
+    "rollouts that the trainer threw away before it wrote the log, unless a line above says that they are there",
+)
+"""What no log of outcomes can tell, whatever it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """One log with everything that is said about it."""
+
+    log: Log
+    findings: Findings
+    replays: tuple[Replayed | Refused, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """As data for JSON. The groups themselves are not in it."""
+        return {
+            "log": self.log.name,
+            "reading": msgspec.to_builtins(self.log.reading),
+            "problems": len(self.log.history.problems),
+            "findings": msgspec.to_builtins(self.findings),
+            "replays": [msgspec.to_builtins(each) for each in self.replays],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All logs of a command."""
+
+    logs: tuple[Audited, ...]
+    suspects: tuple[Suspect, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As data for JSON."""
+        return {
+            "logs": [each.plain() for each in self.logs],
+            "suspects": [msgspec.to_builtins(each) for each in self.suspects],
+            "cannot_tell": list(LIMITS),
+        }
+
+
+def audit(
+    paths: Sequence[Path],
+    choices: Choices | None = None,
+    format_name: str = "",
+    replayed: Sequence[str] = DEFAULTS,
+    hours: float | None = None,
+    most_visits: int = MOST_VISITS,
+) -> Audit:
+    """Read the logs at some paths and say what is in them.
+
+    Args:
+        format_name: of all files; "" = recognised.
+        replayed: controllers to play against each log; none = no counterfactual.
+        hours: that the run took, if the user knows better than the log.
+        most_visits: groups that are replayed; the first ones.
+
+    Raises:
+        UserError: if nothing at a path can be read.
+    """
+    logs = read_logs(paths, choices, format_name)
+    audited = [
+        Audited(log, findings(log, hours), tuple(replay(log, replayed, most_visits)) if replayed else ())
+        for log in logs
+    ]
+    return Audit(tuple(audited), tuple(suspects([each.log for each in audited])))

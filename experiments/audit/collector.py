@@ -1,0 +1,312 @@
+"""From rollouts, column by column, to groups. 33 bytes a rollout are kept, and of texts some beginnings of prompts."""
+
+import hashlib
+import json
+import math
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.experiments.audit.history import UNKNOWN, Flags, History, Measure, Reading
+
+EQUAL = 1e-6
+"""Rewards no further apart than this are one reward to a trainer, too: it adds more to a standard deviation."""
+
+ENOUGH = 20
+"""Groups among which one without a difference in reward is to be expected."""
+
+_UNSAID = (UNKNOWN,)
+
+MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """Rollouts of one batch of lines, by column; what a format does not have is None.
+
+    Attributes:
+        steps: training step of each.
+        problems: its problem: the prompt as it is in the file, or the trainer's key.
+        rewards: None or not finite where none was written; such rollouts are counted and left out.
+        answers: the reference, as it is in the file. Equal prompts with unlike references are different problems, and
+            suspicious.
+        groups: which rollouts of the run belong together; None = those of one problem in one step.
+        responses: what the policy wrote, as it is in the file.
+        tokens: generated.
+        categories: what kind of problem it is.
+        passed: what the log itself says about success, where that is not the reward; None for a rollout of which it
+            says nothing.
+    """
+
+    steps: Sequence[int]
+    problems: Sequence[bytes]
+    rewards: Sequence[float | None]
+    answers: Sequence[bytes] | None = None
+    groups: Sequence[Hashable] | None = None
+    responses: Sequence[bytes] | None = None
+    tokens: Sequence[int] | None = None
+    categories: Sequence[str] | None = None
+    passed: Sequence[bool | None] | None = None
+
+
+@dataclass(slots=True)
+class Columns:
+    """What is kept of every rollout."""
+
+    steps: "array[int]" = field(default_factory=lambda: array("q"))
+    problems: "array[int]" = field(default_factory=lambda: array("i"))
+    groups: "array[int]" = field(default_factory=lambda: array("q"))
+    rewards: "array[float]" = field(default_factory=lambda: array("f"))
+    responses: "array[int]" = field(default_factory=lambda: array("q"))
+    tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    passed: "array[int]" = field(default_factory=lambda: array("b"))
+
+
+class Collector:
+    """Takes rollouts as they are read, in any order, and makes a `History` of them.
+
+    Attributes:
+        guesses, traps, dropped: of the reading; the reader adds to them.
+        identified, keeps_silent: of the reading; the reader may learn better.
+        texts: the beginning of each problem's prompt.
+        conflicts: problem id -> what contradicts itself.
+    """
+
+    def __init__(self, reading: Reading, named: bool = False):
+        """
+        Args:
+            named: the problems' keys are the trainer's own, not prompts.
+        """
+        self.named = named
+        self._reading = reading
+        self.identified, self.keeps_silent = reading.identified, reading.keeps_silent
+        self.guesses: dict[str, None] = dict.fromkeys(reading.guesses)
+        self.traps: dict[str, None] = dict.fromkeys(reading.traps)
+        self.dropped: Counter[str] = Counter()
+        self.texts: dict[str, str] = {}
+        self.conflicts: dict[str, str] = {}
+        self._columns = Columns()
+        self._place: dict[int, int] = {}
+        self._ids: list[str] = []
+        self._categories: list[str] = []
+        self._prompts: dict[int, int] = {}
+        self._grouped_by_problem = False
+        self.measure: Measure = "nothing"
+
+    def __len__(self) -> int:
+        return len(self._columns.steps)
+
+    def guess(self, text: str) -> None:
+        """Note what was taken for granted; once is enough."""
+        self.guesses[text] = None
+
+    def trap(self, text: str) -> None:
+        """Note what the log hides."""
+        self.traps[text] = None
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] += count
+
+    def add(self, rows: Rollouts) -> None:
+        """Take the rollouts of one batch."""
+        rewards = rows.rewards
+        good = [i for i, reward in enumerate(rewards) if reward is not None and math.isfinite(reward)]
+        if len(good) < len(rewards):
+            self.drop("rollout without a finite reward", len(rewards) - len(good))
+            rows = _picked(rows, good)
+        if not rows.rewards:
+            return
+        columns = self._columns
+        answers = rows.answers
+        if answers is None:
+            places = [self._position(key, b"") for key in rows.problems]
+        else:
+            places = [self._position(key, answer) for key, answer in zip(rows.problems, answers, strict=True)]
+        if rows.categories is not None:
+            for place, category in zip(places, rows.categories, strict=True):
+                self._categories[place] = category
+        keys = zip(rows.steps, places, strict=True) if rows.groups is None else rows.groups
+        self._grouped_by_problem |= rows.groups is None
+        columns.steps.extend(rows.steps)
+        columns.problems.extend(places)
+        columns.groups.extend(map(hash, keys))
+        columns.rewards.extend(rows.rewards)  # type: ignore[arg-type]
+        responses = rows.responses
+        columns.responses.extend([0] * len(places) if responses is None else map(hash, responses))
+        columns.tokens.extend(self._tokens(rows))
+        said = rows.passed
+        columns.passed.extend(_UNSAID * len(places) if said is None else (-1 if p is None else int(p) for p in said))
+
+    def _tokens(self, rows: Rollouts) -> Sequence[int]:
+        if rows.tokens is not None:
+            self.measure = "tokens"
+            return rows.tokens
+        if rows.responses is not None:
+            self.measure = "bytes" if self.measure == "nothing" else self.measure
+            return [len(response) for response in rows.responses]
+        return [UNKNOWN] * len(rows.rewards)
+
+    def _position(self, key: bytes, answer: bytes) -> int:
+        mark = hash((key, answer)) if answer else hash(key)
+        place = self._place.get(mark)
+        return self._new(mark, key, answer) if place is None else place
+
+    def _new(self, mark: int, key: bytes, answer: bytes) -> int:
+        place = self._place[mark] = len(self._ids)
+        name = key.decode("utf-8", "replace") if self.named else _digest(key, answer)
+        self._ids.append(name)
+        self._categories.append("")
+        if not self.named and len(self.texts) < MOST_TEXTS:
+            self.texts[name] = _readable(key)
+        if answer:
+            first = self._prompts.setdefault(hash(key), place)
+            if first != place:
+                other = self._ids[first]
+                self.conflicts[name] = f"the prompt of {other}, with another reference"
+        return place
+
+    def describe(self, problem: bytes, text: str) -> None:
+        """The text of a problem that the trainer's key names."""
+        name = problem.decode("utf-8", "replace")
+        if len(self.texts) < MOST_TEXTS and name not in self.texts:
+            self.texts[name] = text[:TEXT_CHARACTERS]
+
+    def finish(self, passes_at: float | None = None) -> tuple[History, Reading]:
+        """The groups, and how they were read.
+
+        Args:
+            passes_at: least reward that counts as passed; None = guessed from the rewards there are.
+        """
+        reward_R = np.frombuffer(self._columns.rewards, np.float32).astype(np.float64)
+        passed_R: NDArray[Any] = np.frombuffer(self._columns.passed, np.int8)
+        if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
+            at, why = guessed_threshold(reward_R) if passes_at is None else (passes_at, "")
+            self.guesses |= {why: None} if why else {}
+            above_R = reward_R >= at - EQUAL
+            passed_R = above_R if passes_at is not None else np.where(passed_R == UNKNOWN, above_R, passed_R)
+            passes_at = at
+        history = self._groups(reward_R, passed_R.astype(np.bool_))
+        self._contradictions(reward_R)
+        self._check_groups(history)
+        reading = replace(
+            self._reading,
+            guesses=tuple(self.guesses),
+            traps=tuple(self.traps),
+            dropped=dict(self.dropped),
+            measure=self.measure,
+            identified=self.identified,
+            keeps_silent=self.keeps_silent,
+            passes_at=passes_at,
+        )
+        return history, reading
+
+    def shown_texts(self) -> Mapping[str, str]:
+        """Beginnings of prompts, without what all of them begin with."""
+        if len(self.texts) < 2:
+            return dict(self.texts)
+        first, last = min(self.texts.values()), max(self.texts.values())
+        shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+        return {name: text[shared:].strip() for name, text in self.texts.items()}
+
+    def _groups(self, reward_R: NDArray[np.float64], passed_R: Flags) -> History:
+        kept = self._columns
+        group_R, problem_R = np.frombuffer(kept.groups, np.int64), np.frombuffer(kept.problems, np.int32)
+        step_R, tokens_R = np.frombuffer(kept.steps, np.int64), np.frombuffer(kept.tokens, np.int32)
+        _, first_G, index_R, size_G = np.unique(group_R, return_index=True, return_inverse=True, return_counts=True)
+        count = len(first_G)
+        lowest_G, highest_G = np.full(count, np.inf), np.full(count, -np.inf)
+        np.minimum.at(lowest_G, index_R, reward_R)
+        np.maximum.at(highest_G, index_R, reward_R)
+        passed_G = np.bincount(index_R, passed_R, count).astype(np.int32)
+        spent_G = np.bincount(index_R, tokens_R, count).astype(np.int64)
+        unsaid_G = np.bincount(index_R, tokens_R == UNKNOWN, count) > 0
+        order_V = np.lexsort((first_G, step_R[first_G])) if count else np.zeros(0, np.int64)
+        first_V = first_G[order_V]
+        return History(
+            problems=tuple(self._ids),
+            category_P=tuple(self._categories),
+            problem_V=problem_R[first_V].astype(np.int32),
+            step_V=step_R[first_V].astype(np.int64),
+            passed_V=passed_G[order_V],
+            size_V=size_G[order_V].astype(np.int32),
+            silent_V=(highest_G - lowest_G <= EQUAL)[order_V],
+            tokens_V=np.where(unsaid_G, UNKNOWN, spent_G)[order_V],
+            fresh_V=np.ones(count, np.bool_),
+            outcome_V=np.full(count, UNKNOWN, np.int8),
+            lost_V=np.zeros(count, np.int32),
+        )
+
+    def _contradictions(self, reward_R: NDArray[np.float64]) -> None:
+        """Equal responses to one problem with unlike rewards."""
+        problem_R = np.frombuffer(self._columns.problems, np.int32)
+        response_R = np.frombuffer(self._columns.responses, np.int64)
+        if not response_R.any():
+            return
+        order_R = np.lexsort((response_R, problem_R))
+        problem_R, response_R, reward_R = problem_R[order_R], response_R[order_R], reward_R[order_R]
+        same_R: Flags = (problem_R[1:] == problem_R[:-1]) & (response_R[1:] == response_R[:-1]) & (response_R[1:] != 0)
+        apart_R = same_R & (np.abs(np.diff(reward_R)) > EQUAL)
+        places, counts = np.unique(problem_R[1:][apart_R], return_counts=True)
+        for place, number in zip(places.tolist(), counts.tolist(), strict=True):
+            self.conflicts[self._ids[place]] = f"{number} equal responses with another reward than the one before"
+
+    def _check_groups(self, history: History) -> None:
+        if not len(history):
+            return
+        usual = history.group_size
+        larger = int((history.size_V > usual).sum())
+        if self._grouped_by_problem and larger:
+            self.trap(
+                f"{larger} groups have more than {usual} rollouts: the log has no key of groups, so those of one "
+                "problem in one step were read as one"
+            )
+        if usual == 1:
+            self.trap(
+                "most groups have one rollout: the log does not say what belongs together, or it is of validation"
+            )
+        elif len(history) >= ENOUGH and not history.silent_V.any():
+            self.keeps_silent = False
+            self.trap("not one group is silent: they were filtered before the log was written")
+
+
+def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
+    """The least reward that counts as passed, and how it was found: halfway between the least and the highest reward;
+    if all are one, any above 0."""
+    if not len(reward_R):
+        return 1.0, "no rewards, so nothing passes"
+    low, high = float(reward_R.min()), float(reward_R.max())
+    if high - low <= EQUAL:
+        at = low if low > 0 else low + 1.0
+        return at, f"every reward is {low:g}: taken as {'passed' if low > 0 else 'failed'}; --passes-at says otherwise"
+    middle = (low + high) / 2
+    values = np.unique(np.round(reward_R[:100_000], 6))
+    what = "two rewards" if len(values) == 2 else f"rewards of {len(values)} values" if len(values) < 20 else "rewards"
+    return middle, f"{what} from {low:g} to {high:g}: passed is {middle:g} or more; --passes-at says otherwise"
+
+
+def _picked(rows: Rollouts, chosen: Sequence[int]) -> Rollouts:
+    columns = {name: getattr(rows, name) for name in Rollouts.__dataclass_fields__}
+    picked: dict[str, Any] = {name: c if c is None else [c[i] for i in chosen] for name, c in columns.items()}
+    return Rollouts(**picked)
+
+
+def _digest(key: bytes, answer: bytes) -> str:
+    return hashlib.blake2b(key + b"\0" + answer, digest_size=8).hexdigest()
+
+
+def _readable(key: bytes) -> str:
+    """The beginning of a prompt that stands in a file as JSON, or plainly."""
+    text = key[: 4 * TEXT_CHARACTERS].decode("utf-8", "replace")
+    if text[:1] == '"':
+        try:
+            text = json.loads(
+                text if text.endswith('"') and len(key) <= 4 * TEXT_CHARACTERS else text.rstrip("\\") + '"'
+            )
+        except ValueError:
+            text = text[1:]
+    return " ".join(str(text)[:TEXT_CHARACTERS].split())

@@ -1,0 +1,197 @@
+"""Files that somebody else wrote: found without leaving the folder, read in pieces, never run.
+
+A file is hostile until it has been read: lines are bounded, links that lead out are not followed, and what is known to
+hold pickles is not opened, since opening one can run code.
+"""
+
+import csv
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar
+
+import msgspec
+
+from halfway.curriculum.support.errors import UserError
+
+Row = TypeVar("Row")
+
+BLOCK = 4 << 20
+LONGEST_LINE = 256 << 20
+"""Bytes of a line. Some trainers write a whole step as one."""
+
+LINES = (".jsonl", ".ndjson", ".json")
+READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
+PICKLE = "pickle: opening it can run code, so it was not opened"
+OUTSIDE = "link that leads out of the folder"
+NOT_REGULAR = "no regular file"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file, and the path that the user gave for it."""
+
+    path: Path
+    given: Path
+
+    @property
+    def kind(self) -> str:
+        """Its suffix without ".gz", in lower case."""
+        suffixes = [suffix.lower() for suffix in self.path.suffixes]
+        return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+
+def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
+    """The files below a path that may be logs, in the natural order of their names.
+
+    Args:
+        drop: is told why a file is left out.
+
+    Raises:
+        UserError: if there is nothing at the path, or it is a single file that cannot be read.
+    """
+    if not given.exists():
+        raise UserError(f"{given}: nothing is here; give a file or folder of logs")
+    if not given.is_dir():
+        reason = refused(given, given.parent)
+        if reason and reason != OUTSIDE:
+            raise UserError(f"{given}: {reason}; give the text log of the run instead")
+        return [Found(given, given)]
+    found = []
+    for folder, _, names in os.walk(given):
+        for name in names:
+            path = Path(folder, name)
+            reason = refused(path, given)
+            if reason:
+                drop(reason)
+            elif Found(path, given).kind in READ and not name.startswith("."):
+                found.append(Found(path, given))
+    return sorted(found, key=lambda each: natural(str(each.path.relative_to(given))))
+
+
+def refused(path: Path, root: Path) -> str:
+    """Why a file is not opened; empty if it is."""
+    suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
+    if suffixes & set(PICKLES):
+        return PICKLE
+    if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+        return OUTSIDE
+    return "" if path.is_file() and stat.S_ISREG(path.stat().st_mode) else NOT_REGULAR
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A sort key by which "10.jsonl" follows "9.jsonl"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def number_in(name: str) -> int | None:
+    """The last number in a file name, such as the step of "train_data_step12.jsonl"."""
+    digits = re.findall(r"\d+", name)
+    return int(digits[-1]) if digits else None
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file, unpacked while it is read if its name ends in ".gz"."""
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
+
+
+def first_record(path: Path) -> dict[str, Any] | None:
+    """The first line of a JSON-lines file as a mapping of undecoded values; None if it is none, or too long."""
+    try:
+        with opened(path) as file:
+            line = file.readline(LONGEST_LINE)
+            while line.isspace():
+                line = file.readline(LONGEST_LINE)
+        return msgspec.json.decode(_standard(line), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, OSError, EOFError, ValueError, zlib.error):
+        return None
+
+
+def first_row(path: Path) -> list[str]:
+    """The header of a CSV file; empty if there is none."""
+    try:
+        with opened(path) as file:
+            text = file.readline(1 << 20).decode("utf-8-sig", "replace")
+        return [name.strip() for name in next(csv.reader([text]), [])]
+    except (OSError, EOFError, zlib.error, csv.Error):
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Generic[Row]):
+    """The records of a JSON-lines file, in batches.
+
+    Attributes:
+        row: what a line is decoded to. Fields that it does not name are skipped without being decoded.
+        drop: is told about lines that are no such record.
+    """
+
+    row: type[Row]
+    drop: Callable[[str], None]
+
+    def batches(self, path: Path) -> Iterator[list[Row]]:
+        """Lists of records, of at most `BLOCK` bytes or one line. A damaged file ends where the damage begins."""
+        decoder = msgspec.json.Decoder(self.row)
+        try:
+            with opened(path) as file:
+                for block in self._blocks(file):
+                    try:
+                        rows = decoder.decode_lines(block)
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                        rows = list(self._one_by_one(decoder, block))
+                    if rows:
+                        yield rows
+        except (OSError, EOFError, zlib.error) as error:
+            self.drop(f"file that could not be read to its end ({type(error).__name__})")
+
+    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
+        """Whole lines, as many as a block holds."""
+        parts: list[bytes] = []
+        too_long = False
+        while block := file.read(BLOCK):
+            begin = block.find(b"\n") + 1 if too_long else 0
+            if too_long and begin == 0:
+                continue
+            too_long = False
+            end = block.rfind(b"\n") + 1
+            if end > begin:
+                yield b"".join([*parts, block[begin:end]])
+                parts = []
+            parts.append(block[max(begin, end) :])
+            if sum(map(len, parts)) > LONGEST_LINE:
+                self.drop(f"line of more than {LONGEST_LINE >> 20} MiB")
+                parts, too_long = [], True
+        rest = b"".join(parts)
+        if rest.strip():
+            yield rest
+
+    def _one_by_one(self, decoder: "msgspec.json.Decoder[Row]", block: bytes) -> Iterator[Row]:
+        for line in block.splitlines(keepends=True):
+            if line.isspace():
+                continue
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                try:
+                    yield decoder.decode(_standard(line))
+                except (msgspec.DecodeError, ValueError, RecursionError):
+                    whole = line.endswith(b"\n")
+                    self.drop("line that is no such record" if whole else "last line, cut off")
+
+
+def _standard(line: bytes) -> bytes:
+    """A line in which Python's NaN and Infinity, which are no JSON, are null."""
+    if b"NaN" not in line and b"Infinity" not in line:
+        return line
+    return msgspec.json.encode(json.loads(line))

@@ -1,0 +1,67 @@
+"""AReaL: `rollout.dump_to_file`, LOGS/experiment/trial/rollout/{version}/{task_id}.jsonl, one rollout on each line.
+
+Written by `WorkflowExecutor._dump_trajectory` in areal/infra/workflow_executor.py (1.0.4). Upstream dumps before asking
+`should_accept`, so what was refused is there, too; rollouts without a completion are not.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.files import Found
+from halfway.experiments.audit.formats.base import Head, JsonLines
+from halfway.experiments.audit.history import Reading
+
+
+class ArealRow(msgspec.Struct, gc=False):
+    """A line, as far as it is read."""
+
+    task_id: int | str
+    prompt: msgspec.Raw
+    completion: msgspec.Raw
+    reward: float | None = None
+    seqlen: int = 0
+    prompt_len: int = 0
+    head_version: int = 0
+    tail_version: int = 0
+
+
+class Areal(JsonLines[ArealRow]):
+    """AReaL's dumped trajectories."""
+
+    trainer = "AReaL"
+    row = ArealRow
+
+    @classmethod
+    def knows(cls, head: Head) -> bool:
+        return head.has("task_id", "sample_idx", "prompt", "completion", "reward") and head.has("tail_version")
+
+    @classmethod
+    def run_of(cls, found: Found) -> Path:
+        return found.path.parent.parent
+
+    def reading(self, name: str) -> Reading:
+        return Reading(
+            name,
+            self.trainer,
+            guesses=(
+                "a problem is its prompt; the log has no key of it",
+                "a step is the newest version of the policy that wrote a group's first rollouts",
+            ),
+        )
+
+    def rollouts(self, rows: Sequence[ArealRow], found: Found, into: Collector) -> Rollouts | None:
+        version = found.path.parent.name
+        steps = [int(version)] * len(rows) if version.isdecimal() else [row.tail_version for row in rows]
+        problems = [bytes(row.prompt) for row in rows]
+        return Rollouts(
+            steps=steps,
+            problems=problems,
+            rewards=[row.reward for row in rows],
+            # A resumed run counts its tasks from 0 again.
+            groups=[(row.task_id, problem) for row, problem in zip(rows, problems, strict=True)],
+            responses=[bytes(row.completion) for row in rows],
+            tokens=[max(0, row.seqlen - row.prompt_len) for row in rows],
+        )

@@ -1,0 +1,124 @@
+"""NeMo-RL: train_data_step{N}.jsonl in the log folder, one rollout on each line, every value a list of one.
+
+Written from nemo_rl/algorithms/grpo.py by `Logger.log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py. With dynamic
+sampling `rewards` is that of the last unfiltered batch and does not belong to the rows; `filtered_rewards` does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.files import Found, number_in
+from halfway.experiments.audit.formats.base import NULL, Head, JsonLines
+from halfway.experiments.audit.history import Reading
+
+Numbers = list[float | None] | float | None
+
+
+class NemoRow(msgspec.Struct):
+    """A line, as far as it is read."""
+
+    rewards: Numbers = None
+    filtered_rewards: Numbers = None
+    content: msgspec.Raw = NULL
+    token_ids: msgspec.Raw = NULL
+    token_loss_mask: msgspec.Raw = NULL
+
+
+class NemoRl(JsonLines[NemoRow]):
+    """NeMo-RL's training data.
+
+    Attributes:
+        lines: of the file at hand, so far.
+    """
+
+    trainer = "NeMo-RL"
+    row = NemoRow
+    lines: int = 0
+
+    @classmethod
+    def knows(cls, head: Head) -> bool:
+        return head.has("input_lengths") and (head.has("rewards") or head.has("filtered_rewards"))
+
+    def reading(self, name: str) -> Reading:
+        return Reading(name, self.trainer)
+
+    def read(self, files: Sequence[Found], into: Collector) -> None:
+        named = [found for found in files if "train_data" in found.path.name]
+        if named and len(named) < len(files):
+            into.drop("file of validation", len(files) - len(named))
+        super().read(named or files, into)
+
+    def read_file(self, found: Found, into: Collector) -> None:
+        self.lines = 0
+        super().read_file(found, into)
+
+    def rollouts(self, rows: Sequence[NemoRow], found: Found, into: Collector) -> Rollouts | None:
+        step = number_in(found.path.stem) or 0
+        filtered = any(row.filtered_rewards is not None for row in rows)
+        if filtered:
+            into.trap(
+                "dynamic sampling: only the kept rows are here, and the field rewards is of another batch; "
+                "filtered_rewards is read"
+            )
+            into.keeps_silent = False
+        rewards = [_one(row.filtered_rewards if filtered else row.rewards) for row in rows]
+        prompts = [prompt_tokens(row) for row in rows]
+        if None in prompts:
+            return self._by_order(rows, rewards, step, into)
+        into.guess("a problem is the tokens before the first trained one; the log has no key of it")
+        found_prompts = [prompt or b"" for prompt in prompts]
+        return Rollouts(
+            steps=[step] * len(rows),
+            problems=found_prompts,
+            rewards=rewards,
+            responses=[bytes(row.content) for row in rows],
+            tokens=[_trained(row) for row in rows],
+        )
+
+    def _by_order(
+        self, rows: Sequence[NemoRow], rewards: Sequence[float | None], step: int, into: Collector
+    ) -> Rollouts | None:
+        """Groups of a fixed size, in the order of lines: older files do not say where a prompt ends."""
+        size = self.choices.group_size
+        into.identified = False
+        into.trap("no token_loss_mask, so no end of the prompt: a problem cannot be told when it comes again")
+        if size is None:
+            into.drop("rollout without a group; give --group-size", len(rows))
+            return None
+        keys = [f"{step}/{(self.lines + i) // size}" for i in range(len(rows))]
+        self.lines += len(rows)
+        return Rollouts(
+            steps=[step] * len(rows),
+            problems=[key.encode() for key in keys],
+            rewards=rewards,
+            groups=keys,
+            responses=[bytes(row.content) for row in rows],
+        )
+
+
+def prompt_tokens(row: NemoRow) -> bytes | None:
+    """The tokens in front of the first trained one; None if the line does not have both lists."""
+    tokens, mask = _list(row.token_ids), _list(row.token_loss_mask)
+    if tokens is None or mask is None:
+        return None
+    end = next((i for i, flag in enumerate(mask) if flag), len(tokens))
+    return msgspec.json.encode(tokens[:end])
+
+
+def _trained(row: NemoRow) -> int:
+    return sum(1 for flag in _list(row.token_loss_mask) or () if flag)
+
+
+def _list(raw: msgspec.Raw) -> list[Any] | None:
+    """A list of numbers, with or without another list around it."""
+    values = msgspec.json.decode(raw)
+    if isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return values if isinstance(values, list) and values else None
+
+
+def _one(values: Numbers) -> float | None:
+    return (values[0] if values else None) if isinstance(values, list) else values

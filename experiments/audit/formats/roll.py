@@ -1,0 +1,66 @@
+"""ROLL: `rollout_dump_dir`, rollout_dump_data.step_{N}.jsonl, one line a step with a list for each column.
+
+Written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. The folder has to be an absolute path, else nothing
+is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.files import Found, number_in
+from halfway.experiments.audit.formats.base import Head, JsonLines
+from halfway.experiments.audit.history import Reading
+
+
+class RollRow(msgspec.Struct):
+    """A line, as far as it is read: lists of one length."""
+
+    scores: list[float | None]
+    id: list[str | int] = []
+    prompt: list[msgspec.Raw] = []
+    responses: list[msgspec.Raw] = []
+    ground_truth: list[msgspec.Raw] = []
+    domain: list[str | None] = []
+    tag: list[str | None] = []
+    global_step: list[int] = []
+
+
+class Roll(JsonLines[RollRow]):
+    """ROLL's dumped rollouts of verifiable tasks."""
+
+    trainer = "ROLL"
+    named = True
+    row = RollRow
+
+    @classmethod
+    def knows(cls, head: Head) -> bool:
+        return head.has("scores", "responses", "global_step") and head.has("id")
+
+    def reading(self, name: str) -> Reading:
+        return Reading(name, self.trainer)
+
+    def rollouts(self, rows: Sequence[RollRow], found: Found, into: Collector) -> Rollouts | None:
+        for row in rows:
+            length = len(row.scores)
+            columns: Mapping[str, Sequence[Any]] = {
+                name: getattr(row, name) for name in ("id", "prompt", "responses", "domain", "tag", "global_step")
+            }
+            if any(len(values) not in (0, length) for values in columns.values()) or not row.id:
+                into.drop("line whose columns are not of one length")
+                continue
+            problems = [str(each).encode() for each in row.id]
+            for problem, prompt in zip(problems, row.prompt, strict=False):
+                into.describe(problem, " ".join(bytes(prompt)[:600].decode("utf-8", "replace").strip('"').split()))
+            into.add(
+                Rollouts(
+                    steps=row.global_step or [number_in(found.path.stem) or 0] * length,
+                    problems=problems,
+                    rewards=row.scores,
+                    responses=[bytes(text) for text in row.responses] or None,
+                    categories=[each or "" for each in row.domain or row.tag] or None,
+                )
+            )
+        return None

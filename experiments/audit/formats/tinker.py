@@ -1,0 +1,69 @@
+"""tinker-cookbook: train_rollout_summaries.jsonl, one rollout on each line, with neither prompt nor key of the problem.
+
+Written from `serialize_rollout_summaries` in tinker_cookbook/rl/rollout_logging.py (0.6.1).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.files import Found
+from halfway.experiments.audit.formats.base import Head, JsonLines
+from halfway.experiments.audit.history import Reading
+
+
+class Turn(msgspec.Struct, gc=False):
+    ac_len: int = 0
+
+
+class TinkerRow(msgspec.Struct):
+    """A line, as far as it is read."""
+
+    iteration: int
+    group_idx: int
+    total_reward: float | None = None
+    split: str = "train"
+    tags: list[str] = []
+    steps: list[Turn] = []
+
+
+class Tinker(JsonLines[TinkerRow]):
+    """Rollout summaries of the tinker cookbook."""
+
+    trainer = "tinker-cookbook"
+    named = True
+    row = TinkerRow
+
+    @classmethod
+    def knows(cls, head: Head) -> bool:
+        return head.has("iteration", "group_idx", "traj_idx", "total_reward")
+
+    @classmethod
+    def run_of(cls, found: Found) -> Path:
+        """One file in a folder for each iteration, or one for the whole run."""
+        folder = found.path.parent
+        return folder.parent if any(letter.isdecimal() for letter in folder.name) else folder
+
+    def reading(self, name: str) -> Reading:
+        return Reading(
+            name,
+            self.trainer,
+            identified=False,
+            traps=("neither prompts nor keys are written: a problem cannot be told when it comes again",),
+        )
+
+    def rollouts(self, rows: Sequence[TinkerRow], found: Found, into: Collector) -> Rollouts | None:
+        kept = [row for row in rows if row.split == "train"]
+        if len(kept) < len(rows):
+            into.drop("rollout of an evaluation", len(rows) - len(kept))
+        keys = [f"{row.iteration}/{row.group_idx}" for row in kept]
+        return Rollouts(
+            steps=[row.iteration for row in kept],
+            problems=[key.encode() for key in keys],
+            rewards=[row.total_reward for row in kept],
+            groups=keys,
+            tokens=[sum(turn.ac_len for turn in row.steps) for row in kept],
+            categories=[row.tags[0] if row.tags else "" for row in kept],
+        )

@@ -1,0 +1,180 @@
+"""What a log says, in one form for every trainer: every group of rollouts, and which problem it was of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Places = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+Measure = Literal["tokens", "bytes", "nothing"]
+
+UNKNOWN = -1
+"""A number of tokens that the log does not tell, and the outcome of a group of which it only says that it was there."""
+
+OUTCOMES = ("trained", "degenerate", "surplus", "carried", "empty", "declined")
+"""What became of a group, where the log says it; `History.outcome_V` holds positions in here, or `UNKNOWN`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """Every group of rollouts in a log, in the order of steps. Suffixes: _V groups (visits), _P problems.
+
+    Attributes:
+        problems: ids, in the order in which they were first met: the trainer's own, or a hash of prompt and reference
+            (see `Reading`).
+        category_P: what kind each problem is; "" where the log has none.
+        problem_V: position of each group's problem.
+        step_V: training step, as the trainer counts.
+        passed_V, size_V: k and N. What passes may be a guess, see `Reading.guesses`.
+        silent_V: whether all rewards of the group are equal, so that no advantage comes of it.
+        tokens_V: generated for the group, in the unit of `Reading.measure`; `UNKNOWN` where it was not written.
+        fresh_V: whether the rollouts began at the problem itself, without prefix or hint, and it is of the data set.
+            Only such groups say something about their problem.
+        outcome_V: what became of the group, a position in `OUTCOMES`, or `UNKNOWN`.
+        lost_V: rollouts that were never scored.
+        skipped: problems refused before any rollout, by reason; only some logs have them.
+    """
+
+    problems: tuple[str, ...]
+    category_P: tuple[str, ...]
+    problem_V: Places
+    step_V: Ints
+    passed_V: Places
+    size_V: Places
+    silent_V: Flags
+    tokens_V: Ints
+    fresh_V: Flags
+    outcome_V: NDArray[np.int8]
+    lost_V: Places
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.problem_V)
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rollouts that were scored."""
+        return int(self.size_V.sum())
+
+    @property
+    def rate_V(self) -> NDArray[np.float64]:
+        """k / N; NaN for a group that lost all its rollouts."""
+        rates: NDArray[np.float64] = np.full(len(self), np.nan)
+        return np.divide(self.passed_V, self.size_V, out=rates, where=self.size_V > 0)
+
+    @property
+    def all_passed_V(self) -> Flags:
+        """Silent because every rollout passed."""
+        return np.asarray(self.silent_V & (2 * self.passed_V > self.size_V))
+
+    @property
+    def all_failed_V(self) -> Flags:
+        """Silent, and none passed."""
+        return np.asarray(self.silent_V & (2 * self.passed_V <= self.size_V))
+
+    @property
+    def group_size(self) -> int:
+        """N: the commonest size of a fresh group."""
+        sizes, counts = np.unique(self.size_V[self.fresh_V], return_counts=True)
+        return int(sizes[np.argmax(counts)]) if len(sizes) else 0
+
+    def where(self, chosen_V: Flags | Ints) -> "History":
+        """Some of the groups. The problems stay as they are."""
+        columns = {name: getattr(self, name)[chosen_V] for name in _COLUMNS}
+        return History(self.problems, self.category_P, **columns, skipped=self.skipped)
+
+    def fresh(self) -> "History":
+        """The groups that say something about their problems."""
+        return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
+
+    def visits(self) -> "Visits":
+        """The fresh groups by problem, each problem's in the order of steps."""
+        fresh = self.fresh()
+        order_V = np.lexsort((np.arange(len(fresh)), fresh.step_V, fresh.problem_V))
+        ordered = fresh.where(order_V)
+        first_V = np.flatnonzero(np.diff(ordered.problem_V, prepend=-1))
+        lengths = np.diff(np.append(first_V, len(ordered)))
+        index_V = np.arange(len(ordered)) - np.repeat(first_V, lengths)
+        return Visits(ordered, index_V)
+
+
+_COLUMNS = (*("problem_V", "step_V", "passed_V", "size_V", "silent_V", "tokens_V", "fresh_V", "outcome_V", "lost_V"),)
+
+
+class Visits(NamedTuple):
+    """Fresh groups in the order of problems, and of steps within a problem.
+
+    Attributes:
+        index_V: how often the problem was visited before.
+    """
+
+    history: History
+    index_V: Ints
+
+    @property
+    def last_V(self) -> Flags:
+        """Whether it is the problem's last visit."""
+        problem_V = self.history.problem_V
+        return np.append(problem_V[1:] != problem_V[:-1], True) if len(problem_V) else np.zeros(0, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log was read, and what it cannot tell.
+
+    Attributes:
+        format, trainer: who wrote it.
+        files, size: files that were read, and their bytes.
+        measure: what `History.tokens_V` counts. Bytes are those of the response as the log has it.
+        guesses: what the log did not say and was taken for granted.
+        traps: what the format is known to hide, where there is a sign of it here.
+        dropped: reason -> rows or files that were left out.
+        identified: whether a problem is recognised when it comes again in another step.
+        keeps_silent: whether groups without a difference in reward are in the log; without them no counterfactual is
+            sound, and shares of them mean nothing.
+        has_groups: whether it says which rollouts are of one group.
+        passes_at: the least reward of a rollout that counts as passed; None where the log says itself what passed.
+    """
+
+    format: str
+    trainer: str
+    files: int = 0
+    size: int = 0
+    measure: Measure = "nothing"
+    guesses: tuple[str, ...] = ()
+    traps: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    identified: bool = True
+    keeps_silent: bool = True
+    has_groups: bool = True
+    passes_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Log:
+    """One run's log.
+
+    Attributes:
+        name: where it was found.
+        texts: the beginning of a problem's prompt by id, of as many problems as were kept.
+        conflicts: problem id -> what contradicts itself in its rewards.
+        hours: what the run took, where the log tells; else None.
+        hours_from: where that is from.
+    """
+
+    name: str
+    history: History
+    reading: Reading
+    texts: Mapping[str, str] = field(default_factory=dict)
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    hours: float | None = None
+    hours_from: str = ""
+
+
+def columns_of(history: History) -> dict[str, Any]:
+    """The groups as plain lists by column, for JSON or a data frame."""
+    return {name: getattr(history, name).tolist() for name in _COLUMNS}

@@ -1,0 +1,99 @@
+"""From paths to logs: which files there are, whose they are, and what stays unread."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit.files import Found, find, number_in
+from halfway.experiments.audit.formats.base import FORMATS, Choices, Reader, recognised
+from halfway.experiments.audit.history import History, Log
+
+UNRECOGNISED = "file of no known format"
+SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
+"""Beside a log, and no log."""
+
+
+def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name: str = "") -> list[Log]:
+    """The logs at some paths, one for each run that is found, in the order of the paths.
+
+    Args:
+        format_name: of all files; "" = recognised, file by file.
+
+    Raises:
+        UserError: if there is nothing at a path, or nothing that can be read as a log.
+    """
+    reader = FORMATS.get(format_name) if format_name else None
+    logs = [log for path in paths for log in _logs_at(path, choices or Choices(), format_name, reader)]
+    return [replace(log, name=name) for log, name in zip(logs, _short([log.name for log in logs]), strict=True)]
+
+
+def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader] | None) -> list[Log]:
+    dropped: Counter[str] = Counter()
+    found = [each for each in find(path, lambda reason: dropped.update((reason,))) if each.path.name not in SIDE_FILES]
+    runs: defaultdict[tuple[str, Path], list[Found]] = defaultdict(list)
+    for each in found:
+        name = format_name or recognised(each)
+        if name is None:
+            dropped[UNRECOGNISED] += 1
+        else:
+            runs[name, (reader or FORMATS.get(name)).run_of(each)].append(each)
+    logs = []
+    for (name, folder), files in runs.items():
+        log = FORMATS.get(name)(choices).log(name, files)
+        if len(log.history):
+            logs.append(_told(log, name, folder, files))
+        else:
+            dropped[_why_empty(log)] += len(files)
+    if not logs:
+        raise UserError(f"{path}: {_nothing(dropped)}; `halfway audit --help` lists the formats")
+    if dropped:
+        logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
+    return logs
+
+
+def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:
+    """The log with its name, its size, and the hours that its files were written in."""
+    reading = replace(log.reading, format=name, files=len(files), size=sum(each.size for each in files))
+    log = replace(log, name=str(folder), reading=reading)
+    hours = hours_of(files, log.history) if log.hours is None else None
+    return log if hours is None else replace(log, hours=hours, hours_from="the times at which the files were written")
+
+
+def hours_of(files: Sequence[Found], history: History) -> float | None:
+    """Hours between the first and the last file of a log with a file for each step; the first step's are estimated from
+    the others'. None unless the files were written in the order of their numbers, as they are not after most copies."""
+    numbers = [number_in(each.path.stem) for each in files]
+    if len(files) < 3 or None in numbers or len(set(numbers)) < len(files):
+        return None
+    order = np.argsort([number for number in numbers if number is not None])
+    written = np.asarray([files[i].path.stat().st_mtime for i in order])
+    if (np.diff(written) <= 0).any() or written[-1] - written[0] < len(files):
+        return None
+    steps = len(np.unique(history.step_V))
+    return float(written[-1] - written[0]) / 3600 * steps / (len(files) - 1)
+
+
+def _why_empty(log: Log) -> str:
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in log.reading.dropped.items())
+    return f"{log.reading.trainer} file without a rollout" + (f" ({reasons})" if reasons else "")
+
+
+def _nothing(dropped: Counter[str]) -> str:
+    if not dropped:
+        return "no log here"
+    return "no log that can be read here: " + ", ".join(f"{count} x {reason}" for reason, count in dropped.items())
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Names of runs without the folders that all of them are in."""
+    parts = [Path(name).parts for name in names]
+    shared = 0
+    while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    if len(parts) == 1:
+        shared = max(0, len(parts[0]) - 2)
+    return [str(Path(*p[shared:])) for p in parts]

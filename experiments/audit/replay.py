@@ -1,0 +1,416 @@
+"""Counterfactuals: what controllers would have asked for, with the run's own history as the world.
+
+A controller sits in a `Session`, as in training, and proposes step by step. The log answers: with the group that the
+problem had in that step or, where a controller chooses problems itself, with the problem's nearest group in time. The
+controller learns from what it asked for and nothing else, so a filter that skips a visit does not see its outcome; the
+log does, and says whether the skip was right. What the log does not hold is not answered, and counted.
+
+The policy behind the answers is the one that was trained. A run that had really spent its rollouts otherwise would have
+learnt otherwise, and no log can tell how.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.beliefs.forest import Floats, Forest
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.curriculum.controller import PassRateController, chain
+from halfway.curriculum.groups import Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.session import Session, Ticket
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit.history import History, Log
+
+Kind = Literal["skips", "chooses", "allocates", "goes on", "weighs"]
+PROVIDES = frozenset({"rounds", "rollouts", "weights"})
+DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "vcrl")
+"""Replayed unless the user names others: those that ask nothing of a log but counts."""
+
+MOST_VISITS = 50_000
+NO_VISIT, NO_MORE = "the log has no visit near", "the group has no more rollouts"
+BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Visits whose problem was believed to pass at about one rate."""
+
+    believed: float
+    observed: float
+    visits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Believed pass rates against the outcomes of the log's visits, of problems with evidence.
+
+    Attributes:
+        error: mean distance between believed and observed over the bins, by visits.
+        square: mean squared error of the believed rate of a visit.
+        last, mean: the same of the rate at the problem's visit before, and of the mean rate of all these visits.
+    """
+
+    bins: tuple[Bin, ...]
+    error: float
+    square: float
+    last: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What one controller would have done.
+
+    Attributes:
+        kind: what it does: skips visits, chooses problems, gives groups sizes, goes on with groups in a step, or says
+            what trains.
+        visits: of the log that were offered, or as many groups as were wanted.
+        rollouts: that it asked for and the log answered; of the log itself, those of the visits offered.
+        teaching: groups among them that would have taught.
+        skipped, rightly: visits refused, and those of them that were silent.
+        silent: silent visits among those offered.
+        unanswered: rollouts that were asked for and are not in the log, by reason.
+        distance: median number of steps between the asking and the group that answers.
+        calibration: None for a controller without believed pass rates.
+        metrics: of the controller at the end.
+    """
+
+    name: str
+    kind: Kind
+    visits: int
+    rollouts: int
+    teaching: int
+    skipped: int = 0
+    rightly: int = 0
+    silent: int = 0
+    unanswered: Mapping[str, int] = field(default_factory=dict)
+    distance: float = 0.0
+    calibration: Calibration | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def price(self) -> float | None:
+        """Rollouts for each group that teaches."""
+        return self.rollouts / self.teaching if self.teaching else None
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the skipped visits that were silent indeed."""
+        return self.rightly / self.skipped if self.skipped else None
+
+    @property
+    def caught(self) -> float | None:
+        """Share of the silent visits that were skipped."""
+        return self.rightly / self.silent if self.silent else None
+
+    @property
+    def answered(self) -> float:
+        """Share of the rollouts asked for that the log holds."""
+        asked = self.rollouts + sum(self.unanswered.values())
+        return self.rollouts / asked if asked else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A controller that the log cannot answer, and why."""
+
+    name: str
+    why: str
+
+
+class Visit(NamedTuple):
+    """A group of the log: when it was, and how it came out."""
+
+    step: int
+    passed: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """The log's fresh groups, as answers. Steps are counted from 0.
+
+    Attributes:
+        schedule: (problem, visit) of each step, in the log's order.
+        visits_P: of each problem, in the order of steps.
+        near: steps within which a visit answers for another; the median time between two visits of a problem.
+        left_out: visits after those that are replayed.
+    """
+
+    problems: ProblemSet
+    schedule: Sequence[Sequence[tuple[int, Visit]]]
+    visits_P: Sequence[Sequence[Visit]]
+    num_rollouts: int
+    near: int
+    left_out: int = 0
+
+    def nearest(self, position: int, step: int) -> Visit | None:
+        """The problem's visit nearest to a step, the earlier one of two; None if none is near."""
+        visits = self.visits_P[position]
+        i = bisect_left(visits, step, key=lambda visit: visit.step)
+        around = visits[max(0, i - 1) : i + 1]
+        best = min(around, key=lambda visit: abs(visit.step - step), default=None)
+        return best if best is not None and abs(best.step - step) <= self.near else None
+
+
+def world_of(history: History, most: int = MOST_VISITS) -> World:
+    """The first `most` fresh groups of a log, to whole steps."""
+    fresh = history.fresh()
+    fresh = fresh.where(fresh.size_V >= 2)
+    steps, index_V = np.unique(fresh.step_V, return_inverse=True)
+    ends = np.cumsum(np.bincount(index_V, minlength=len(steps)))
+    whole = max(1, int(np.searchsorted(ends, most, "right"))) if len(steps) else 0
+    kept = index_V < whole
+    some, index_V = fresh.where(kept), index_V[kept]
+    places, position_V = np.unique(some.problem_V, return_inverse=True)
+    problems = ProblemSet([_problem(history, int(place)) for place in places])
+    schedule: list[list[tuple[int, Visit]]] = [[] for _ in range(whole)]
+    visits_P: list[list[Visit]] = [[] for _ in places]
+    columns = (index_V, position_V, some.passed_V, some.size_V)
+    for step, position, passed, size in zip(*(column.tolist() for column in columns), strict=True):
+        visit = Visit(step, passed, size)
+        schedule[step].append((position, visit))
+        visits_P[position].append(visit)
+    apart = [b.step - a.step for visits in visits_P for a, b in pairwise(visits) if b.step > a.step]
+    near = int(np.median(apart)) if apart else 0
+    return World(problems, schedule, visits_P, history.group_size, near, len(fresh) - len(some))
+
+
+def _problem(history: History, place: int) -> Problem:
+    category = history.category_P[place]
+    return Problem(history.problems[place], "", "", features={"category": category} if category else {})
+
+
+@dataclass(frozen=True)
+class AsLogged(PassRateController[None]):
+    """Proposes the log's visits, step by step, in its order."""
+
+    world: World
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        if plan.skipped or plan.in_hand or any(request.decided_by(plan.member) for request in plan.requests):
+            return plan, state  # each step's visits come once
+        due = self.world.schedule[plan.step]
+        problems = self.world.problems
+        return plan.add([Request(problems[position], visit.size) for position, visit in due], "logged"), state
+
+
+def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
+    """Every named controller against the log, each with its defaults.
+
+    Raises:
+        UserError: if a name is not registered.
+    """
+    makers = {name: CONTROLLERS.get(name) for name in names}
+    unsound = _unsound(log)
+    if unsound:
+        return [Refused(name, unsound) for name in names]
+    world = world_of(log.history, most)
+    return [_replayed(name, make, world) for name, make in makers.items()]
+
+
+def _unsound(log: Log) -> str:
+    """Why no counterfactual of this log means anything; empty if some does."""
+    if not log.reading.identified:
+        return "the log does not tell which problem is which in another step"
+    if not log.reading.keeps_silent:
+        return "silent groups are not in the log, so that it knows only visits that taught"
+    fresh = log.history.fresh()
+    return "" if (fresh.size_V >= 2).any() else "no group has two rollouts"
+
+
+def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> Replayed | Refused:
+    try:
+        controller = make()
+        if {"prefixes", "tokens"} & controller.needs and getattr(controller, "reuse", False):
+            controller, name = replace(controller, reuse=False), f"{name} (selection only)"  # type: ignore[type-var]
+        if "problems" in controller.claims and world.near == 0:
+            return Refused(name, "it chooses problems, and no problem comes a second time in the log")
+        return Replay(name, controller, world).run()
+    except UserError as error:
+        return Refused(name, _reason(str(error), name))
+
+
+def _reason(message: str, name: str) -> str:
+    """A session's refusal, from the log's side."""
+    return message.removeprefix(f"controllers.{name} ").removeprefix("problems: ").partition(";")[0]
+
+
+class Pool:
+    """What is left of a group's rollouts, drawn without replacement."""
+
+    def __init__(self, visit: Visit, generator: np.random.Generator):
+        self.passed, self.size, self._generator = visit.passed, visit.size, generator
+
+    def draw(self, wanted: int) -> tuple[int, int]:
+        """Passes, and rollouts, of up to so many."""
+        count = min(wanted, self.size)
+        passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count)) if count else 0
+        self.passed, self.size = self.passed - passed, self.size - count
+        return passed, count
+
+
+class Replay:
+    """One controller at work on a world."""
+
+    def __init__(self, name: str, controller: PassRateController[Any], world: World):
+        """
+        Raises:
+            UserError: if the controller needs what no log has.
+        """
+        self.name, self.controller, self.world = name, controller, world
+        self.kind = kind_of(controller)
+        own = (name.partition(" ")[0], controller)
+        members = [own] if self.kind == "chooses" else [("log", AsLogged(world)), own]
+        self.session = Session(world.problems, chain(*members), world.num_rollouts, provides=PROVIDES, host="a log")
+        self.pools: dict[str, Pool] = {}
+        self.unanswered: Counter[str] = Counter()
+        self.distances: list[int] = []
+        self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
+        self.beliefs: list[tuple[float, float, float]] = []  # believed, observed, rate at the visit before
+        self.latest: dict[int, float] = {}
+
+    def run(self) -> Replayed:
+        """The whole log."""
+        for due in self.world.schedule:
+            self._remember(due)
+            self._step(due)
+        metrics = self.session.metrics()
+        return Replayed(
+            name=self.name,
+            kind=self.kind,
+            visits=sum(map(len, self.world.schedule)),
+            rollouts=self.rollouts,
+            teaching=self.teaching,
+            skipped=self.skipped,
+            rightly=self.rightly,
+            silent=self.silent,
+            unanswered=dict(self.unanswered),
+            distance=float(np.median(self.distances)) if self.distances else 0.0,
+            calibration=calibration(self.beliefs) if self.beliefs else None,
+            metrics={key.partition("/")[2]: value for key, value in metrics.items() if not key.startswith("log/")},
+        )
+
+    def _step(self, due: Sequence[tuple[int, Visit]]) -> None:
+        visits = iter(due)
+        tickets = self.session.next_batch(len(due))
+        refused = Counter(skip.problem_id for _, skip in self.session.skipped)
+        if self.kind != "chooses":
+            visits = iter(self._offered(due, refused))
+        for ticket in tickets:
+            self._answer(ticket, None if self.kind == "chooses" else next(visits)[1])
+        while self.session.continues and (more := self.session.next_batch(0)):
+            for ticket in more:
+                self._answer(ticket, None)
+        self.teaching += sum(group.teaches for group in self.session.weigh(list(self.session.in_hand())))
+        self.session.commit()
+
+    def _offered(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> Iterator[tuple[int, Visit]]:
+        """The visits that were kept, in order; those that were refused are counted."""
+        problems = self.world.problems
+        for position, visit in due:
+            silent = visit.passed in (0, visit.size)
+            self.silent += silent
+            if refused[problems[position].id]:
+                refused[problems[position].id] -= 1
+                self.skipped += 1
+                self.rightly += silent
+            else:
+                yield position, visit
+
+    def _answer(self, ticket: Ticket, visit: Visit | None) -> None:
+        request, step = ticket.request, self.session.step
+        if request.extends:
+            pool = self.pools[request.extends]
+        else:
+            if visit is None:
+                visit = self.world.nearest(self.world.problems.position(request.problem.id), step)
+            if visit is None:
+                self.unanswered[NO_VISIT] += request.num_rollouts
+                self.session.abandon(ticket.id, NO_VISIT)
+                return
+            self.distances.append(abs(visit.step - step))
+            pool = self.pools[ticket.id] = Pool(visit, Stream(0).at("replay", step, ticket.id).generator())
+        passed, count = pool.draw(request.num_rollouts)
+        self.rollouts += count
+        if count:
+            self.session.record_counts(ticket.id, passed, count)
+        if count < request.num_rollouts:
+            self.unanswered[NO_MORE] += request.num_rollouts - count
+            self.session.abandon(ticket.id, NO_MORE)
+
+    def _remember(self, due: Sequence[tuple[int, Visit]]) -> None:
+        """What is believed of the problems that the log visits in this step, beside what came of it."""
+        state = self.session.state[self.name.partition(" ")[0]]
+        rate_P = believed_rates(self.controller, state, self.session.step)
+        for position, visit in due:
+            observed = visit.passed / visit.size
+            if rate_P is not None and position in self.latest and np.isfinite(rate_P[position]):
+                self.beliefs.append((float(rate_P[position]), observed, self.latest[position]))
+            self.latest[position] = observed
+
+
+def kind_of(controller: PassRateController[Any]) -> Kind:
+    """What a controller does, by what it claims and needs."""
+    if "problems" in controller.claims:
+        return "chooses"
+    if "rounds" in controller.claims:
+        return "goes on"
+    if "rollouts" in controller.claims:
+        return "allocates"
+    return "weighs" if "weights" in controller.needs else "skips"
+
+
+def believed_rates(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
+    """The pass rate that a controller believes each problem to have; NaN without evidence, None if it believes nothing.
+
+    Of a belief that draws, its mean.
+    """
+    forest, belief = getattr(state, "forest", None), getattr(controller, "belief", None)
+    if isinstance(forest, Forest) and isinstance(belief, PassRateBelief):
+        if belief.kind == "beta" and belief.beta.draw:
+            a, b = belief.beta.posterior(forest, slice(None))
+            rate_M = a / (a + b)
+        else:
+            rate_M = belief.refresh(forest, step, Stream(0).at("belief", step)).rate_M
+        tried = forest.tried_M[: forest.num_trees] > 0
+        return np.where(tried, rate_M[: forest.num_trees], np.nan)
+    rate_P = getattr(state, "rate_P", None)
+    if isinstance(rate_P, np.ndarray):
+        return np.where(rate_P >= 0, rate_P, np.nan)
+    return None
+
+
+def calibration(beliefs: Sequence[tuple[float, float, float]]) -> Calibration:
+    """Believed against observed rates.
+
+    Args:
+        beliefs: believed, observed, and the rate at the problem's visit before, of each visit.
+    """
+    believed, observed, before = np.asarray(beliefs).T
+    place = np.minimum((believed * BINS).astype(int), BINS - 1)
+    bins = [
+        Bin(float(believed[place == i].mean()), float(observed[place == i].mean()), int((place == i).sum()))
+        for i in np.unique(place)
+    ]
+    error = sum(abs(each.believed - each.observed) * each.visits for each in bins) / len(believed)
+    return Calibration(
+        tuple(bins),
+        error=float(error),
+        square=float(np.mean((believed - observed) ** 2)),
+        last=float(np.mean((before - observed) ** 2)),
+        mean=float(np.mean((observed.mean() - observed) ** 2)),
+    )

@@ -1,0 +1,89 @@
+"""Problems whose rewards look wrong. A suspicion is a reason to look, not a verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lgamma
+
+import numpy as np
+
+from halfway.experiments.audit.history import History, Log
+
+LEAST = 8
+"""Rollouts of each of two logs that a problem needs to be compared."""
+
+LEVEL = 0.01
+"""Chance of a single false alarm among all the problems that two logs share (Bonferroni)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A problem to look at.
+
+    Attributes:
+        text: the beginning of its prompt, where the log has it.
+    """
+
+    log: str
+    problem: str
+    why: str
+    text: str
+
+
+def suspects(logs: Sequence[Log]) -> list[Suspect]:
+    """Rewards that contradict each other within a log, and problems that a weaker policy solves better than a stronger
+    one across two."""
+    found = [
+        Suspect(log.name, problem, why, log.texts.get(problem, ""))
+        for log in logs
+        for problem, why in log.conflicts.items()
+    ]
+    for i, one in enumerate(logs):
+        for other in logs[i + 1 :]:
+            found += inverted(one, other)
+    return found
+
+
+def inverted(one: Log, other: Log) -> list[Suspect]:
+    """Problems that two logs share on which the one that passes less of them in all passes more, beyond chance.
+
+    By Fisher's exact test, one-sided, Bonferroni over the shared problems. Which policy is the weaker is taken from the
+    shared problems themselves.
+    """
+    mine, theirs = _totals(one.history), _totals(other.history)
+    shared = [name for name in mine if name in theirs and min(mine[name][1], theirs[name][1]) >= LEAST]
+    if not shared:
+        return []
+    rates = [sum(c[name][0] for name in shared) / sum(c[name][1] for name in shared) for c in (mine, theirs)]
+    if rates[0] == rates[1]:
+        return []
+    (weak, weak_log), (strong, strong_log) = sorted(
+        ((mine, one), (theirs, other)), key=lambda each: rates[0] if each[1] is one else rates[1]
+    )
+    found = []
+    for name in shared:
+        (k, n), (j, m) = weak[name], strong[name]
+        if k / n > j / m and fisher(k, n, j, m) < LEVEL / len(shared):
+            why = f"passes {k} of {n} in {weak_log.name}, the weaker policy, and {j} of {m} in {strong_log.name}"
+            found.append(Suspect(strong_log.name, name, why, one.texts.get(name) or other.texts.get(name, "")))
+    return found
+
+
+def fisher(k: int, n: int, j: int, m: int) -> float:
+    """The chance of k or more successes among n, given k + j among n + m (Fisher's exact test, one-sided)."""
+    total = k + j
+    tail = range(k, min(n, total) + 1)
+    whole = _log_choose(n + m, total)
+    return float(sum(np.exp(_log_choose(n, i) + _log_choose(m, total - i) - whole) for i in tail if total - i <= m))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+def _totals(history: History) -> dict[str, tuple[int, int]]:
+    """Passes and rollouts of each problem, over all fresh groups."""
+    fresh = history.fresh()
+    count = len(history.problems)
+    passed_P = np.bincount(fresh.problem_V, fresh.passed_V, count).astype(int).tolist()
+    size_P = np.bincount(fresh.problem_V, fresh.size_V, count).astype(int).tolist()
+    return {name: (passed_P[i], size_P[i]) for i, name in enumerate(history.problems) if size_P[i]}

@@ -1,0 +1,274 @@
+"""An audit in words and tables, for the terminal and for the page."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
+from halfway.experiments.audit.figures import Findings
+from halfway.experiments.audit.history import Reading
+from halfway.experiments.audit.replay import MOST_VISITS, Calibration, Refused, Replayed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NONE = "-"
+MOST_SUSPECTS = 12
+DOES = {"skips": "skips", "chooses": "chooses", "allocates": "sizes", "goes on": "continues", "weighs": "weighs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of text. The first column is a name."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    words: bool = False
+    """Whether the cells are sentences, not numbers."""
+
+
+def headline(one: Audited) -> str:
+    """What the log comes to, in a sentence or two."""
+    found, reading = one.findings, one.log.reading
+    if not found.groups:
+        return "No group of rollouts that began at a problem itself, so nothing can be said about problems."
+    spent = found.spending
+    text = (
+        f"{percent(found.silent)} of {found.groups:,} groups were silent ({percent(found.all_failed)} all failed, "
+        f"{percent(found.all_passed)} all passed): {spent.silent:,} of {spent.rollouts:,} rollouts"
+    )
+    if spent.tokens and spent.silent_tokens is not None:
+        text += f", {percent(spent.silent_tokens / spent.tokens)} of the {reading.measure}"
+    if spent.hours is not None and spent.silent_hours is not None:
+        text += f", about {spent.silent_hours:.2g} of {spent.hours:.3g} hours"
+    if not reading.keeps_silent:
+        return (
+            f"Silent groups are not in this log: it holds {found.groups:,} groups that taught, and nothing of the rest."
+        )
+    return text + "."
+
+
+def facts(one: Audited) -> Table:
+    """How the log was read."""
+    reading, history, found = one.log.reading, one.log.history, one.findings
+    steps = history.step_V
+    rows = [
+        ("format", f"{reading.format} ({reading.trainer}), {reading.files:,} files, {size_text(reading.size)}"),
+        ("steps", f"{found.steps:,}, from {steps.min()} to {steps.max()}" if len(steps) else "0"),
+        ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {found.group_size} rollouts"),
+    ]
+    if found.outcomes:
+        rows.append(("what became of them", ", ".join(f"{name} {count:,}" for name, count in found.outcomes.items())))
+    if found.wasted is not None:
+        rows.append(("rollouts that trained nothing", percent(found.wasted)))
+    if found.skipped:
+        rows.append(("problems refused before", f"{found.skipped:,}"))
+    rows += [("taken for granted", guess) for guess in reading.guesses]
+    rows += [("beware", trap) for trap in reading.traps]
+    rows += [("left out", f"{count:,} x {reason}") for reason, count in reading.dropped.items()]
+    return Table("How it was read", ("", ""), tuple(rows), words=True)
+
+
+def over_time(found: Findings) -> Table:
+    rows = [
+        (
+            f"{s.first}-{s.last}",
+            f"{s.groups:,}",
+            percent(s.all_failed),
+            percent(s.mixed),
+            percent(s.all_passed),
+            rate(s.rate),
+        )
+        for s in found.over_time
+    ]
+    columns = ("steps", "groups", "all failed", "mixed", "all passed", "pass rate")
+    return Table("Silence over time", columns, tuple(rows), "Groups that began at a problem itself.")
+
+
+def past(found: Findings) -> list[Table]:
+    """What a problem's past says about its next visit."""
+    if not found.memory:
+        return []
+    rows = [
+        (m.before, f"{m.visits:,}", percent(m.all_failed), percent(m.mixed), percent(m.all_passed))
+        for m in found.memory
+    ]
+    columns = ("the visit before", "visits", "all failed", "mixed", "all passed")
+    tables = [Table("What a problem remembers", columns, tuple(rows), "The next visit, given the one before it.")]
+    if found.streaks:
+        kinds = dict.fromkeys(streak.kind for streak in found.streaks)
+        lengths = sorted({streak.length for streak in found.streaks})
+        cells = {(s.kind, s.length): f"{percent(s.again)} of {s.visits:,}" for s in found.streaks}
+        streak_rows = [(kind, *(cells.get((kind, length), NONE) for length in lengths)) for kind in kinds]
+        names = [f"{length} in a row" + (" or more" if length == lengths[-1] else "") for length in lengths]
+        caption = "How often the next visit is of that kind again: what skipping by streaks rests on."
+        tables.append(Table("Silent streaks", ("", *names), tuple(streak_rows), caption))
+    return tables
+
+
+def fates(found: Findings) -> Table:
+    fate = found.fates
+    rows = (
+        ("never passed", f"{fate.never:,}", share(fate.never, fate.problems)),
+        ("never failed", f"{fate.always:,}", share(fate.always, fate.problems)),
+        (
+            "turned back: solved once, failed at the last visit",
+            f"{fate.turned_back:,}",
+            share(fate.turned_back, fate.revisited),
+        ),
+        ("woken: failed at the first visit, passed later", f"{fate.woken:,}", share(fate.woken, fate.revisited)),
+    )
+    caption = f"Of {fate.problems:,} problems; the last two of the {fate.revisited:,} that were visited again."
+    return Table("Problems", ("", "problems", "share"), rows, caption)
+
+
+def by_kind(found: Findings) -> list[Table]:
+    if not found.kinds:
+        return []
+    rows = tuple(
+        (k.category, f"{k.groups:,}", rate(k.before), rate(k.after), f"{k.after - k.before:+.3f}", percent(k.silent))
+        for k in found.kinds
+    )
+    columns = ("kind of problem", "groups", "first third", "last third", "change", "silent")
+    return [
+        Table("Learning by kind", columns, rows, "Pass rates of the groups in the first and last third of the log.")
+    ]
+
+
+def counterfactuals(one: Audited) -> list[Table]:
+    """What controllers would have asked for, what they believed, and who could not be asked."""
+    done = [each for each in one.replays if isinstance(each, Replayed)]
+    tables = []
+    if done:
+        found = one.findings
+        price = NONE if found.price is None else f"{found.price:.1f}"
+        rows: list[tuple[str, ...]] = [("as logged", "", NONE, NONE, NONE, price, NONE)]
+        rows += [_replayed(each) for each in done]
+        columns = ("", "does", "skipped", "rightly", "caught", "rollouts a lesson", "answered")
+        left_out = len(one.log.history.fresh()) - max(each.visits for each in done)
+        caption = (
+            "The log's own history as the world, defaults of each. Rightly: skipped visits that were silent. Caught: "
+            "of the silent visits. A lesson: a group that teaches; dynamic sampling pays the price as logged for "
+            "each group of a full batch. Answered: rollouts asked for that the log holds."
+        )
+        if left_out > 0:
+            caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
+        tables.append(Table("What controllers would have asked for", columns, tuple(rows), caption))
+    believers = [(each.name, each.calibration) for each in done if each.calibration]
+    if believers:
+        headings = ("belief of", "visits", "off by", "squared error", "of the last rate", "of one mean rate")
+        caption = (
+            "Believed against observed pass rates, of visits to problems seen before. Off by: mean distance over ten "
+            "bins, which chance keeps above 0. A belief that beats neither column on the right is worth nothing here."
+        )
+        right = tuple((name, *_calibrated(each)) for name, each in believers)
+        tables.append(Table("Were the beliefs right?", headings, right, caption))
+    refused = [each for each in one.replays if isinstance(each, Refused)]
+    if refused:
+        reasons = tuple((each.name, each.why) for each in refused)
+        tables.append(Table("Not to be answered by this log", ("", "why"), reasons, words=True))
+    return tables
+
+
+def suspicious(audit: Audit) -> list[Table]:
+    if not audit.suspects:
+        return []
+    shown = audit.suspects[:MOST_SUSPECTS]
+    rows = tuple((each.problem, each.why, each.text[:100], each.log) for each in shown)
+    rest = len(audit.suspects) - len(shown)
+    caption = "Reasons to look, not verdicts." + (f" {rest:,} more are in the JSON." if rest else "")
+    return [Table("Suspicious problems", ("problem", "why", "begins", "log"), rows, caption, words=True)]
+
+
+def tables_of(one: Audited) -> list[Table]:
+    """All tables of one log, in order."""
+    found = one.findings
+    if not found.groups:
+        return [facts(one)]
+    if not one.log.reading.keeps_silent:
+        return [facts(one), *by_kind(found), *counterfactuals(one)]
+    told = [fates(found)] if one.log.reading.identified else []
+    return [facts(one), over_time(found), *past(found), *told, *by_kind(found), *counterfactuals(one)]
+
+
+def limits(reading: Reading) -> list[str]:
+    """What the log cannot tell."""
+    own = (
+        () if reading.identified else ("anything about a problem over time: it is not recognised when it comes again",)
+    )
+    return [*own, *LIMITS]
+
+
+def show(audit: Audit, console: "Console") -> None:
+    """The audit in a terminal."""
+    from rich.text import Text
+
+    for one in audit.logs:
+        console.rule(Text(one.log.name))
+        console.print(Text(headline(one)))
+        for table in tables_of(one):
+            console.print(_rich(table))
+        console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
+    for table in suspicious(audit):
+        console.print(_rich(table))
+
+
+def _rich(table: Table) -> object:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(
+        title=table.title,
+        caption=table.caption or None,
+        box=box.SIMPLE_HEAD,
+        caption_justify="left",
+        title_justify="left",
+        padding=(0, 1),
+        show_header=any(table.columns),
+    )
+    for i, column in enumerate(table.columns):
+        left = table.words or i == 0
+        shown.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else "", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))  # what is in a log is no markup
+    return shown
+
+
+def _replayed(each: Replayed) -> tuple[str, ...]:
+    skips = each.kind == "skips"
+    return (
+        each.name,
+        DOES[each.kind],
+        share(each.skipped, each.visits) if skips else NONE,
+        percent(each.precision) if skips else NONE,
+        percent(each.caught) if skips else NONE,
+        NONE if each.price is None else f"{each.price:.1f}",
+        percent(each.answered),
+    )
+
+
+def _calibrated(each: Calibration) -> tuple[str, ...]:
+    visits = sum(one.visits for one in each.bins)
+    return (f"{visits:,}", rate(each.error), *(f"{value:.4f}" for value in (each.square, each.last, each.mean)))
+
+
+def percent(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def rate(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def share(count: int, total: int) -> str:
+    return percent(count / total) if total else NONE
+
+
+def size_text(size: int) -> str:
+    """Bytes in a handy unit."""
+    value, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g} {units[0]}"
