@@ -173,8 +173,8 @@ def trinity(wheels):
                 made = Experience(
                     eid=SimpleNamespace(to_dict=lambda eid=eid: eid), experience_type="single_turn",
                     tokens=[0] * (7 + i), prompt_length=5, info={"model_version": step}, metrics={},
-                    prompt_text=PROMPT[name], response_text=text, messages=None, tools=None, chosen_messages=None, rejected_messages=None,
-                    reward=reward, truncate_status=None,
+                    prompt_text=PROMPT[name], response_text=text, messages=None, tools=None,
+                    chosen_messages=None, rejected_messages=None, reward=reward, truncate_status=None,
                 )  # fmt: skip
                 file.write(encoder(ensure_ascii=False).encode(made) + "\n")
 
