@@ -1,0 +1,274 @@
+"""From a log to the dynamics of its learner: a filter on a grid of log-odds, and a search for the likeliest dynamics.
+
+Given the dynamics, a log's updates are known (see `halfway.curriculum.simulation.evidence.paths`), but for noise. So
+of each problem the log-odds are its ease, plus a known path, plus a random walk whose clock is known: a hidden Markov
+model in one dimension, filtered exactly on a grid. The ease has a distribution over the grid that is estimated
+without a shape (nonparametric maximum likelihood, Laird 1978), so a U-shaped start, or a crowd of hopeless problems,
+is no special case.
+
+Noise is shared between problems, and the filter takes each problem for itself: a composite likelihood. Its covariance
+is Godambe's, H^-1 J H^-1 (Varin, Reid & Firth 2011, section 2.3). J has two parts: the scores' covariance over
+problems, and what shared noise does to all of them at once, found by drawing such noise and looking at how the scores
+shift.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from halfway.curriculum.simulation.evidence import Evidence, Paths, Visits, clock_of, paths, visits
+from halfway.curriculum.simulation.skills import Dynamics, Floats, bumps
+
+GRID = np.linspace(-12.0, 12.0, 49)
+PRIOR: Mapping[str, tuple[float, float]] = {
+    "log rate": (np.log(0.1), 1.5),
+    "log common / skills": (0.0, 1.5),
+    "log private / skills": (np.log(0.3), 1.5),
+    "log noise": (np.log(10.0), 1.5),
+    "log interference": (np.log(0.3), 1.5),
+    "logit forget": (np.log(0.005), 1.5),
+}
+"""Mean and standard deviation of what is fitted, before any log: weak, and there so that what a log does not tell stays
+in bounds, with an interval that says so."""
+SKILLS = 8
+PSEUDO = 4.0
+"""Problems' worth of a flat start that is mixed into the estimated one."""
+STEP = 0.05
+ITERATIONS = 40
+ENOUGH_GAIN = 0.01
+SHARED_DRAWS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """Dynamics that a log makes likely.
+
+    Attributes:
+        values_D, covariance_DD: in the scale of `PRIOR`.
+        start_G: distribution of the ease over `GRID`.
+        loglik: of the counts, in nats; still_loglik: of a learner whose pass rates never change.
+        laid: what it was fitted to.
+    """
+
+    values_D: Floats
+    covariance_DD: Floats
+    start_G: Floats
+    loglik: float
+    still_loglik: float
+    laid: Visits
+
+    @property
+    def dynamics(self) -> Dynamics:
+        return dynamics_of(self.values_D)
+
+    @property
+    def gain(self) -> float:
+        """Log-odds that a problem has gained over the log, on average."""
+        return float(paths(self.laid, self.dynamics).gained_P.mean())
+
+    def interval(self, name: str) -> tuple[float, float, float]:
+        """Estimate and 95 % interval of a field of the dynamics, or of "gain".
+
+        Rate and noise are hard to tell apart, since a larger rate against more noise learns as fast; the gain is not.
+        """
+        number = 4000 if name != "gain" else 200
+        drawn = np.random.default_rng(0).multivariate_normal(self.values_D, self.covariance_DD, number, method="eigh")
+        fits = [replace(self, values_D=draw_D) for draw_D in drawn]
+        values = [fit.gain if name == "gain" else getattr(fit.dynamics, name) for fit in fits]
+        low, high = np.quantile(values, [0.025, 0.975])
+        return float(self.gain if name == "gain" else getattr(self.dynamics, name)), float(low), float(high)
+
+    def draw(self, generator: np.random.Generator) -> tuple[Dynamics, Floats]:
+        """Dynamics as likely as the log makes them, and with these an ease of each problem that was laid out."""
+        values_D = generator.multivariate_normal(self.values_D, self.covariance_DD, method="eigh")
+        dynamics = dynamics_of(values_D)
+        weight_PG, _ = start_messages(self.laid, paths(self.laid, dynamics))
+        weight_PG = weight_PG * self.start_G
+        share_PG = np.cumsum(weight_PG / weight_PG.sum(1, keepdims=True), 1)
+        chosen_P = (share_PG < generator.random((len(share_PG), 1))).sum(1)
+        width = GRID[1] - GRID[0]
+        jitter_P = generator.uniform(-width / 2, width / 2, len(chosen_P))
+        return dynamics, GRID[np.minimum(chosen_P, len(GRID) - 1)] + jitter_P
+
+
+def dynamics_of(values_D: Floats) -> Dynamics:
+    """The dynamics at a point in the scale of `PRIOR`."""
+    rate, common, private, noise, interference, forget = np.clip(values_D, -12, 8).tolist()
+    whole = 1 + np.exp(common) + np.exp(private)
+    return Dynamics(
+        rate=float(np.exp(rate)),
+        common=float(np.exp(common) / whole),
+        private=float(np.exp(private) / whole),
+        noise=float(np.exp(noise)),
+        interference=float(np.exp(interference)),
+        forget=float(1 / (1 + np.exp(-forget))),
+    )
+
+
+def start_messages(laid: Visits, path: Paths) -> tuple[Floats, Floats]:
+    """Probability of each problem's counts, by its ease on the grid, up to a factor; and the logarithm of that."""
+    problems, columns = laid.size_PV.shape
+    message_PG, scale_P = np.ones((problems, len(GRID))), np.zeros(problems)
+    for v in reversed(range(columns)):
+        seen = np.flatnonzero(laid.size_PV[:, v])
+        odds_SG = GRID + path.moved_PV[seen, v, None]
+        passed_S, size_S = laid.passed_PV[seen, v, None], laid.size_PV[seen, v, None]
+        log_SG = passed_S * odds_SG - size_S * np.logaddexp(0, odds_SG)
+        most_S = log_SG.max(1)
+        message_PG[seen] *= np.exp(log_SG - most_S[:, None])
+        scale_P[seen] += most_S
+        before_P = path.clock_PV[:, v - 1] if v else np.zeros(problems)
+        there_P = laid.size_PV[:, v] > 0
+        message_PG = _diffused(message_PG, np.where(there_P | (v > 0), path.clock_PV[:, v] - before_P, 0.0))
+        total_P = message_PG.sum(1)
+        message_PG /= total_P[:, None]
+        scale_P += np.log(total_P)
+    return message_PG, scale_P
+
+
+def _spectrum() -> tuple[Floats, Floats]:
+    """Cosines on the grid, and how fast a walk of variance 1 damps each: a walk reflected at the ends."""
+    size, width = len(GRID), GRID[1] - GRID[0]
+    order = np.arange(size)
+    cosines_GJ = np.cos(np.pi * (np.arange(size)[:, None] + 0.5) * order / size) * np.sqrt(2 / size)
+    cosines_GJ[:, 0] /= np.sqrt(2)
+    return cosines_GJ, (1 - np.cos(np.pi * order / size)) / width**2
+
+
+COSINES, DAMPING = _spectrum()
+
+
+def _diffused(message_PG: Floats, variance_P: Floats) -> Floats:
+    """The expectation of a message over a random walk's next place."""
+    if not variance_P.any():
+        return message_PG
+    damped_PJ = (message_PG @ COSINES) * np.exp(-np.maximum(variance_P, 0)[:, None] * DAMPING)
+    return np.maximum(damped_PJ @ COSINES.T, 1e-300)
+
+
+def fit(
+    evidence: Evidence, loadings_PK: Floats | None = None, groups_per_update: int = 0, most: int | None = 3000
+) -> Fit:
+    """The likeliest dynamics.
+
+    Args:
+        loadings_PK: skills of the problems; None = neighbours in ease share them, see `by_ease`.
+        groups_per_update, most: see `halfway.curriculum.simulation.evidence.visits`.
+    """
+    if loadings_PK is None:
+        loadings_PK = by_ease(evidence, groups_per_update)
+    return fit_visits(visits(evidence, loadings_PK, groups_per_update, most))
+
+
+def by_ease(evidence: Evidence, groups_per_update: int = 0, skills: int = SKILLS) -> Floats:
+    """Loadings by the place of each problem in the order of ease, as a learner with one skill would have it."""
+    plain = visits(evidence, np.ones((evidence.problems, 1)), groups_per_update)
+    values_D = np.array([mean for mean, _ in PRIOR.values()])
+    start_G = np.full(len(GRID), 1 / len(GRID))
+    for _ in range(10):
+        start_G = _more_likely(plain, values_D, start_G)
+    weight_PG, _ = start_messages(plain, paths(plain, dynamics_of(values_D)))
+    weight_PG = weight_PG * start_G
+    ease_P = np.full(evidence.problems, -np.inf)
+    ease_P[plain.rows_P] = (weight_PG @ GRID) / weight_PG.sum(1)
+    return bumps((np.argsort(np.argsort(ease_P, kind="stable"), kind="stable") + 0.5) / len(ease_P), skills)
+
+
+def fit_visits(laid: Visits, iterations: int = ITERATIONS) -> Fit:
+    """Fisher scoring with the scores' own information, some of EM on the start's distribution after each step."""
+    mean_D = np.array([mean for mean, _ in PRIOR.values()])
+    weight_D = np.array([deviation**-2.0 for _, deviation in PRIOR.values()])
+    values_D, start_G = mean_D.copy(), np.full(len(GRID), 1 / len(GRID))
+    for _ in range(5):
+        start_G = _more_likely(laid, values_D, start_G)
+    found, damping = _penalized(laid, values_D, start_G, mean_D, weight_D), 0.1
+    for _ in range(iterations):
+        score_PD = _scores(laid, values_D, start_G)
+        gradient_D = score_PD.sum(0) - weight_D * (values_D - mean_D)
+        information_DD = score_PD.T @ score_PD + np.diag(weight_D)
+        before = found
+        for _ in range(6):
+            move_D = np.linalg.solve(information_DD + damping * np.diag(np.diag(information_DD)), gradient_D)
+            candidate_D = values_D + np.clip(move_D, -1, 1)
+            value = _penalized(laid, candidate_D, start_G, mean_D, weight_D)
+            if value > found:
+                values_D, found, damping = candidate_D, value, damping / 5
+                break
+            damping = min(damping * 4, 1e4)
+        for _ in range(8):
+            start_G = _more_likely(laid, values_D, start_G)
+        found = _penalized(laid, values_D, start_G, mean_D, weight_D)
+        if found - before < ENOUGH_GAIN:
+            break
+    covariance_DD = _covariance(laid, values_D, start_G, weight_D)
+    loglik = float(_logliks(laid, values_D, start_G).sum())
+    return Fit(values_D, covariance_DD, start_G, loglik, _still(laid), laid)
+
+
+def _logliks(laid: Visits, values_D: Floats, start_G: Floats, shift_PV: Floats | None = None) -> Floats:
+    """Of each problem; its path shifted."""
+    path = paths(laid, dynamics_of(values_D))
+    if shift_PV is not None:
+        path = replace(path, moved_PV=path.moved_PV + shift_PV)
+    message_PG, scale_P = start_messages(laid, path)
+    return np.asarray(np.log(message_PG @ start_G) + scale_P)
+
+
+def _penalized(laid: Visits, values_D: Floats, start_G: Floats, mean_D: Floats, weight_D: Floats) -> float:
+    return float(_logliks(laid, values_D, start_G).sum() - 0.5 * (weight_D * (values_D - mean_D) ** 2).sum())
+
+
+def _scores(laid: Visits, values_D: Floats, start_G: Floats, shift_PV: Floats | None = None) -> Floats:
+    """Derivatives of each problem's log-likelihood, by differences."""
+    here_P = _logliks(laid, values_D, start_G, shift_PV)
+    above = [_logliks(laid, values_D + shift_D, start_G, shift_PV) for shift_D in STEP * np.eye(len(values_D))]
+    return (np.array(above) - here_P).T / STEP
+
+
+def _shared_noise(laid: Visits, values_D: Floats, generator: np.random.Generator) -> Floats:
+    """A draw of what noise along the common direction and the skills does to the log-odds at each visit."""
+    dynamics = dynamics_of(values_D)
+    spread_T = np.sqrt(np.maximum(np.diff(clock_of(laid, dynamics)), 0))
+    skills = laid.loadings_PK.shape[1]
+    walk_TK = np.cumsum(spread_T[:, None] * generator.standard_normal((len(spread_T), 1 + skills)), 0)
+    walk_VK = np.concatenate([np.zeros((1, 1 + skills)), walk_TK])[laid.before_PV]
+    shared_PV = np.einsum("pk,pvk->pv", laid.loadings_PK, walk_VK[..., 1:])
+    return np.asarray(np.sqrt(dynamics.common) * walk_VK[..., 0] + np.sqrt(dynamics.skills) * shared_PV)
+
+
+def _covariance(laid: Visits, values_D: Floats, start_G: Floats, weight_D: Floats) -> Floats:
+    """Godambe's, the weak prior included; where the curvature is not positive, the scores' information stands in."""
+    size = len(values_D)
+    score_PD = _scores(laid, values_D, start_G)
+    generator = np.random.default_rng(0)
+    shifts = [_shared_noise(laid, values_D, generator) for _ in range(SHARED_DRAWS)]
+    together_SD = np.array([_scores(laid, values_D, start_G, shift_PV).sum(0) for shift_PV in shifts])
+    spread_DD = score_PD.T @ score_PD + np.cov(together_SD.T) + np.diag(weight_D)
+    here_D = score_PD.sum(0)
+    columns = [_scores(laid, values_D + shift_D, start_G).sum(0) - here_D for shift_D in STEP * np.eye(size)]
+    bent_DD = -np.array(columns) / STEP
+    bent_DD = (bent_DD + bent_DD.T) / 2 + np.diag(weight_D)
+    values, vectors = np.linalg.eigh(bent_DD)
+    inverse_DD = (vectors / np.maximum(values, weight_D.min())) @ vectors.T
+    return np.asarray(inverse_DD @ spread_DD @ inverse_DD)
+
+
+def _more_likely(laid: Visits, values_D: Floats, start_G: Floats) -> Floats:
+    """One step of EM on the distribution of the ease."""
+    message_PG, _ = start_messages(laid, paths(laid, dynamics_of(values_D)))
+    weight_PG = message_PG * start_G
+    sums_G = (weight_PG / weight_PG.sum(1, keepdims=True)).sum(0) + PSEUDO / len(GRID)
+    return np.asarray(sums_G / sums_G.sum())
+
+
+def _still(laid: Visits) -> float:
+    """Log-likelihood of problems whose pass rates never change, of which the start is estimated likewise."""
+    still = Paths(np.zeros_like(laid.size_PV), np.zeros_like(laid.size_PV), np.zeros(len(laid.rows_P)), 0.0)
+    message_PG, scale_P = start_messages(laid, still)
+    start_G = np.full(len(GRID), 1 / len(GRID))
+    for _ in range(40):
+        weight_PG = message_PG * start_G
+        sums_G = (weight_PG / weight_PG.sum(1, keepdims=True)).sum(0) + PSEUDO / len(GRID)
+        start_G = sums_G / sums_G.sum()
+    return float((np.log(message_PG @ start_G) + scale_P).sum())
