@@ -14,6 +14,8 @@ Nothing here loads torch.
 - `decision_log`: one JSON record per group: what was decided, and what came of it
 - `tasks`: sources of problems, problem files, verifiers
 - `environments`: tasks of one turn and of many
+- `boxes`: work trees with walls around them, in which commands run
+- `repositories`: tasks on real repositories: sources, mutation, judge, checks
 - `domains`: tasks that a generator writes: what is valid, what it asks, who answers
 - `lab`: the small tasks on which whole runs take minutes
 - `simulation`: a learner without a model, for tests and notebooks

@@ -19,12 +19,20 @@ class StepResult(Generic[Episode]):
         observation: what the policy reads next; empty once the episode is over.
         success: None while the episode goes on, else its binary outcome.
         truncated: the episode was ended by a limit (turns), not by the policy.
+        lost: why the episode cannot go on through no fault of the policy: what runs its commands has failed. Such a
+            rollout leaves its group, as if it had never been; it is no failure. Empty = all is well.
+        state: what the environment holds afterwards, as a short hash that equal states share, for replays to compare;
+            empty if the observation tells all.
+        seconds: that tools took.
     """
 
     episode: Episode
     observation: str = ""
     success: bool | None = None
     truncated: bool = False
+    lost: str = ""
+    state: str = ""
+    seconds: float = 0.0
 
 
 class Environment(Protocol[Episode]):
@@ -33,7 +41,12 @@ class Environment(Protocol[Episode]):
     Replaying a prefix is execution: saved responses go through `step` like fresh responses. An environment whose
     answers are not a function of the episode and the response makes replays diverge; they are dropped and counted.
 
-    Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes.
+    Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes. So a replay is
+    done once for all rollouts of a request. An environment that cannot continue one episode twice has an attribute
+    `forkable = False`, and is replayed once for each.
+
+    What an environment holds beside its episodes it gives back in `close()`, if it has one: it is called when all
+    episodes of a collection have ended.
     """
 
     @property

@@ -27,6 +27,7 @@ SOURCES = Registry(
         "operator_sheets": "halfway.curriculum.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
+        "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
         "running_sums": "halfway.curriculum.lab.sources:RunningSums",
     },
 )

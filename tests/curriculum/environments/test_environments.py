@@ -11,6 +11,7 @@ from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import replay
+from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
 from halfway.curriculum.lab.ledger import Account
 from halfway.curriculum.problems import Problem
@@ -108,6 +109,7 @@ def test_ledger_refuses_what_it_cannot_play() -> None:
 def test_every_built_in_name_resolves() -> None:
     assert {name: ENVIRONMENTS.get(name) for name in ENVIRONMENTS.builtin} == {
         "ledger": Ledger,
+        "repository": Repository,
         "single_turn": SingleTurn,
     }
 

@@ -1,0 +1,93 @@
+"""What work trees begin as, kept on this machine: one folder per content, which nobody changes any more."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from halfway.curriculum.boxes.trees import CACHES, EPOCH
+from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.errors import UserError
+
+LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
+"""History is left out, lest a repository tell its own solution; so are caches."""
+
+
+def cache_folder(chosen: str) -> Path:
+    """Where bases are kept: as chosen, else for root a folder that every user may enter, else the user's cache."""
+    if chosen:
+        return Path(chosen).resolve()
+    if os.geteuid() == 0:
+        return Path("/var/cache/halfway")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfway"
+
+
+@lru_cache(maxsize=4096)
+def kept(tree: str, cache: Path, uid: int) -> str:
+    """The name, below `cache`/bases, of a folder equal to `tree` without history and caches.
+
+    All times of change are the same, and the files belong to `uid` if this process may give them away.
+
+    Raises:
+        UserError: if the tree cannot be read.
+        WriteError: if the disk is full.
+    """
+    root = Path(tree)
+    if not root.is_dir():
+        raise UserError(f"repository: {tree!r} is no folder; give the folder of a source tree")
+    name = f"{_digest(root)}-{uid}"
+    folder = cache / "bases" / name
+    if folder.is_dir():
+        return name
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+        try:
+            shutil.copytree(root, partial / "tree", symlinks=True, ignore=_left_out)
+            _settle(partial / "tree", uid)
+            if not folder.is_dir():
+                os.replace(partial / "tree", folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return name
+
+
+def _left_out(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name in LEFT_OUT]
+
+
+def _files(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        found += [Path(folder, name) for name in sorted([*files, *links])]
+    return found
+
+
+def _digest(root: Path) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    try:
+        for path in _files(root):
+            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+            mode = path.lstat().st_mode
+            digest.update(repr((str(path.relative_to(root)), mode, len(content))).encode("utf-8", "surrogateescape"))
+            digest.update(content)
+    except OSError as error:
+        raise UserError(f"repository: {root} cannot be read ({error}); check its rights") from error
+    return digest.hexdigest()
+
+
+def _settle(root: Path, uid: int) -> None:
+    """Readable by everybody, of one owner, all of one time."""
+    give = os.geteuid() == 0
+    for folder, _, files in os.walk(root, topdown=False):
+        for path in [*(Path(folder, name) for name in files), Path(folder)]:
+            if give:
+                os.chown(path, uid, uid, follow_symlinks=False)
+            if not path.is_symlink():
+                mode = path.stat().st_mode & 0o777
+                path.chmod(mode | (0o755 if path.is_dir() or mode & 0o100 else 0o644))
+            os.utime(path, (EPOCH, EPOCH), follow_symlinks=False)

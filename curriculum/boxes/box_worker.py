@@ -1,0 +1,354 @@
+"""The process between Halfway and the commands of one box; it holds the work tree and starts bubblewrap.
+
+Started by `halfway.curriculum.boxes.bubblewrap` as a script, so it imports nothing but the standard library and `trees`
+beside it. It is the first process of a process table of its own: when it ends, for whatever reason, everything in the
+box ends. Mounts exist in its namespace only, so nothing has to be removed afterwards.
+
+Messages in both directions: a header (lengths of two parts), a JSON object, bytes.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import trees  # type: ignore[import-not-found]  # beside this script, which is not part of a package when it runs
+
+HEADER = struct.Struct("<II")
+KEPT = 1_048_576
+"""Bytes of output that are kept at its beginning, and at its end."""
+
+WATCH_SECONDS = 0.05
+PAGE = os.sysconf("SC_PAGE_SIZE")
+NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x04000000 | 0x40000000
+"""User, mount, process, IPC, host name, network."""
+
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 2, 4
+MNT_DETACH = 2
+NO_RANDOM_ADDRESSES = 0x0040000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+
+# System calls of x86-64 that no build or test needs and that reach parts of the kernel which namespaces do not divide:
+# keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules, clocks, mounts.
+REFUSED_CALLS = (
+    *(101, 310, 311, 298, 321, 323, 425, 426, 427, 248, 249, 250, 153, 155, 161, 163, 164, 165, 166, 167, 168, 169),
+    *(172, 173, 175, 176, 177, 178, 179, 180, 227, 246, 303, 304, 305, 308, 313, 320, 428, 429, 430, 431, 432, 433),
+    *(434, 438, 440, 442, 443),
+)
+
+
+class RefusalError(Exception):
+    """What this machine does not allow, in words."""
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(what: str, status: int) -> None:
+    """Raise RefusalError if a call of the C library failed."""
+    if status != 0:
+        raise RefusalError(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    arguments = (os.fsencode(text) if text else None for text in (source, target, kind))
+    call(f"mount {kind or 'bind'} on {target}", libc.mount(*arguments, flags, os.fsencode(options) or None))
+
+
+def unmount(target: str) -> None:
+    libc.umount2(os.fsencode(target), MNT_DETACH)
+
+
+def system_call_filter() -> bytes:
+    """A seccomp program that refuses `REFUSED_CALLS` with EPERM and lets everything else through."""
+    count = len(REFUSED_CALLS)
+    program = [(0x20, 0, 0, 4), (0x15, 1, 0, 0xC000003E), (0x06, 0, 0, 0x80000000), (0x20, 0, 0, 0)]
+    program += [(0x15, count - i, 0, number) for i, number in enumerate(REFUSED_CALLS)]
+    program += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+
+
+class Worker:
+    """Holds at most one work tree at a time."""
+
+    def __init__(self, settings: dict[str, Any]):
+        self.settings = settings
+        self.scratch: str = settings["scratch"]
+        self.box = f"{self.scratch}/box"
+        self.base = ""
+        self.clock = 0
+        self.overlay = True
+
+    def see(self) -> None:
+        """Bring what boxes may read below one folder, as who may read it."""
+        mount("", "/", flags=MS_REC | MS_PRIVATE)
+        mount("tmpfs", self.scratch, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+        for i, path in enumerate([self.settings["bases"], *self.settings["visible"]]):
+            os.mkdir(f"{self.scratch}/{i}")
+            mount(path, f"{self.scratch}/{i}", flags=MS_BIND | MS_REC)
+        os.mkdir(self.box)
+
+    def enclose(self) -> None:
+        """Take namespaces of our own. With root's rights, give these up first: root's processes cannot be limited."""
+        uid, gid = os.geteuid(), os.getegid()
+        root = uid != self.settings["uid"]
+        if root:
+            call("unshare", libc.unshare(0x00020000))
+            self.see()
+            uid = gid = self.settings["uid"]
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        call("user namespaces", libc.unshare(NEW_NAMESPACES))
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if not root:
+            self.see()
+        mount("proc", "/proc", "proc")
+
+    def open(self, base: str) -> None:
+        """An untouched work tree of this base."""
+        self.base, self.clock = f"{self.scratch}/0/{base}", 0
+        self.fresh(trees.Changes())
+
+    def fresh(self, changes: Any) -> None:
+        """A work tree with these changes, on a file system of its own."""
+        self.drop()
+        options = f"size={self.settings['disk']},nr_inodes={self.settings['files']},mode=755"
+        mount("tmpfs", self.box, "tmpfs", MS_NOSUID | MS_NODEV, options)
+        for name in ("tree", "upper", "work", "tmp", "shm"):
+            os.mkdir(f"{self.box}/{name}")
+        for name in ("tmp", "shm"):
+            os.chmod(f"{self.box}/{name}", 0o777)
+        self.overlay = self.settings["tree"] != "copy"
+        if self.overlay:
+            trees.lay(f"{self.box}/upper", changes.tree, self.base, overlay=True)
+            layers = f"lowerdir={self.base},upperdir={self.box}/upper,workdir={self.box}/work,userxattr"
+            try:
+                mount("overlay", f"{self.box}/tree", "overlay", 0, layers)
+            except RefusalError:
+                if self.settings["tree"] == "overlay":
+                    raise
+                self.overlay = False
+                shutil.rmtree(f"{self.box}/upper")
+        if not self.overlay:
+            shutil.copytree(self.base, f"{self.box}/tree", symlinks=True, dirs_exist_ok=True)
+            trees.lay(f"{self.box}/tree", changes.tree, self.base, overlay=False)
+        trees.lay(f"{self.box}/tmp", changes.scratch, "/nowhere", overlay=False)
+        self.clock = changes.clock
+
+    def drop(self) -> None:
+        """Forget the work tree."""
+        unmount(f"{self.box}/tree")
+        unmount(self.box)
+
+    def save(self) -> bytes:
+        harvest, where = (trees.harvest, "upper") if self.overlay else (trees.harvest_copy, "tree")
+        tree = harvest(f"{self.box}/{where}", self.base, self.clock)
+        scratch = trees.lasting(trees.harvest(f"{self.box}/tmp", "/nowhere", self.clock))
+        packed: bytes = trees.pack(trees.Changes(self.clock, tree, scratch))
+        return packed
+
+    def execute(self, argv: list[str], seconds: float, given: bytes) -> tuple[dict[str, Any], bytes]:
+        """Run a command inside the walls, and end everything that it started."""
+        self.clock += 1
+        begun = time.monotonic()
+        feed, code = os.memfd_create("input"), os.memfd_create("filter")
+        os.write(code, system_call_filter())
+        view = memoryview(given)
+        while view:
+            view = view[os.write(feed, view) :]
+        os.lseek(feed, 0, 0)
+        os.lseek(code, 0, 0)
+        filtered = ["--seccomp", str(code)] if platform.machine() == "x86_64" else []
+        process = subprocess.Popen(
+            [*self.walls(), *filtered, "--", *argv],
+            stdin=feed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(code,),
+            preexec_fn=lambda: self.limit(seconds),
+            env={},
+        )
+        os.close(feed)
+        os.close(code)
+        output, ended = self.listen(process, begun + seconds)
+        self.end_all(process)
+        status = process.returncode if ended == "exit" else 124
+        reply = {"status": status, "ended": ended, "left_out": output.left_out, "seconds": time.monotonic() - begun}
+        return reply, bytes(output.head + output.tail)
+
+    def listen(self, process: "subprocess.Popen[bytes]", deadline: float) -> tuple["Output", str]:
+        """Collect output until the command ends, is late or takes too much memory."""
+        assert process.stdout is not None
+        source, output = process.stdout.fileno(), Output()
+        watched = time.monotonic() + WATCH_SECONDS
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                return output, "time"
+            if now >= watched:
+                watched = now + WATCH_SECONDS
+                if memory_used() > self.settings["memory"]:
+                    return output, "memory"
+            ready, _, _ = select.select([source, 0], [], [], max(min(deadline, watched) - now, 0))
+            if 0 in ready:  # Halfway asks nothing while a command runs: it has gone
+                os._exit(1)
+            if source in ready:
+                part = os.read(source, 65_536)
+                if not part:
+                    process.wait()
+                    return output, "exit"
+                output.add(part)
+
+    def end_all(self, process: "subprocess.Popen[bytes]") -> None:
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
+        try:
+            while True:
+                os.waitpid(-1, 0)
+        except ChildProcessError:
+            pass
+
+    def limit(self, seconds: float) -> None:
+        libc.personality(NO_RANDOM_ADDRESSES)
+        settings = self.settings
+        wanted = {
+            resource.RLIMIT_NPROC: settings["processes"],
+            resource.RLIMIT_AS: settings["memory"],
+            resource.RLIMIT_FSIZE: settings["disk"],
+            resource.RLIMIT_CPU: int(seconds) + 2,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_MEMLOCK: 0,
+            resource.RLIMIT_MSGQUEUE: 0,
+        }
+        for name, value in wanted.items():
+            hard = resource.getrlimit(name)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(name, (value, value))
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+
+    def walls(self) -> list[str]:
+        """bubblewrap's options: a root of its own in which only the work tree, /tmp and /dev/shm can be written."""
+        settings = self.settings
+        walls = [settings["bubblewrap"], "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
+        walls += ["--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]
+        walls += ["--clearenv"]
+        for name, value in settings["variables"].items():
+            walls += ["--setenv", name, value]
+        for i, path in enumerate(settings["visible"], start=1):
+            walls += ["--ro-bind", f"{self.scratch}/{i}", path]
+        for target, path in settings["links"]:
+            walls += ["--symlink", target, path]
+        walls += ["--proc", "/proc", "--dev", "/dev", "--bind", f"{self.box}/shm", "/dev/shm"]
+        walls += ["--bind", f"{self.box}/tmp", "/tmp", "--bind", f"{self.box}/tree", settings["place"]]
+        return [*walls, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", settings["place"]]
+
+
+class Output:
+    """The beginning and the end of what a command writes, however much it is."""
+
+    def __init__(self) -> None:
+        self.head, self.tail, self.left_out = bytearray(), bytearray(), 0
+
+    def add(self, part: bytes) -> None:
+        room = KEPT - len(self.head)
+        self.head += part[:room]
+        self.tail += part[room:]
+        over = len(self.tail) - KEPT
+        if over > 0:
+            del self.tail[:over]
+            self.left_out += over
+
+
+def memory_used() -> int:
+    """Bytes of memory that the processes of this process table have of their own."""
+    total = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != "1":
+            try:
+                with open(f"/proc/{name}/statm") as file:
+                    fields = file.read().split()
+            except OSError:
+                continue
+            if len(fields) > 2:
+                total += (int(fields[1]) - int(fields[2])) * PAGE
+    return total
+
+
+def read(size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part:
+            os._exit(0)
+        data += part
+    return bytes(data)
+
+
+def answer(facts: dict[str, Any], data: bytes = b"") -> None:
+    head = json.dumps(facts).encode()
+    message = memoryview(HEADER.pack(len(head), len(data)) + head + data)
+    while message:
+        message = message[os.write(1, message) :]
+
+
+def serve(worker: Worker) -> None:
+    """One request after the other, until standard input closes."""
+    while True:
+        sizes = HEADER.unpack(read(HEADER.size))
+        request, data = json.loads(read(sizes[0])), read(sizes[1])
+        try:
+            match request["do"]:
+                case "open":
+                    worker.open(request["base"])
+                    answer({"overlay": worker.overlay})
+                case "restore":
+                    worker.fresh(trees.unpack(data))
+                    answer({})
+                case "run":
+                    answer(*worker.execute(request["argv"], request["seconds"], data))
+                case "save":
+                    answer({}, worker.save())
+                case "close":
+                    worker.drop()
+                    answer({})
+        except (RefusalError, OSError, ValueError) as error:
+            answer({"error": str(error), "full": getattr(error, "errno", None) == 28})
+
+
+def main() -> None:
+    worker = Worker(json.loads(sys.argv[1]))
+    try:
+        worker.enclose()
+    except (RefusalError, OSError) as error:
+        answer({"error": str(error)})
+        raise SystemExit(1) from None
+    answer({"ready": True})
+    serve(worker)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""Boxes on this machine: bubblewrap for the walls, an overlay for the work tree; no container, daemon or network."""
+
+import json
+import os
+import select
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
+from halfway.curriculum.boxes.bases import cache_folder, kept
+from halfway.curriculum.boxes.determinism import VARIABLES
+from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.errors import UserError, require
+
+WORKER = Path(__file__).with_name("box_worker.py")
+HEADER = struct.Struct("<II")
+START_SECONDS = 20.0
+GRACE_SECONDS = 10.0
+SERVICE_SECONDS = 60.0
+"""What opening, saving and restoring may take."""
+
+NOBODY = 65_432
+"""Who runs commands if Halfway itself runs as root: a user that owns nothing."""
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Bubblewrap:
+    """Boxes on this machine, Linux only. See `base.BoxMaker`.
+
+    Attributes:
+        memory_mib: memory of all processes of a command together, looked at twenty times a second; and address space
+            of each.
+        processes: processes and threads of a command.
+        disk_mib: files that an episode may have changed or added, with /tmp and /dev/shm. They lie in memory.
+        files: the same, counted.
+        python: the folder of a Python environment that commands see read-only, with pytest and what the repository
+            needs; empty = the environment that runs Halfway.
+        tree: "overlay", "copy" where the kernel allows no overlay, "auto" = overlay if it can be.
+        variables: further environment variables of commands.
+        cache: where work trees begin from; empty = ~/.cache/halfway, for root /var/cache/halfway.
+    """
+
+    memory_mib: int = 2048
+    processes: int = 256
+    disk_mib: int = 128
+    files: int = 20_000
+    python: str = ""
+    tree: Literal["auto", "overlay", "copy"] = "auto"
+    variables: dict[str, str] = field(default_factory=dict)
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.memory_mib >= 64, "bubblewrap.memory_mib", self.memory_mib, "Python itself needs 64")
+        require(self.processes >= 8, "bubblewrap.processes", self.processes, "a shell with pytest needs 8")
+        require(self.disk_mib >= 1, "bubblewrap.disk_mib", self.disk_mib, "give at least 1")
+        require(self.files >= 64, "bubblewrap.files", self.files, "give at least 64")
+        python = Path(self.python or sys.prefix) / "bin" / "python"
+        require(python.exists(), "bubblewrap.python", self.python, "give the folder of a Python environment")
+
+    @property
+    def forkable(self) -> bool:
+        return True
+
+    def open(self, base: Base) -> Box:
+        """A box with an untouched work tree; see `base.BoxMaker.open`."""
+        require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; use the box swerex")
+        cache = cache_folder(self.cache)
+        name = kept(os.path.realpath(base.tree), cache, _uid())
+        worker = _idle_worker(self._settings(base.place, cache))
+        try:
+            worker.ask({"do": "open", "base": name})
+        except BaseException:
+            worker.stop()
+            raise
+        return BubblewrapBox(worker)
+
+    def _settings(self, place: str, cache: Path) -> str:
+        """What a worker is told, as JSON."""
+        scratch = cache / "scratch"
+        with writing(scratch):
+            scratch.mkdir(parents=True, exist_ok=True)
+            (cache / "bases").mkdir(exist_ok=True)
+        prefix = os.path.abspath(self.python or sys.prefix)
+        visible, links = _visible(prefix)
+        path = f"{prefix}/bin:{VARIABLES['PATH']}"
+        variables = {**VARIABLES, "PATH": path, "PYTHONPATH": f"{place}/src:{place}", **self.variables}
+        return json.dumps(
+            {
+                "bubblewrap": _bubblewrap(),
+                "scratch": str(scratch),
+                "bases": str(cache / "bases"),
+                "visible": visible,
+                "links": links,
+                "place": place,
+                "uid": _uid(),
+                "variables": variables,
+                "memory": self.memory_mib * MIB,
+                "processes": self.processes,
+                "disk": self.disk_mib * MIB,
+                "files": self.files,
+                "tree": self.tree,
+            }
+        )
+
+
+class BubblewrapBox:
+    """One work tree, held by a worker process. See `base.Box`."""
+
+    def __init__(self, worker: "_Worker"):
+        self._worker: _Worker | None = worker
+
+    def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
+        argv = ["bash", "--noprofile", "--norc", "-c", command]
+        facts, output = self._ask({"do": "run", "argv": argv, "seconds": seconds}, given, seconds + GRACE_SECONDS)
+        text = output.decode("utf-8", "replace")
+        if facts["left_out"]:
+            half = len(output) // 2
+            head, tail = output[:half].decode("utf-8", "replace"), output[half:].decode("utf-8", "replace")
+            text = f"{head}\n[{facts['left_out']} bytes left out]\n{tail}"
+        return Executed(facts["status"], text, facts["ended"], facts["seconds"])
+
+    def read(self, path: str) -> bytes:
+        argv = ["cat", "--", path]
+        facts, output = self._ask({"do": "run", "argv": argv, "seconds": GRACE_SECONDS}, b"", 2 * GRACE_SECONDS)
+        if facts["status"] or facts["left_out"]:
+            raise FileNotFoundError(f"{path}: not there, or too large to be read")
+        return output
+
+    def write(self, path: str, content: bytes) -> None:
+        folder, target = shlex.quote(os.path.dirname(path) or "."), shlex.quote(path)
+        done = self.exec(f"mkdir -p -- {folder} && cat > {target}", GRACE_SECONDS, content)
+        if done.status:
+            raise BoxFullError(f"{path}: {done.output.strip()}")
+
+    def save(self) -> bytes:
+        return self._ask({"do": "save"})[1]
+
+    def restore(self, saved: bytes) -> None:
+        self._ask({"do": "restore"}, saved)
+
+    def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        try:
+            worker.ask({"do": "close"})
+        except (BoxLostError, BoxFullError, UserError):
+            worker.stop()
+        else:
+            worker.rest()
+
+    def _ask(
+        self, request: Mapping[str, Any], data: bytes = b"", seconds: float = SERVICE_SECONDS
+    ) -> tuple[dict[str, Any], bytes]:
+        assert self._worker is not None, "the box is closed"
+        return self._worker.ask(request, data, seconds)
+
+
+class _Worker:
+    """A worker process, used by one box after the other. It ends with this process, however this one ends."""
+
+    def __init__(self, settings: str):
+        self.settings, self.owner = settings, os.getpid()
+        python = [os.path.realpath(sys.executable), "-I", "-S", "-B"]
+        with tempfile.TemporaryFile() as complaints:
+            self._process = subprocess.Popen(
+                [*python, str(WORKER), settings],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env={},
+                start_new_session=True,
+            )
+            try:
+                self._receive(START_SECONDS)
+            except BoxLostError:
+                self.stop()
+                complaints.seek(0)
+                why = " ".join(complaints.read().decode(errors="replace").split())[-300:]
+                raise BoxLostError(f"a box does not start ({why or 'no word from it'})") from None
+            except BaseException:
+                self.stop()
+                raise
+
+    def ask(
+        self, request: Mapping[str, Any], data: bytes = b"", seconds: float = SERVICE_SECONDS
+    ) -> tuple[dict[str, Any], bytes]:
+        assert self._process.stdin is not None
+        head = json.dumps(request).encode()
+        try:
+            self._process.stdin.write(HEADER.pack(len(head), len(data)) + head + data)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise BoxLostError(f"the process of the box has ended ({error})") from error
+        return self._receive(seconds)
+
+    def rest(self) -> None:
+        """Wait for the next box."""
+        with _LOCK:
+            _IDLE.setdefault((self.settings, self.owner), []).append(self)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _receive(self, seconds: float) -> tuple[dict[str, Any], bytes]:
+        deadline = time.monotonic() + seconds
+        lengths = HEADER.unpack(self._read(HEADER.size, deadline))
+        facts: dict[str, Any] = json.loads(self._read(lengths[0], deadline))
+        data = self._read(lengths[1], deadline)
+        if facts.get("full"):
+            raise BoxFullError(str(facts["error"]))
+        if "error" in facts:
+            raise UserError(_not_here(str(facts["error"])))
+        return facts, data
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        assert self._process.stdout is not None
+        source, data = self._process.stdout.fileno(), bytearray()
+        while len(data) < size:
+            left = deadline - time.monotonic()
+            part = os.read(source, size - len(data)) if left > 0 and select.select([source], [], [], left)[0] else b""
+            if not part:
+                raise BoxLostError("the process of the box does not answer")
+            data += part
+        return bytes(data)
+
+
+_LOCK = threading.Lock()
+_IDLE: dict[tuple[str, int], list[_Worker]] = {}
+
+
+def _idle_worker(settings: str) -> _Worker:
+    with _LOCK:
+        idle = _IDLE.get((settings, os.getpid()))
+        if idle:
+            return idle.pop()
+    return _Worker(settings)
+
+
+def _uid() -> int:
+    """Who runs commands: for root, a user without rights, unless this root is somebody else outside its namespace."""
+    if os.geteuid() != 0:
+        return os.geteuid()
+    ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    mapped = any(first <= NOBODY < first + count for first, _, count in ranges)
+    return NOBODY if mapped else 0
+
+
+def _visible(prefix: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Folders that boxes see read-only, and links beside them."""
+    system = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
+    visible = [path for path in system if os.path.isdir(path) and not os.path.islink(path)]
+    links = [(os.readlink(path), path) for path in system if os.path.islink(path)]
+    python = os.path.realpath(os.path.join(prefix, "bin", "python"))
+    for path in (os.path.dirname(os.path.dirname(python)), prefix):
+        if not path.startswith("/usr/") and path not in ("/", "/usr", *visible):
+            visible.append(path)
+    return visible, links
+
+
+def _bubblewrap() -> str:
+    found = shutil.which("bwrap")
+    if found is None:
+        raise UserError(
+            "box bubblewrap: bubblewrap is not installed (no bwrap on the path); "
+            "apt-get install bubblewrap, or use the box swerex"
+        )
+    return found
+
+
+def _not_here(why: str) -> str:
+    if "user namespaces" in why or "uid_map" in why or "Operation not permitted" in why:
+        return (
+            f"box bubblewrap: this machine forbids what it needs ({why}); allow user namespaces (sysctl "
+            "kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, or docker run "
+            "--security-opt seccomp=unconfined --security-opt systempaths=unconfined), or use the box swerex"
+        )
+    return f"box bubblewrap: {why}"

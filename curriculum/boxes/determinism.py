@@ -1,0 +1,55 @@
+"""Equal commands on equal trees give equal outputs: what is fixed beforehand, and what is removed afterwards.
+
+Fixed: hash seed, time zone, locale, width, address layout (see `box_worker.limit`), process numbers (each command has a
+process table of its own), times of files (see `trees`), bytecode (none is written, so none is stale). Removed: times of
+the day, durations, temporary names. What remains (random numbers, races) is found when a replay compares.
+"""
+
+import re
+
+VARIABLES = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "TERM": "dumb",
+    "COLUMNS": "80",
+    "LINES": "24",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "SOURCE_DATE_EPOCH": "1000000000",
+}
+
+MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+VOLATILE = tuple(
+    (re.compile(pattern, re.MULTILINE), replacement)
+    for pattern, replacement in (
+        (r"\x1b\[[0-9;?]*[A-Za-z]|\r", ""),
+        (r"\b(in|took|after|elapsed:?) \d+(?:\.\d+)? ?(s|sec|seconds|ms)\b(?: \(\d+:\d\d:\d\d\))?", r"\1 ...\2"),
+        (r"^(\s*)\d+\.\d+s (call|setup|teardown) ", r"\1...s \2 "),
+        (r"^(real|user|sys)\t\d+m[\d.]+s$", r"\1\t..."),
+        (r"/tmp/pytest-of-\w+/pytest-\d+", "/tmp/pytest-of-sandbox/pytest-0"),
+        (r"/tmp/tmp[a-z0-9_]{8}\b", "/tmp/tmp........"),
+        (r"/tmp/tmp\.[A-Za-z0-9]{10}\b", "/tmp/tmp.........."),
+        (r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?", "<time>"),
+        (
+            rf"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:(?:{MONTHS}) +\d+|\d+ (?:{MONTHS})) "
+            r"+(?:(?:20\d\d )?\d\d:\d\d(?::\d\d)?(?: UTC)?(?: 20\d\d)?)",
+            "<time>",
+        ),
+    )
+)
+"""What differs between two executions of one command on one tree, and what stands in its place."""
+
+
+def normalised(text: str) -> str:
+    """The output of a command as the policy reads it, and as replays compare it."""
+    for pattern, replacement in VOLATILE:
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,0 +1,199 @@
+"""Tasks made here: source distributions of the package index, each with one fault by mutation."""
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.boxes.base import BOXES, Base, BoxMaker
+from halfway.curriculum.boxes.bases import cache_folder
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.judge import reports_of
+from halfway.curriculum.repositories.mutation import Mutant, mutants, patch
+from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
+
+LEFT_OUT = ("setup.py", "noxfile.py", "docs/", "doc/", "examples/", "benchmarks/", "scripts/", "tools/")
+STATEMENT = "The tests of {name} failed after the last change. The fault is somewhere below {folder}."
+NAMED = "\nAmong the tests that fail:\n{tests}\n"
+SHOWN_TESTS = 3
+
+
+@dataclass(frozen=True)
+class RepositoryArchives(Source):
+    """Source distributions (tar.gz) with tests, each mutated many times over; a mutant that tests notice is a task.
+
+    Every mutant is tried in a box with the whole suite, so a task costs about as much time as the suite takes. Tests
+    that differ between two runs of the unchanged suite count nowhere.
+
+    Attributes:
+        archives: file -> SHA-256 of its content.
+        seconds: limit of one run of a suite.
+        name_tests: whether the statement names tests that fail.
+        box: as of the environment `repository`.
+    """
+
+    archives: dict[str, str]
+    seconds: float = 120.0
+    name_tests: bool = True
+    box: dict[str, Any] = field(default_factory=lambda: {"bubblewrap": {}})
+
+    def __post_init__(self) -> None:
+        require(bool(self.archives), "repository_archives.archives", self.archives, "give at least one file: hash")
+        require(self.seconds > 0, "repository_archives.seconds", self.seconds, "give a positive number")
+        require(len(self.box) == 1, "repository_archives.box", self.box, "give one kind of box")
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        """Tasks of all archives in turn."""
+        if wanted is None:
+            raise UserError(
+                "source repository_archives: each task is made by running tests; say how many to train on, in "
+                "problems.train"
+            )
+        dropped: Counter[str] = Counter()
+        examples: list[str] = []
+        waiting = [self._tasks(project, stream, dropped) for project in self._projects(dropped, examples)]
+        found: list[Problem] = []
+        while waiting and len(found) < wanted:
+            for tasks in list(waiting):
+                problem = next(tasks, None)
+                if problem is None:
+                    waiting.remove(tasks)
+                elif len(found) < wanted:
+                    found.append(problem)
+        if len(found) < wanted:
+            raise UserError(
+                f"source repository_archives: {wanted} problems wanted, {len(found)} found "
+                f"({', '.join(f'{n} {why}' for why, n in dropped.items())}); ask for fewer, or give more archives"
+            )
+        return Loaded(tuple(found), SourceReport(len(found), dict(dropped), tuple(examples)))
+
+    @cached_property
+    def boxes(self) -> BoxMaker:
+        [(name, options)] = self.box.items()
+        boxes: BoxMaker = BOXES.get(name)(**(options or {}))
+        return boxes
+
+    def _projects(self, dropped: Counter[str], examples: list[str]) -> Iterator["Project"]:
+        for path, sha256 in self.archives.items():
+            project = Project(Path(path).name.removesuffix(".tar.gz"), Base(str(unpacked(Path(path), sha256))))
+            outcomes = [run_suite(self.boxes, project.base, "", self.seconds) for _ in range(2)]
+            steady = sorted(test for test in outcomes[0] & outcomes[1])
+            if steady:
+                yield Project(project.name, project.base, tuple(steady))
+            else:
+                dropped["archive whose tests do not run"] += 1
+                examples.append(f"{path}: no test passes twice; give it a Python environment with what it needs")
+
+    def _tasks(self, project: "Project", stream: Stream, dropped: Counter[str]) -> Iterator[Problem]:
+        """Valid mutants of one project, in an order drawn from the stream."""
+        for mutant in project.shuffled(stream.at(project.name)):
+            before = (Path(project.base.tree) / mutant.path).read_text()
+            bug = patch(mutant.path, before, mutant.text)
+            passed = run_suite(self.boxes, project.base, bug, self.seconds)
+            failing = tuple(test for test in project.tests if test not in passed)
+            if not failing:
+                dropped["mutant that no test notices"] += 1
+            elif len(failing) == len(project.tests):
+                dropped["mutant under which no test passes"] += 1
+            else:
+                yield self._problem(project, mutant, bug, failing)
+
+    def _problem(self, project: "Project", mutant: Mutant, bug: str, failing: tuple[str, ...]) -> Problem:
+        failed = set(failing)
+        going = tuple(test for test in project.tests if test not in failed)
+        task = RepositoryTask(f"{project.name}:{mutant.function}:{mutant.kind}", project.base, bug, "", failing, going)
+        statement = STATEMENT.format(name=project.name, folder=mutant.path.partition("/")[0])
+        if self.name_tests:
+            statement += NAMED.format(tests="\n".join(failing[:SHOWN_TESTS]))
+        features: dict[str, float | str] = {"repository": project.name, "kind": mutant.kind, "file": mutant.path}
+        return to_problem(task, statement, "repository_archives", features)
+
+
+@dataclass(frozen=True)
+class Project:
+    """One unpacked source distribution.
+
+    Attributes:
+        tests: those that pass on the unchanged tree, twice.
+    """
+
+    name: str
+    base: Base
+    tests: tuple[str, ...] = ()
+
+    def files(self) -> list[str]:
+        """The source files that a mutation may change, by path."""
+        root = Path(self.base.tree)
+        paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py") if not path.is_symlink())
+        return [path for path in paths if not is_test(path) and not path.startswith(LEFT_OUT)]
+
+    def shuffled(self, stream: Stream) -> Iterator[Mutant]:
+        """Every mutant of every file, in a drawn order."""
+        root = Path(self.base.tree)
+        found: list[Mutant] = []
+        for path in self.files():
+            try:
+                found += mutants(path, (root / path).read_text())
+            except UnicodeDecodeError:
+                continue
+        for i in stream.generator().permutation(len(found)):
+            yield found[i]
+
+
+def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]:
+    """The tests that pass in a fresh box with the diff applied; none if the suite does not end or the diff not apply.
+
+    Test files are named, so that a suite is found wherever it stands.
+    """
+    box = boxes.open(base)
+    try:
+        if bug and box.exec("git apply --whitespace=nowarn -", seconds, bug.encode()).status:
+            return set()
+        done = box.exec(PYTEST.replace("{tests}", ""), seconds)
+    finally:
+        box.close()
+    if done.ended != "exit":
+        return set()
+    return {test for test, outcomes in reports_of(done.output).items() if outcomes == {"PASSED"}}
+
+
+def unpacked(archive: Path, sha256: str) -> Path:
+    """The folder with an archive's content, unpacked once.
+
+    Raises:
+        UserError: if it is not there, not an archive, or not the one with this hash.
+    """
+    try:
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"{archive}: cannot be read ({one_line(error)}); pip download --no-binary :all: gets it"
+        ) from None
+    require(found == sha256, f"{archive}: SHA-256", found, f"the one with {sha256} was meant; get that version")
+    folder = cache_folder("") / "archives" / found[:24]
+    if folder.is_dir():
+        return folder
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+        try:
+            with tarfile.open(archive) as opened:
+                opened.extractall(partial / "all", filter="data")
+            inside = list((partial / "all").iterdir())
+            (inside[0] if len(inside) == 1 else partial / "all").rename(folder)
+        except tarfile.TarError as error:
+            raise UserError(f"{archive}: no source distribution ({one_line(error)}); give a .tar.gz") from None
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return folder

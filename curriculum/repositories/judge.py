@@ -1,0 +1,128 @@
+"""Whether a changed work tree passes its task: in a fresh tree, with source changes only, by the reports of tests.
+
+A program under test runs in the test runner's process, so it can reach into the runner. Against that: the exit status
+does not count; every listed test has to be reported as passed; and a test that fails, of a name nobody could know
+beforehand, has to be reported as failed. What cannot be excluded: code written against this very judge, which tells the
+canary from the listed tests while it runs, and forges each report as wanted.
+"""
+
+import re
+import secrets
+import shlex
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from halfway.curriculum.boxes.base import Box, BoxFullError, BoxMaker
+from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
+from halfway.curriculum.repositories.task import RepositoryTask, is_test
+
+SETTINGS = frozenset(
+    {
+        *("pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "setup.py", "pyproject.toml", "noxfile.py", "Makefile"),
+        *("sitecustomize.py", "usercustomize.py", ".coveragerc", "pytest.toml", ".pytest.toml"),
+    }
+)
+"""Files that steer how tests are run, and say nothing about the code."""
+
+RUNNER = frozenset(
+    {
+        *("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "py", "attr"),
+        *("coverage", "hypothesis", "xdist", "execnet"),
+    }
+)
+"""Modules of the test runner, which a file of the work tree could take the place of."""
+
+REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
+LISTING_SECONDS = 30.0
+APPLY = "git apply --recount --whitespace=nowarn -"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the judge found.
+
+    Attributes:
+        passed: every listed test passed, and the reports can be believed.
+        why: why not, in a few words that can be counted; empty if passed.
+        missing: listed tests that were not reported as passed.
+        seconds: of running the tests.
+    """
+
+    passed: bool
+    why: str = ""
+    missing: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def countable(entry: Entry, known: Collection[str]) -> bool:
+    """Whether a change may stand in the tree that is judged: source code, and nothing that steers the tests.
+
+    Args:
+        known: names at the top of the base and of its folder src.
+    """
+    parts = entry.path.split("/")
+    if entry.kind in ("link", "pipe") or is_test(entry.path) or any(part.startswith(".") for part in parts):
+        return False
+    if parts[-1] in SETTINGS or parts[-1].endswith((".pth", ".pyc", ".so", ".egg-link")):
+        return False
+    top = parts[1] if parts[0] == "src" and len(parts) > 1 else parts[0]
+    module = top.removesuffix(".py")
+    return top in known or not (module in RUNNER or module in sys.stdlib_module_names)
+
+
+def source_changes(saved: bytes, known: Collection[str]) -> bytes:
+    """The part of the saved changes that counts."""
+    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known))))
+
+
+def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -> Judged:
+    """Judge saved changes in a fresh box.
+
+    Args:
+        seconds: wall-clock limit of the tests.
+
+    Raises:
+        BoxLostError: if the infrastructure fails.
+    """
+    box = boxes.open(task.base)
+    try:
+        known = set(box.exec("ls -A . src 2> /dev/null", LISTING_SECONDS).output.split("\n"))
+        box.restore(source_changes(saved, known))
+        return judge_in(box, task, seconds)
+    except BoxFullError:
+        return Judged(False, "no room on disk")
+    finally:
+        box.close()
+
+
+def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
+    """Judge the tree of a box as it stands."""
+    if task.test_patch and box.exec(APPLY, seconds, task.test_patch.encode()).status:
+        return Judged(False, "the patch of tests does not apply")
+    folder = task.test_files[0].rpartition("/")[0] if task.test_files else ""
+    name = f"test_{secrets.token_hex(6)}.py"
+    canary = f"{folder}/{name}" if folder else name
+    function = f"test_{secrets.token_hex(4)}"
+    box.write(canary, f"def {function}():\n    assert {secrets.randbelow(10**6)} == -1\n".encode())
+    done = box.exec(_command(task, [*task.test_files, canary]), seconds)
+    if done.ended != "exit":
+        return Judged(False, f"tests end by the limit on {done.ended}", task.tests, done.seconds)
+    reports = reports_of(done.output)
+    missing = tuple(test for test in task.tests if reports.get(test) != {"PASSED"})
+    if reports.get(f"{canary}::{function}") != {"FAILED"}:
+        why = "the canary was not reported as failed" if reports else "no test was reported"
+        return Judged(False, why, missing, done.seconds)
+    return Judged(not missing, "tests fail" if missing else "", missing, done.seconds)
+
+
+def reports_of(output: str) -> dict[str, set[str]]:
+    """What pytest's summary says of each test."""
+    found: dict[str, set[str]] = {}
+    for outcome, rest in REPORT.findall(output):
+        found.setdefault(rest.split(" - ")[0].strip(), set()).add(outcome)
+    return found
+
+
+def _command(task: RepositoryTask, files: Sequence[str]) -> str:
+    return task.command.replace("{tests}", " ".join(shlex.quote(file) for file in files))

@@ -1,0 +1,122 @@
+"""A task on a repository: what the work tree begins as, and which tests decide."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import content_id
+
+PYTEST = "python -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
+
+INSTRUCTIONS = """\
+You work in a shell in the repository at {place}. Its code has the fault that is described below. Find it and mend it in
+the source code, not in the tests.
+
+Answer with one command a turn, in a block like this:
+
+```bash
+ls
+```
+
+Files are kept between commands; variables and the current folder are not. When you are done, answer:
+
+```bash
+submit
+```
+
+{statement}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTask:
+    """One fault in one repository.
+
+    Attributes:
+        name: of the task, for messages.
+        base: the work tree before the fault.
+        bug: a diff that brings the fault in; empty if the base has it.
+        test_patch: a diff with tests that only the judge has.
+        fail_to_pass: tests that fail on the fault and are to pass.
+        pass_to_pass: tests that pass all the time and are to go on doing so.
+        command: how tests are run, with "{tests}" for the files that the listed tests are in; it has to print
+            pytest's lines of passed and failed tests, as its option -rpfE does.
+        solution: a diff that mends the fault, for checks only; empty if it is the fault's reverse.
+    """
+
+    name: str
+    base: Base
+    bug: str = ""
+    test_patch: str = ""
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    command: str = PYTEST
+    solution: str = ""
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """All that have to pass."""
+        return self.fail_to_pass + self.pass_to_pass
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """The files that they are in, in order."""
+        return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
+
+
+def to_problem(task: RepositoryTask, statement: str, source: str, features: Mapping[str, float | str]) -> Problem:
+    """The problem that a policy gets. Its answer is the task, which the environment reads.
+
+    Args:
+        statement: what is wrong, in words.
+    """
+    prompt = INSTRUCTIONS.format(place=task.base.place, statement=statement.strip())
+    answer = as_text(task)
+    # Where a base lies on this machine says nothing about the task.
+    stated = as_text(replace(task, base=replace(task.base, tree="")))
+    return Problem(content_id(source, prompt, stated), prompt, answer, source, "exact", features)
+
+
+def as_text(task: RepositoryTask) -> str:
+    """A task as JSON."""
+    base = task.base
+    return json.dumps(
+        {
+            "name": task.name,
+            "base": {"tree": base.tree, "image": base.image, "place": base.place},
+            "bug": task.bug,
+            "test_patch": task.test_patch,
+            "fail_to_pass": task.fail_to_pass,
+            "pass_to_pass": task.pass_to_pass,
+            "command": task.command,
+            "solution": task.solution,
+        }
+    )
+
+
+def from_text(text: str, problem_id: str) -> RepositoryTask:
+    """What `as_text` wrote. Raises UserError if it is something else."""
+    try:
+        facts = json.loads(text)
+        base = Base(**facts.pop("base"))
+        fail_to_pass, pass_to_pass = (tuple(facts.pop(name)) for name in ("fail_to_pass", "pass_to_pass"))
+        return RepositoryTask(base=base, fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, **facts)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"environment repository: problem {problem_id!r} is of another task ({one_line(error)}); use a source of "
+            "repositories, such as repository_rows"
+        ) from error
+
+
+TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_tests?\.py|conftest\.py|tests?\.py)$")
+TEST_FOLDERS = frozenset({"test", "tests", "testing"})
+
+
+def is_test(path: str) -> bool:
+    """Whether a file belongs to the tests, by its name."""
+    return bool(TEST_FILE.search(path)) or not TEST_FOLDERS.isdisjoint(path.split("/"))

@@ -1,0 +1,321 @@
+# ruff: noqa: E501 - commands, one a line
+"""Boxes: equal commands give equal results, state is a value, and hostile commands get nothing and leave nothing."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from repositories import needs_boxes, small_repository
+
+from halfway.curriculum.boxes import bubblewrap as module
+from halfway.curriculum.boxes import trees
+from halfway.curriculum.boxes.base import BOXES, Base, Box, BoxFullError, BoxLostError
+from halfway.curriculum.boxes.bases import kept
+from halfway.curriculum.boxes.bubblewrap import Bubblewrap
+from halfway.curriculum.boxes.determinism import normalised
+from halfway.curriculum.boxes.trees import Changes, Entry
+from halfway.curriculum.support.errors import UserError
+
+SMALL = Bubblewrap(memory_mib=512, processes=32, disk_mib=16, files=500)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    return small_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(params=["overlay", "copy"])
+def box(request: pytest.FixtureRequest, base: Base) -> Iterator[Box]:
+    opened = replace(SMALL, tree=request.param).open(base)
+    yield opened
+    opened.close()
+
+
+def snapshot(folder: str) -> list[tuple[str, int, bytes]]:
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    return [(str(path), path.stat().st_mtime_ns, path.read_bytes()) for path in files]
+
+
+# State.
+
+CHANGES = (
+    "echo hi > new.txt; mkdir -p deep/er; echo x > deep/er/file; printf '\\377' > $'odd\\nname'",
+    "rm tests/test_means.py; rm -r stats; mkdir stats; echo 'A = 1' > stats/other.py",
+    "chmod 600 stats/means.py; chmod +x tests; ln -s /etc/passwd leak; ln -s stats also",
+    "mv stats renamed; echo > /tmp/notes; mkfifo pipe; : > stats2; truncate -s 0 renamed/means.py",
+    "ln stats/means.py hard; python -m compileall -q stats; mkdir empty",
+)
+LOOK = (
+    "find . /tmp -name __pycache__ -prune -o -printf '%p %y %m %l\\n' | sort; "
+    "find . /tmp -name __pycache__ -prune -o -type f -print0 | sort -z | xargs -0 sha256sum"
+)
+
+
+@needs_boxes
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_commands_change_is_a_value(box: Box, base: Base, change: str) -> None:
+    """Contents, modes, links, deletions, replaced folders and /tmp are equal in another box."""
+    before = snapshot(base.tree)
+    assert box.exec(change, 20).status == 0
+    saved, seen = box.save(), box.exec(LOOK, 20).output
+    other = SMALL.open(base)
+    other.restore(saved)
+    assert other.exec(LOOK, 20).output == seen
+    other.restore(saved)
+    assert other.save() == saved and trees.digest(saved) != trees.digest(b"")
+    other.close()
+    assert snapshot(base.tree) == before  # the base never changes
+
+
+@needs_boxes
+def test_an_untouched_tree_has_no_changes_and_a_restored_one_forgets(box: Box) -> None:
+    assert trees.unpack(box.save()) == Changes()
+    box.exec("rm -r stats; echo > /tmp/x", 9)
+    box.restore(b"")
+    assert box.exec("ls; ls /tmp", 9).output == "stats\ntests\n"
+    assert trees.unpack(box.save()).tree == ()
+
+
+@needs_boxes
+def test_files_are_read_and_written(box: Box) -> None:
+    box.write("a/b c.txt", b"\x00\xff")
+    assert box.read("a/b c.txt") == b"\x00\xff"
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        box.read("nothing")
+    with pytest.raises(BoxFullError):
+        box.write("large", b"x" * (20 * 2**20))
+
+
+def test_changes_survive_packing() -> None:
+    changes = Changes(
+        3, (Entry("a", "file", 0o644, 7, b"\n\x00"), Entry("b", "deleted")), (Entry("c", "folder", 0o755),)
+    )
+    assert trees.unpack(trees.pack(changes)) == changes
+    with pytest.raises(ValueError, match="not a saved work tree"):
+        trees.unpack(b"nonsense")
+
+
+@needs_boxes
+def test_times_of_files_count_commands(box: Box) -> None:
+    """What is made later is newer, for tools that compare times; but not by the machine's clock."""
+    box.exec("echo > one", 9)
+    first = box.save()
+    box.restore(first)
+    box.exec("echo > two; [ two -nt one ]", 9)
+    times = {entry.path: entry.time for entry in trees.unpack(box.save()).tree}
+    assert trees.EPOCH < times["one"] < times["two"] < trees.CLOCK_END
+
+
+# Determinism.
+
+EQUAL = {
+    "addresses": 'python -c \'print(object(), {None, print, 1.5}, id(int), {"a", "b", "c"})\'',
+    "processes": "echo $$; (exit 3) & wait $!; echo $?; ls /proc | grep -c '^[0-9]'",
+    "times": "date; date +%Y-%m-%dT%H:%M; ls -la; touch x; ls -l --full-time; python -m pytest -q | tail -1",
+    "temporary names": "mktemp; python -c 'import tempfile; print(tempfile.mkdtemp())'",
+    "failing test": "python -m pytest -q tests/nothing.py; python -m pytest -q --durations=3 -vv 2>&1 | tail -20",
+    "stale bytecode": (
+        "export PYTHONDONTWRITEBYTECODE=; echo 'X = 1' > m.py; python -c 'import m; print(m.X)'; "
+        "echo 'X = 2' > m.py; python -c 'import sys; import m'"
+    ),
+}
+
+
+@needs_boxes
+@pytest.mark.parametrize("name", sorted(EQUAL))
+def test_equal_commands_give_equal_outputs_and_trees(base: Base, name: str) -> None:
+    found = []
+    for _ in range(2):
+        opened = SMALL.open(base)
+        done = opened.exec(EQUAL[name], 60)
+        found.append((normalised(done.output), opened.save()))
+        opened.close()
+        time.sleep(0.02)
+    assert found[0] == found[1]
+
+
+def test_the_normaliser_leaves_other_numbers_alone() -> None:
+    for text in ("assert 3.5 == 4.2s", "line 2024-3", "in 12 files", "0x10", "/tmp/mine", "Jan 5", "10:30"):
+        assert normalised(text) == text
+    assert normalised("2 passed in 0.31s") == normalised("2 passed in 12.00s") == "2 passed in ...s"
+
+
+# Hostility.
+
+SECRET = "a word that no box may tell another"
+HOSTILE = {
+    "network: internet": "timeout 2 bash -c 'echo > /dev/tcp/1.1.1.1/53' && echo WON",
+    "network: loopback": "timeout 2 bash -c 'echo > /dev/tcp/127.0.0.1/PORT' && echo WON",
+    "network: raw": "python -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)' && echo WON",
+    "files: passwords": "cat /etc/shadow /etc/passwd && echo WON",
+    "files: home": "ls /root /home/* && echo WON",
+    "files: host's temporary": "ls /tmp | grep . && echo WON",
+    "files: this checkout": "ls HERE && echo WON",
+    "files: system": "echo > /usr/bin/x && echo WON",
+    "files: environment of Python": "echo > $(python -c 'import pytest; print(pytest.__file__)') && echo WON",
+    "files: root": "echo > /x && echo WON",
+    "files: devices": "echo > /dev/x && echo WON",
+    "files: link out": "ln -s /etc/shadow a && cat a && echo WON",
+    "files: other root": "cat /proc/1/root/etc/shadow && echo WON",
+    "files: open descriptors": "ls -l /proc/self/fd | grep -v -e pipe -e /proc -e memfd -e null | grep -- '->' && echo WON",
+    "files: disk": "dd if=/dev/zero of=big bs=1M count=64 && echo WON",
+    "files: many": "for i in $(seq 2000); do : > f$i || exit 1; done && echo WON",
+    "files: shared memory": "dd if=/dev/zero of=/dev/shm/big bs=1M count=64 && echo WON",
+    "files: device node": "mknod disk b 254 0 && echo WON",
+    "files: set user id": "cp /bin/bash b && chmod u+s b && ./b -p -c 'id -u' | grep -x 0 && echo WON",
+    "process: fork bomb": "f() { f | f & }; f; sleep 1; python -c 'import os\nfor i in range(99): os.fork() or os._exit(0)'; [ $(ls /proc | grep -c '^[0-9]') -gt 40 ] && echo WON",
+    "process: stays": "(setsid sleep 4321 > /dev/null 2>&1 &); exit 1",
+    "process: kills all": "kill -9 1 2 -1; [ -e /proc/1 ] || echo WON",
+    "process: others": "ls /proc | grep '^[0-9]*$' | wc -l | grep -x '[0-9][0-9]*[0-9]' && echo WON",
+    "process: endless": "while :; do :; done; echo WON",
+    "process: ignores signals": "trap '' TERM INT HUP; sleep 60; echo WON",
+    "process: memory": "python -c 'x = bytearray(700 * 2**20)' && echo WON",
+    "process: memory of many": "for i in 1 2 3 4; do python -c 'x = bytearray(200 * 2**20); import time; time.sleep(9)' & done; wait && echo WON",
+    "process: priority": "nice -n -5 true 2>&1 | grep -q denied || [ $(nice -n -5 nice) -ge 0 ] || echo WON",
+    "process: limits": "ulimit -Hu unlimited && echo WON",
+    "kernel: mount": "mount -t tmpfs none /tmp && echo WON",
+    "kernel: user namespace": "unshare -Ur true && echo WON",
+    "kernel: trace": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).ptrace(0, 0, 0, 0))' && echo WON",
+    "kernel: keys": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).syscall(250, 0, -3, 1) < 0)' && echo WON",
+    "kernel: bpf": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).syscall(321, 0, 0, 0) < 0)' && echo WON",
+    "kernel: host name": "hostname elsewhere && echo WON",
+    "kernel: parameters": "echo 1 > /proc/sys/kernel/sysrq && echo WON",
+    "kernel: clock": "date -s 2001-01-01 && echo WON",
+    "output: flood": "yes | head -c 300000000; [ -e /never ] && echo WON",
+    "terminal: input": "python -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")' && echo WON",
+    "bubblewrap: the worker": "cat /proc/1/environ | tr '\\0' '\\n' | grep -v -e BWRAP -e PWD | grep HALF && echo WON",
+}
+
+
+@needs_boxes
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_hostile_command_gets_nothing_and_leaves_nothing(base: Base, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = HOSTILE[name].replace("PORT", str(server.getsockname()[1])).replace("HERE", str(Path.cwd()))
+        before = snapshot(base.tree)
+        opened = SMALL.open(base)
+        try:
+            began = time.monotonic()
+            done = opened.exec(command, 4)
+            assert "WON" not in done.output.split(), done.output[-500:]
+            assert time.monotonic() - began < 15 and len(done.output) < 3 * 2**20
+            opened.restore(b"")
+            assert opened.exec("ls; ls -A /tmp /dev/shm", 9).output.split() == ["stats", "tests", "/dev/shm:", "/tmp:"]
+        finally:
+            opened.close()
+        assert snapshot(base.tree) == before
+    assert not subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).stdout
+
+
+@needs_boxes
+def test_limits_are_named() -> None:
+    here = Base(str(Path(__file__).parent))
+    opened = replace(SMALL, memory_mib=128).open(here)
+    assert opened.exec("sleep 9", 0.3).ended == "time"
+    eater = "import time\nx = []\nwhile True: x.append(bytearray(2**20)); time.sleep(0.001)"
+    many = f"for i in 1 2 3 4; do python -c '{eater}' & done; wait"
+    assert opened.exec(many, 30).ended == "memory"
+    assert opened.exec("echo fine", 9).output == "fine\n"
+    opened.close()
+
+
+@needs_boxes
+def test_nothing_survives_a_killed_host(base: Base) -> None:
+    """The host is killed while a command runs: what it had started is gone."""
+    script = (
+        "import sys; from halfway.curriculum.boxes.bubblewrap import Bubblewrap\n"
+        "from halfway.curriculum.boxes.base import Base\n"
+        f"box = Bubblewrap().open(Base({base.tree!r})); print('open', flush=True); box.exec('sleep 8765', 60)"
+    )
+    host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None and host.stdout.readline() == "open\n"
+    deadline = time.monotonic() + 30
+    while not subprocess.run(["pgrep", "-f", "sleep 8765"], capture_output=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    host.kill()
+    host.communicate()
+    while subprocess.run(["pgrep", "-xf", "sleep 8765"], capture_output=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# Bad input.
+
+
+def test_a_missing_bubblewrap_is_one_line(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match=r"bubblewrap is not installed .* apt-get install bubblewrap, or use the box"):
+        Bubblewrap().open(base)
+
+
+@pytest.mark.parametrize(
+    "why", ["user namespaces: Operation not permitted", "mount proc on /proc: Operation not permitted"]
+)
+def test_forbidden_namespaces_are_one_line(why: str) -> None:
+    line = module._not_here(why)
+    assert why in line and "sysctl kernel.unprivileged_userns_clone=1" in line and "\n" not in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes a right away that only root has")
+def test_namespaces_that_the_kernel_refuses(base: Base) -> None:
+    """A limit of no user namespaces, as administrators set it, in a namespace of our own."""
+    limit = "echo 0 > /proc/sys/user/max_user_namespaces"
+    script = (
+        "from halfway.curriculum.boxes.bubblewrap import Bubblewrap\nfrom halfway.curriculum.boxes.base import Base\n"
+        f"Bubblewrap().open(Base({base.tree!r}))"
+    )
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", f'{limit} && exec "$@"', "sh", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+    )
+    assert "this machine forbids what it needs (user namespaces" in done.stderr.splitlines()[-1]
+
+
+def test_options_are_checked() -> None:
+    for options in ({"memory_mib": 1}, {"processes": 1}, {"disk_mib": 0}, {"files": 1}, {"python": "/nowhere"}):
+        with pytest.raises(UserError, match=f"bubblewrap.{next(iter(options))}"):
+            Bubblewrap(**options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="the image 'x' is a container; use the box swerex"):
+        Bubblewrap().open(Base(image="x"))
+    with pytest.raises(UserError, match="'/nowhere' is no folder"):
+        Bubblewrap().open(Base("/nowhere"))
+    assert {"bubblewrap", "swerex"} <= set(BOXES.names())
+
+
+def test_history_and_caches_are_no_part_of_a_base(tmp_path: Path) -> None:
+    base = small_repository(tmp_path / "repository")
+    for name in (".git/objects/secret", "stats/__pycache__/means.pyc"):
+        (tmp_path / "repository" / name).parent.mkdir(parents=True)
+        (tmp_path / "repository" / name).write_text("x")
+    folder = tmp_path / "bases" / kept(base.tree, tmp_path, os.geteuid())
+    assert sorted(path.name for path in folder.rglob("*")) == [
+        "__init__.py",
+        "means.py",
+        "stats",
+        "test_means.py",
+        "tests",
+    ]
+    assert {path.stat().st_mtime for path in folder.rglob("*")} == {trees.EPOCH}
+
+
+@needs_boxes
+def test_a_box_whose_process_is_gone_is_lost(base: Base) -> None:
+    opened = SMALL.open(base)
+    worker = opened._worker  # type: ignore[attr-defined]
+    ending = threading.Timer(0.3, worker._process.kill)
+    ending.start()
+    with pytest.raises(BoxLostError):
+        opened.exec("sleep 9", 20)
+    with pytest.raises(BoxLostError):
+        opened.save()
+    opened.close()
