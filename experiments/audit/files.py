@@ -13,8 +13,9 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -101,9 +102,9 @@ def number_in(name: str) -> int | None:
     return int(digits[-1]) if digits else None
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedIOBase:
     """A file, unpacked while it is read if its name ends in ".gz"."""
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
 
 def first_record(path: Path) -> dict[str, Any] | None:
@@ -155,11 +156,11 @@ class Lines(Generic[Row]):
         except (OSError, EOFError, zlib.error) as error:
             self.drop(f"file that could not be read to its end ({type(error).__name__})")
 
-    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
+    def _blocks(self, file: BufferedIOBase) -> Iterator[bytes]:
         """Whole lines, as many as a block holds."""
         parts: list[bytes] = []
         too_long = False
-        while block := file.read(BLOCK):
+        while block := file.read1(BLOCK):
             begin = block.find(b"\n") + 1 if too_long else 0
             if too_long and begin == 0:
                 continue

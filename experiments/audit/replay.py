@@ -82,6 +82,7 @@ class Replayed:
         distance: median number of steps between the asking and the group that answers.
         calibration: None for a controller without believed pass rates.
         metrics: of the controller at the end.
+        course: visits offered, and those of them refused, of each step.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Replayed:
     distance: float = 0.0
     calibration: Calibration | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    course: tuple[tuple[int, int], ...] = ()
 
     @property
     def price(self) -> float | None:
@@ -282,12 +284,15 @@ class Replay:
         self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed, observed, rate at the visit before
         self.latest: dict[int, float] = {}
+        self.course: list[tuple[int, int]] = []
 
     def run(self) -> Replayed:
         """The whole log."""
         for due in self.world.schedule:
             self._remember(due)
+            before = self.skipped
             self._step(due)
+            self.course.append((len(due), self.skipped - before))
         metrics = self.session.metrics()
         return Replayed(
             name=self.name,
@@ -302,6 +307,7 @@ class Replay:
             distance=float(np.median(self.distances)) if self.distances else 0.0,
             calibration=calibration(self.beliefs) if self.beliefs else None,
             metrics={key.partition("/")[2]: value for key, value in metrics.items() if not key.startswith("log/")},
+            course=tuple(self.course),
         )
 
     def _step(self, due: Sequence[tuple[int, Visit]]) -> None:

@@ -4,4 +4,6 @@
 - `consistency`: how long groups without signal stay without
 - `estimation_error`: what PROS believed against freshly measured pass rates
 - `pros_audit`: do the counts that steer PROS agree with the log?
+- `counterfactual`: what an audit says GRESO would skip, against what it did skip
+- `supervised`: supervised steps on the references that hints are cut from
 """

@@ -9,7 +9,7 @@ import csv
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
@@ -117,7 +117,7 @@ def _csv(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[st
     names = [name for name in dict.fromkeys(columns) if name]
     try:
         with opened(found.path) as file:
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+            text = io.TextIOWrapper(cast(BinaryIO, file), encoding="utf-8-sig", errors="replace", newline="")
             rows = csv.reader(text)
             header = [name.strip() for name in next(rows, [])]
             places = [header.index(name) for name in names]

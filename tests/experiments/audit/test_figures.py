@@ -1,0 +1,168 @@
+"""The numbers of an audit, counted by hand; and our own runs, whose report has them already."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_runs import Script, decision, write_records, write_run
+
+from halfway.experiments.audit.figures import (
+    Kind,
+    Memory,
+    Streak,
+    findings,
+    kind_V,
+    outcomes,
+    spending,
+    streak_lengths,
+    wasted,
+)
+from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.suspects import fisher, inverted
+
+
+def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] | None = None) -> History:
+    """Of (step, problem, k, N), in the order of steps; three tokens a rollout."""
+    names = tuple(dict.fromkeys(name for _, name, _, _ in groups))
+    step, problem, k, n = (list(column) for column in zip(*groups, strict=True))
+    passed_V, size_V = np.asarray(k, np.int32), np.asarray(n, np.int32)
+    return History(
+        problems=names,
+        category_P=tuple((categories or {}).get(name, "") for name in names),
+        problem_V=np.asarray([names.index(name) for name in problem], np.int32),
+        step_V=np.asarray(step, np.int64),
+        passed_V=passed_V,
+        size_V=size_V,
+        silent_V=(passed_V == 0) | (passed_V == size_V),
+        tokens_V=3 * size_V.astype(np.int64),
+        fresh_V=np.ones(len(groups), np.bool_),
+        outcome_V=np.full(len(groups), UNKNOWN, np.int8),
+        lost_V=np.zeros(len(groups), np.int32),
+    )
+
+
+def log(groups: list[tuple[int, str, int, int]], name: str = "log", **more: dict[str, str]) -> Log:
+    return Log(name, history(groups, **more), Reading("table", "ours", measure="tokens"))
+
+
+# Three visits of four problems: forgotten, woken, always solved, never solved.
+VISITS = [
+    *((0, "turned", 3, 4), (0, "woken", 0, 4), (0, "easy", 4, 4), (0, "hard", 0, 4)),
+    *((1, "turned", 1, 4), (1, "woken", 0, 4), (1, "easy", 4, 4), (1, "hard", 0, 4)),
+    *((2, "turned", 0, 4), (2, "woken", 2, 4), (2, "easy", 4, 4), (2, "hard", 0, 4)),
+]
+
+
+def test_silence_and_its_price() -> None:
+    found = findings(log(VISITS), hours=6.0)
+    assert (found.groups, found.steps, found.group_size) == (12, 3, 4)
+    assert found.silent == pytest.approx(9 / 12)
+    assert found.all_failed == pytest.approx(6 / 12) and found.all_passed == pytest.approx(3 / 12)
+    assert found.near_half == pytest.approx(1 / 12)
+    assert found.price == 48 / 3
+    assert (found.spending.rollouts, found.spending.silent) == (48, 36)
+    assert (found.spending.tokens, found.spending.silent_tokens) == (144, 108)
+    assert found.spending.silent_hours == pytest.approx(4.5)
+    assert [(s.first, s.last, s.groups) for s in found.over_time] == [(0, 0, 4), (1, 1, 4), (2, 2, 4)]
+    assert [s.all_failed for s in found.over_time] == [0.5, 0.5, 0.5]
+    assert found.over_time[0].rate == pytest.approx(7 / 16)
+
+
+def test_what_became_of_problems() -> None:
+    fates = findings(log(VISITS)).fates
+    assert (fates.problems, fates.revisited) == (4, 4)
+    assert (fates.never, fates.always, fates.turned_back, fates.woken) == (1, 1, 1, 1)
+
+
+def test_memory_is_counted_from_visit_to_visit() -> None:
+    found = findings(log(VISITS))
+    # After all failed: woken 0->0, 0->2; hard twice 0->0. After mixed: 3->1, 1->0. After all passed: twice again.
+    assert found.memory == (
+        Memory("all failed", 4, 0.75, 0.25, 0.0),
+        Memory("mixed", 2, 0.5, 0.5, 0.0),
+        Memory("all passed", 2, 0.0, 0.0, 1.0),
+    )
+    assert found.streaks == (
+        Streak("all failed", 1, 2, 1.0),  # woken, hard after one
+        Streak("all failed", 2, 2, 0.5),  # woken passed, hard did not
+        Streak("all passed", 1, 1, 1.0),
+        Streak("all passed", 2, 1, 1.0),
+    )
+
+
+def test_a_streak_ends_with_its_kind_or_its_problem() -> None:
+    kinds_V = np.asarray([0, 0, 2, 2, 2, 0, 0], np.int8)
+    index_V = np.asarray([0, 1, 2, 3, 0, 1, 2])
+    assert streak_lengths(kinds_V, index_V).tolist() == [1, 2, 1, 2, 1, 1, 2]
+    assert kind_V(history(VISITS)).tolist()[:4] == [1, 0, 2, 0]
+
+
+def test_kinds_of_problems_are_compared_where_both_ends_have_enough() -> None:
+    groups = [(step, "a", 1 if step < 22 else 3, 4) for step in range(45)] + [(45, "b", 2, 4)]
+    found = findings(log(groups, categories={"a": "algebra", "b": "rare"}))
+    assert found.kinds == (Kind("algebra", 45, 0.25, 0.75, 0.0),)
+
+
+def test_a_weak_policy_that_beats_a_strong_one_points_at_the_problem() -> None:
+    both = [(0, f"p{i}", 1, 8) for i in range(20)]
+    strong = [(0, f"p{i}", 7, 8) for i in range(20)]
+    weak = log([*both, (0, "odd", 8, 8)], "small")
+    better = log([*strong, (0, "odd", 0, 8)], "large")
+    for one, other in ((weak, better), (better, weak)):
+        [suspect] = inverted(one, other)
+        assert suspect.problem == "odd" and suspect.log == "large"
+        assert suspect.why == "passes 8 of 8 in small, the weaker policy, and 0 of 8 in large"
+
+
+def test_fishers_exact_test() -> None:
+    """The tea lady: 3 of 4 against 1 of 4 has the chance 17 in 70."""
+    assert fisher(3, 4, 1, 4) == pytest.approx(17 / 70)
+    assert fisher(4, 4, 0, 4) == pytest.approx(1 / 70)
+    assert fisher(0, 4, 4, 4) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "script", [Script(), Script(request=48, refill=True), Script(request=40, refill=True, skip=0.4)]
+)
+def test_our_own_runs_have_the_numbers_of_their_report(script: Script, tmp_path: Path) -> None:
+    pytest.importorskip("omegaconf")
+    from halfway.experiments.report.arms import summarize_arm
+    from halfway.experiments.report.records import load_run_records
+
+    folder = write_run(tmp_path / "run", script, seed=0, steps=12)
+    run, [ours] = load_run_records(folder), read_logs([folder])
+    table, found = summarize_arm("run", [run]), findings(ours)
+    fresh = [group for group in run.groups if group.fresh and group.scored]
+    assert found.groups == len(fresh)
+    assert found.silent == pytest.approx(np.mean([group.degenerate for group in fresh]))
+    assert table.band_fresh is not None and found.near_half == pytest.approx(table.band_fresh.value)
+    assert table.wasted is not None and found.wasted == pytest.approx(table.wasted.value)
+    assert found.skipped == table.skipped
+    assert found.spending.rollouts == table.rollouts.value
+    assert sum(found.outcomes.values()) == len(run.groups)
+    assert found.spending.hours == pytest.approx(run.steps[-1].seconds / 3600)
+
+
+def test_a_carried_group_counts_once(tmp_path: Path) -> None:
+    first = decision(step=0, k=4, outcome="carried", problem="p", policy_version=0)
+    again = decision(step=1, k=4, outcome="trained", problem="p", policy_version=0)
+    unfinished = decision(step=2, k=2, problem="q")
+    steps = [{"step": 0, "seconds": 1.0}, {"step": 1, "seconds": 7200.0}]
+    write_records(tmp_path, [first, again, unfinished], steps, [])
+    [read] = read_logs([tmp_path])
+    assert len(read.history) == 1 and outcomes(read.history) == {"trained": 1} and read.hours == 2.0
+    assert read.reading.dropped == {"group of a step that was not finished": 1}
+
+
+def test_lost_rollouts_are_spent_too(tmp_path: Path) -> None:
+    groups = [
+        decision(k=8, outcome="degenerate"),
+        decision(k=3, n=6, dropped={"diverged": 2}, origin="prefix", parent_passed=1),
+    ]
+    write_records(tmp_path, groups, [{"step": 0, "seconds": 1.0}], [])
+    [read] = read_logs([tmp_path])
+    spent = spending(read.history, None)
+    assert (spent.rollouts, spent.silent, spent.lost, spent.silent_hours) == (16, 8, 2, None)
+    assert wasted(read.history) == (8 + 2) / 16
+    assert read.history.fresh_V.tolist() == [True, False]

@@ -1,0 +1,194 @@
+"""Damaged, mixed, empty, enormous and hostile files: one line, or a partial report that says so."""
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import IMPORTABLE
+from typer.testing import CliRunner
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit import files
+from halfway.experiments.audit.formats.base import Choices
+from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.cli import app
+
+LOGS = Path(__file__).parent / "logs"
+
+
+def line(problem: object = "p", step: object = 0, reward: object = 1, **more: object) -> str:
+    return json.dumps({"problem": problem, "step": step, "reward": reward, **more}) + "\n"
+
+
+def read(path: Path) -> tuple[int, dict[str, int]]:
+    """Rollouts read, and what was left out."""
+    [log] = read_logs([path])
+    return log.history.num_rollouts, dict(log.reading.dropped)
+
+
+def test_a_line_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text((line() + line(reward=0) + line())[:-9])
+    assert read(tmp_path) == (2, {"last line, cut off": 1})
+
+
+def test_lines_that_are_no_records_are_counted(tmp_path: Path) -> None:
+    odd = ["not json\n", "\n", "[1, 2]\n", '{"problem": "p", "step": 0, "reward": {}}\n', "{" * 5000 + "\n"]
+    (tmp_path / "t.jsonl").write_text(line() + "".join(odd) + line(reward=0))
+    assert read(tmp_path) == (2, {"line that is no such record": 4})
+
+
+def test_rewards_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+    text = (
+        line()
+        + '{"problem": "p", "step": 0, "reward": NaN}\n'
+        + line(reward=None)
+        + line(reward="high")
+        + line(reward=0)
+    )
+    (tmp_path / "t.jsonl").write_text(text + '{"problem": "p", "step": 0, "reward": -Infinity}\n')
+    assert read(tmp_path) == (2, {"rollout without a finite reward": 4})
+
+
+def test_bytes_that_are_no_text_do_not_stop_a_report(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(
+        line().encode() + b'{"problem": "\xff\xfe", "step": 0, "reward": 1}\n' + b"\x00\x01\n"
+    )
+    rollouts, dropped = read(tmp_path)
+    assert rollouts + sum(dropped.values()) == 3
+
+
+def test_a_packed_file_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(line(i, reward=i % 2) for i in range(50_000)).encode())
+    (tmp_path / "t.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    rollouts, dropped = read(tmp_path)
+    assert 0 < rollouts < 50_000
+    assert "file that could not be read to its end (EOFError)" in dropped
+
+
+def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(files, "BLOCK", 1 << 16)
+    endless = '{"problem": "' + "x" * (3 << 20) + '"}\n'
+    (tmp_path / "t.jsonl").write_text(line() + endless + line(reward=0))
+    assert read(tmp_path) == (2, {"line of more than 1 MiB": 1})
+
+
+def test_pickles_are_not_opened(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "opened"),)
+
+    (tmp_path / "0.pt").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(UserError, match=r"1 x pickle: opening it can run code"):
+        read_logs([tmp_path])
+    with pytest.raises(UserError, match=r"0\.pt: pickle"):
+        read_logs([tmp_path / "0.pt"])
+    (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
+    assert read(tmp_path)[1] == {files.PICKLE: 1}
+    assert not (tmp_path / "opened").exists()
+
+
+def test_paths_do_not_leave_the_folder(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "t.jsonl").write_text(line("hidden") + line("hidden", reward=0))
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "link.jsonl").symlink_to(secret / "t.jsonl")
+    (given / "folder").symlink_to(secret)
+    (given / "t.jsonl").write_text(line("open") + line("open", reward=0))
+    [log] = read_logs([given])
+    assert log.history.problems == ("open",) and log.reading.dropped == {files.OUTSIDE: 1}
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
+    assert read(tmp_path)[1] == {files.NOT_REGULAR: 1}
+
+
+def test_formats_may_be_mixed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "t.jsonl").write_text(line() + line(reward=0))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "1.jsonl").write_bytes((LOGS / "verl" / "1.jsonl").read_bytes())
+    (tmp_path / "notes.json").write_text('{"lr": 1e-6}')
+    logs = read_logs([tmp_path])
+    assert [(log.name, log.reading.format) for log in logs] == [("a", "table"), ("b", "verl")]
+    assert logs[0].reading.dropped == {"file of no known format": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n", b'{"problem": "p"}\n', b"problem,step,reward\n"])
+def test_nothing_in_a_file_is_one_line(content: bytes, tmp_path: Path) -> None:
+    for name in ("t.jsonl", "t.csv", "t.parquet", "t.db"):
+        (tmp_path / name).write_bytes(content)
+    result = CliRunner().invoke(app, ["audit", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nothing is here"),
+        (["LOG", "--format", "verk"], "did you mean 'verl'?"),
+        (["LOG", "--replay", "gresso"], "did you mean 'greso'?"),
+        (["LOG", "--write", "audit.pdf"], "ends in .html or .json"),
+        (["LOG", "--reward", "quality"], "has no such column"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+    log = tmp_path / "t.jsonl"
+    log.write_text(line() + line(reward=0))
+    result = CliRunner().invoke(app, ["audit", *(str(log) if word == "LOG" else word for word in words)])
+    assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_what_a_log_says_is_no_markup(tmp_path: Path) -> None:
+    bad = "<script>alert(1)</script> [bold red]x[/] \x1b[2J"
+    rows = [{"prompt": bad, "step": 0, "reward": r, "response": "same", "source": bad} for r in (0, 1, 1, 0)]
+    log = tmp_path / "t.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = tmp_path / "audit.html"
+    result = CliRunner().invoke(app, ["audit", str(log), "--replay", "none", "--write", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "<script>" not in page.read_text() and "&lt;script&gt;" in page.read_text()
+    assert "\x1b[2J" not in result.output and "\x1b" not in page.read_text()
+
+
+def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
+    """200 MB of verl's lines in a process that may have 64 MB more than it starts with."""
+    row = {"input": "question ", "output": "thought " * 4000, "gts": "1", "score": 1.0, "step": 1}
+    with open(tmp_path / "1.jsonl", "w") as file:
+        for i in range(6400):
+            file.write(json.dumps({**row, "input": f"question {i // 8}", "score": float(i % 3 == 0)}) + "\n")
+    script = (
+        "import resource, sys\nfrom pathlib import Path\nfrom halfway.experiments.audit.reading import read_logs\n"
+        "def peak():\n    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "import halfway.experiments.audit.formats.verl\nbefore = peak()\n[log] = read_logs([Path(sys.argv[1])])\n"
+        "print(log.history.num_rollouts, peak() - before)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": IMPORTABLE}
+    )
+    rollouts, grown = map(int, done.stdout.split())
+    assert rollouts == 6400 and grown < 64
+
+
+def test_installed_formats_are_asked_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from halfway.experiments.audit.formats.base import FORMATS
+    from halfway.experiments.audit.formats.table import Table
+
+    class Ours(Table):
+        trainer = "ours"
+
+    monkeypatch.setitem(FORMATS._added, "ours", Ours)
+    (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
+    [log] = read_logs([tmp_path], Choices())
+    assert log.reading.format == "ours"

@@ -1,0 +1,187 @@
+"""Counterfactuals against histories of which the answer is known."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from halfway.controllers.greso import Greso
+from halfway.controllers.knapsack import Knapsack
+from halfway.controllers.pilot import Pilot
+from halfway.controllers.retire import Retire
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.replay import (
+    NO_MORE,
+    NO_VISIT,
+    Pool,
+    Refused,
+    Replay,
+    Replayed,
+    Visit,
+    calibration,
+    replay,
+    world_of,
+)
+from halfway.experiments.cli import app
+
+N = 8
+
+
+def history(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]") -> History:
+    """Every problem in every step, with these k of 8; -1 = not visited."""
+    step_V, problem_V = np.nonzero(passed_TP >= 0)
+    passed_V = passed_TP[step_V, problem_V].astype(np.int32)
+    count = len(passed_V)
+    return History(
+        problems=tuple(f"p{i}" for i in range(passed_TP.shape[1])),
+        category_P=("",) * passed_TP.shape[1],
+        problem_V=problem_V.astype(np.int32),
+        step_V=step_V.astype(np.int64),
+        passed_V=passed_V,
+        size_V=np.full(count, N, np.int32),
+        silent_V=(passed_V == 0) | (passed_V == N),
+        tokens_V=np.full(count, UNKNOWN, np.int64),
+        fresh_V=np.ones(count, np.bool_),
+        outcome_V=np.full(count, UNKNOWN, np.int8),
+        lost_V=np.zeros(count, np.int32),
+    )
+
+
+def log(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]", **reading: bool) -> Log:
+    return Log("log", history(passed_TP), dataclasses.replace(Reading("table", "ours"), **reading))  # type: ignore[arg-type]
+
+
+STEADY = np.tile(np.asarray([0, 4, 8, 3]), (6, 1))  # a dead problem, an easy one, and two that teach
+
+
+def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> None:
+    found = Replay("retire", Retire(above=0.9), world_of(history(STEADY))).run()
+    assert (found.kind, found.visits) == ("skips", 24)
+    assert (found.skipped, found.rightly, found.silent) == (5, 5, 12)  # the easy one, after its first visit
+    assert found.precision == 1.0 and found.caught == pytest.approx(5 / 12)
+    assert found.rollouts == (24 - 5) * N and found.teaching == 12
+    assert found.course == ((4, 0), *((4, 1),) * 5)
+
+
+def test_a_skip_that_was_wrong_is_called_so_and_is_no_evidence() -> None:
+    woken = STEADY.copy()
+    woken[1:, 2] = 4  # what always passed at first does so no more, which nobody sees who skips it
+    found = Replay("retire", Retire(above=0.9), world_of(history(woken))).run()
+    assert (found.skipped, found.rightly) == (5, 0) and found.precision == 0.0
+
+
+def test_greso_skips_by_its_streaks_alone() -> None:
+    """With base probability 0 and floor near 0, every visit after a silent one is skipped."""
+    certain = Greso(p_easy=0.0, p_hard=0.0, floor=1e-12, step=0.0, bounds=(0.0, 0.0))
+    found = Replay("greso", certain, world_of(history(STEADY))).run()
+    assert (found.skipped, found.rightly) == (10, 10)
+
+
+def test_a_pilot_goes_on_where_the_first_rollouts_differ() -> None:
+    found = Replay("pilot", Pilot(initial=4), world_of(history(STEADY))).run()
+    mixed = found.teaching
+    # Silent groups cost 4 each, and so do mixed ones whose first four are alike.
+    assert found.kind == "goes on" and 0 < mixed <= 12 and found.rollouts == 24 * 4 + mixed * 4
+    assert found.unanswered == {}
+
+
+def test_knapsack_cannot_have_more_than_the_log_holds() -> None:
+    found = Replay("knapsack", Knapsack(), world_of(history(STEADY))).run()
+    asked = found.rollouts + found.unanswered[NO_MORE]
+    assert found.kind == "allocates" and asked == 24 * N
+    assert found.answered == pytest.approx(found.rollouts / asked) and found.answered < 1
+
+
+def test_a_chooser_is_answered_by_the_nearest_visit() -> None:
+    """Every other step each problem is visited, so uniform's requests are at most one step off."""
+    passed_TP = np.full((10, 4), -1)
+    passed_TP[::2, :2], passed_TP[1::2, 2:] = 4, 3
+    world = world_of(history(passed_TP))
+    assert world.near == 2
+    found = Replay("uniform", Uniform(), world).run()
+    assert (found.kind, found.visits, found.teaching) == ("chooses", 20, 20)
+    assert found.rollouts == 20 * N and found.distance <= 1
+
+
+def test_what_was_never_visited_near_is_not_answered() -> None:
+    passed_TP = np.full((40, 3), -1)
+    passed_TP[:, 0], passed_TP[:2, 1], passed_TP[-2:, 2] = 4, 4, 4
+    found = Replay("uniform", Uniform(), world_of(history(passed_TP))).run()
+    assert found.unanswered[NO_VISIT] > 0 and found.answered < 1
+
+
+def test_rollouts_are_drawn_without_replacement() -> None:
+    pool = Pool(Visit(0, 3, 8), np.random.default_rng(0))
+    drawn = [pool.draw(3) for _ in range(4)]
+    assert [count for _, count in drawn] == [3, 3, 2, 0] and sum(passed for passed, _ in drawn) == 3
+
+
+def test_calibration_of_what_is_known() -> None:
+    found = calibration([(0.25, 0.25, 0.75)] * 3 + [(0.85, 0.65, 0.65)])
+    assert [(b.believed, b.observed, b.visits) for b in found.bins] == [(0.25, 0.25, 3), (0.85, 0.65, 1)]
+    assert found.error == pytest.approx(0.2 / 4)
+    assert found.square == pytest.approx(0.2**2 / 4)
+    assert found.last == pytest.approx(3 * 0.5**2 / 4)
+    assert found.mean == pytest.approx((3 * 0.1**2 + 0.3**2) / 4)
+
+
+def test_a_belief_in_steady_rates_is_calibrated() -> None:
+    """Rates that never change, drawn anew at every visit: the belief of counts beats the last rate."""
+    generator = np.random.default_rng(0)
+    rate_P = generator.uniform(size=40)
+    [found] = replay(log(generator.binomial(N, np.tile(rate_P, (20, 1)))), ["mopps"])
+    assert isinstance(found, Replayed) and found.calibration is not None
+    assert found.calibration.square < found.calibration.last < found.calibration.mean
+    assert found.calibration.error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("names", "why"), [(["prefix_sampling"], "prefix"), (["hints"], "hint"), (["servo"], "difficulty")]
+)
+def test_what_a_log_cannot_answer_is_refused(names: list[str], why: str) -> None:
+    [found] = replay(log(STEADY), names)
+    assert isinstance(found, Refused) and why in found.why
+
+
+def test_a_log_without_silent_groups_has_no_counterfactual() -> None:
+    for reading, why in (({"keeps_silent": False}, "silent groups"), ({"identified": False}, "which problem")):
+        [found] = replay(log(STEADY, **reading), ["greso"])
+        assert isinstance(found, Refused) and why in found.why
+    [chooser] = replay(log(STEADY[:1]), ["mopps"])
+    assert isinstance(chooser, Refused) and "second time" in chooser.why
+    with pytest.raises(UserError, match="did you mean 'greso'"):
+        replay(log(STEADY), ["gresso"])
+
+
+def test_a_long_log_is_replayed_in_its_first_part() -> None:
+    world = world_of(history(STEADY), most=10)
+    assert len(world.schedule) == 2 and world.left_out == 16
+
+
+def test_equal_logs_give_equal_replays() -> None:
+    one, other = (replay(log(STEADY)) for _ in range(2))
+    assert one == other and len(one) == 8
+
+
+def test_the_command_from_log_to_json(tmp_path: Path) -> None:
+    rows = [
+        {"problem": f"p{place}", "step": step, "reward": int(i < k)}
+        for step, line in enumerate(STEADY.tolist())
+        for place, k in enumerate(line)
+        for i in range(N)
+    ]
+    path, out = tmp_path / "log.jsonl", tmp_path / "audit.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["audit", str(path), "--replay", "retire,prefix_sampling", "--write", str(out), "--hours", "8"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "50.0 % of 24 groups were silent (25.0 % all failed, 25.0 % all passed)" in result.output
+    [one] = json.loads(out.read_text())["logs"]
+    assert one["findings"]["spending"]["silent_hours"] == 4.0
+    assert [each["name"] for each in one["replays"]] == ["retire", "prefix_sampling"]
+    assert one["replays"][0]["skipped"] == 5 and one["replays"][1]["why"]
