@@ -1,0 +1,56 @@
+"""What README shows runs as it stands: the session's snippet, and the two configurations."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.experiments.cli import app
+
+README = (REPOSITORY / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
+    """In a process of its own, in which the packages of the extras cannot be imported."""
+    [snippet] = blocks("python")
+    extras = ("torch", "transformers", "accelerate", "mlflow", "matplotlib", "pyarrow", "scipy", "datasets")
+    script = f"import sys\nsys.modules.update(dict.fromkeys({extras}))\n{snippet}\n"
+    script += "assert session.step == 1 and saved['step'] == 1 and len(problems) == 100\n"
+    script += "session.load_state_dict(saved)\nprint(len(session.next_batch(16)), 'drawn')\n"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "16 drawn\n"
+
+
+def test_the_first_configuration_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It names its base as seen from the repository, from which README's commands are given."""
+    mine, _ = blocks("yaml")
+    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "experiments" / "lab" / "base")
+    shutil.copy(REPOSITORY / "experiments" / "lab" / "base.yaml", tmp_path / "experiments" / "lab" / "base.yaml")
+    validate(mine, tmp_path, monkeypatch)
+
+
+def test_the_configuration_for_own_problems_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, own = blocks("yaml")
+    (tmp_path / "train.jsonl").write_text(
+        "".join(f'{{"prompt": "What is {i} + {i}?", "answer": "{2 * i}"}}\n' for i in range(2000))
+    )
+    (tmp_path / "path" / "to").mkdir(parents=True)
+    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "path" / "to" / "model")
+    validate(own, tmp_path, monkeypatch)
+
+
+def validate(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my.yaml").write_text(text)
+    monkeypatch.chdir(folder)
+    checked = CliRunner().invoke(app, ["validate", "my.yaml", "learner.lr=3e-4", "seed=1"])
+    assert checked.exit_code == 0 and "ok: my.yaml" in checked.output, checked.output
