@@ -7,7 +7,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 torch.set_num_threads(1)
-# An example's time says how busy the machine is, and what it imports first.
+# How long an example takes depends on how busy the machine is and on what it imports first.
 settings.register_profile("timeless", deadline=None)
 settings.load_profile("timeless")
 
@@ -16,7 +16,7 @@ CHARACTERS = "0123456789abcdefghijklmnop+-=;.# \n@>:!|?"
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character; 0 is <pad>, 1 is <end>."""
+    """One token per character; 0 is <pad>, 1 is <end>."""
     vocabulary = {token: i for i, token in enumerate(["<pad>", "<end>", "<unk>", *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

@@ -1,4 +1,4 @@
-"""What must answer at once imports nothing heavy, imports point one way and in no circle, and folders stay small."""
+"""Commands that answer at once import nothing heavy, imports point one way and in no circle, and folders stay small."""
 
 import ast
 import re
@@ -140,7 +140,7 @@ def test_circles_are_found(tmp_path: Path) -> None:
 
 
 def test_no_files_import_one_another() -> None:
-    """But a method that fits a model by Pyro, and the model, which is written for the arrays of the method."""
+    """Except for a method that fits a model by Pyro, and the model, which is written for the method's arrays."""
     pair = frozenset({"controllers.beliefs.bayes_model", "controllers.beliefs.hierarchical_bayes"})
     assert circles(import_graph(REPOSITORY)) == {pair}
 

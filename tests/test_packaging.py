@@ -1,4 +1,4 @@
-"""The package as users install it: a built wheel, in a folder whose own modules have the names of our rooms."""
+"""The package as users install it: a built wheel, in a folder whose own modules are named like our rooms."""
 
 import ast
 import json
@@ -24,7 +24,7 @@ from halfway.controllers import CONTROLLERS
 pytestmark = pytest.mark.slow
 
 ROOMS = {room.name: room.resolve() for room in (REPOSITORY / "src" / "halfway").glob("[a-z]*/")}
-# What research repositories have, and ours once had as names to import.
+# Names that research repositories have, and that ours once imported too.
 SHADOWING = ("experiments/__init__.py", "experiments/config.py", "trainers/__init__.py", "tests/__init__.py")
 SHADOWING += ("curriculum/__init__.py", "controllers/__init__.py", "results.py")
 PATIENCE_SECONDS = 300
@@ -106,7 +106,7 @@ class Environment:
         return Path(sysconfig.get_path("purelib", "venv", {"base": str(self.folder), "platbase": str(self.folder)}))
 
     def variables(self) -> dict[str, str]:
-        """Of an activated environment, on one core and without this checkout on the path of modules."""
+        """The variables of an activated environment, on one core and without this checkout on the path of modules."""
         path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
         cleared = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         quiet = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -148,7 +148,7 @@ def build_wheel(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout, since a build leaves files where it builds, and the next one would take them along."""
+    """A copy of the checkout, since a build leaves files behind that the next build would take along."""
     copy = tmp_path_factory.mktemp("source")
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
     folders = {room.relative_to(REPOSITORY).parts[0] for room in ROOMS.values()} | {"src"}
@@ -165,7 +165,7 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def borrowing(folder: Path) -> Environment:
-    """An environment that borrows the packages of this one, by the path alone: its .pth files, which lead to this
+    """An environment that borrows this one's packages, by path only: its .pth files, which lead to this
     checkout, are not read there."""
     environment = Environment(folder)
     venv.create(folder, symlinks=True)
@@ -324,7 +324,7 @@ def test_a_type_checker_sees_our_types(installed: Environment, workplace: Path) 
 
 
 def defined_in(environment: Environment, folder: Path) -> Path:
-    """Where an editor finds a class of ours; of its methods it knows the names."""
+    """Where an editor finds one of our classes, and that it knows the names of its methods."""
     project = jedi.Project(folder, environment_path=str(environment.python))
     script = jedi.Script("from halfway.controllers.greso import Greso\nGreso().obs", project=project)
     [found] = script.goto(1, 38, follow_imports=True)

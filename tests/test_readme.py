@@ -1,4 +1,4 @@
-"""What README shows runs as it stands: the session's snippet, and the two configurations."""
+"""What README shows works as it stands: the session's snippet and the two configurations."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
-    """In a process of its own, in which the packages of the extras cannot be imported."""
+    """In a separate process in which the extras' packages cannot be imported."""
     [snippet] = blocks("python")
     extras = ("torch", "transformers", "accelerate", "mlflow", "matplotlib", "pyarrow", "scipy", "datasets")
     script = f"import sys\nsys.modules.update(dict.fromkeys({extras}))\n{snippet}\n"

@@ -1,4 +1,4 @@
-"""What each room imports is what an installation brings: the core alone, or the extra that a message names."""
+"""Each room imports only what an installation brings: the core alone, or the extra that a message names."""
 
 import ast
 import subprocess
@@ -22,7 +22,7 @@ OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
 ROOMS = {room.name: room.resolve() for room in (REPOSITORY / "src" / "halfway").glob("[a-z]*/")}
 CORE_ROOMS = ("curriculum", "controllers", "testing")
 OPTIONAL_IN_THE_CORE = {"controllers/beliefs/bayes_model.py": {"torch", "pyro"}}
-"""A module of the core that its extra alone loads."""
+"""A module of the core that only its extra loads."""
 ABOUT_OTHERS = {"trl", "datasets"}
 """Packages that only a benchmark sets beside ours."""
 

@@ -1,4 +1,4 @@
-"""The public contract suites: what is sound passes them, and what is broken in one way fails in that way."""
+"""The public contract suites: sound parts pass them, and a part broken in one way fails in that way."""
 
 import copy
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Negative(Skips):
 
 
 class Talkative(Skips):
-    """Has a metric that is no number."""
+    """Has a metric that is not a number."""
 
     def metrics(self, state: None) -> dict[str, float]:
         return {"share": float("nan")}
@@ -60,7 +60,7 @@ class Wishful(Skips):
 
 
 class Forgetful(PassRateController[dict[str, int]]):
-    """Keeps its state in itself."""
+    """Keeps its state inside itself."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -71,7 +71,7 @@ class Forgetful(PassRateController[dict[str, int]]):
 
 
 class Credulous(Skips):
-    """Learns of a problem from its prefixes."""
+    """Learns about a problem from its prefixes."""
 
     def init(self, problems: ProblemSet) -> Any:
         return {"failed": None}

@@ -50,7 +50,7 @@ def test_mean_absolute_advantage_is_that_of_the_rewards(passed: int, size: int) 
 
 
 def test_sec_by_hand() -> None:
-    """alpha 0.5, temperature 1: two mixed groups of an arm count once, with their mean; the untried keeps its value."""
+    """Alpha 0.5, temperature 1: an arm's two mixed groups count once, as their mean; an untried arm keeps its value."""
     controller = Bandit(standardised=False)
     state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[2], 4), group(PROBLEMS[5], 2)], 0)
     q = 0.5 * (0.5 + 0.375) / 2
@@ -98,7 +98,7 @@ def test_slots_go_where_groups_teach(kind: str) -> None:
 
 
 def test_reversion_gives_a_starved_category_another_chance() -> None:
-    """Marin's case: the floor's trickle confirms for ever that nothing passes, unless the belief is pulled back."""
+    """Marin's case: the floor's trickle confirms forever that nothing passes, unless the belief is pulled back."""
     last = {mass: play(Bandit(kind="learnability", reversion=mass), 200) for mass in (0.0, 4.0)}
     starved = {
         mass: np.mean([shares(Bandit("learnability"), last[mass], s)["hopeless"] for s in range(200)]) for mass in last
@@ -114,7 +114,7 @@ def test_floor_raises_small_shares() -> None:
 
 
 def test_slots_are_shared_out_as_by_one_draw_after_the_other() -> None:
-    """The exact distribution of two draws of which the first category can take one only."""
+    """The exact distribution of two draws of which the first category can take only one."""
     share, room = np.asarray([0.6, 0.3, 0.1]), np.asarray([1, 5, 5])
     found = [tuple(share_out(share, room, 2, np.random.default_rng(seed)).tolist()) for seed in range(8000)]
     expected = {(1, 1, 0): 0.6 * 0.75 + 0.3 * 0.6, (1, 0, 1): 0.6 * 0.25 + 0.1 * 0.6, (0, 2, 0): 0.09}

@@ -86,7 +86,7 @@ def test_an_adaptive_rho_is_halved_when_predictions_err() -> None:
 
 
 def test_implicit_evidence_finds_the_right_problems_before_they_were_tried() -> None:
-    """One step of a learner at rest between two reference models: the untried ones are told apart only by rho > 0."""
+    """One step of a learner at rest between two reference models: only rho > 0 tells the untried problems apart."""
     problems, learner = problem_set(400), simulated(0)
     rates = {p.id: learner.pass_probability(p, None) for p in problems}
 

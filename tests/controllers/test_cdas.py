@@ -17,7 +17,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_two_visits_by_hand() -> None:
-    """With the start as a visit d_1 = (p_0 - r) / 2 and d_2 = (2 d_1 + p_1 - r) / 3; in the paper's form d_1 = p_0 - r,
+    """With the start as a visit d_1 = (p_0 - r) / 2 and d_2 = (2 d_1 + p_1 - r) / 3; without it d_1 = p_0 - r,
     d_2 = (d_1 + p_1 - r) / 2. The competence is minus the mean of ten difficulties."""
     for shrink, past in ((True, 1), (False, 0)):
         controller = Cdas(shrink=shrink)
@@ -31,7 +31,7 @@ def test_two_visits_by_hand() -> None:
 
 
 def test_the_competence_is_what_the_published_bookkeeping_adds_up_to() -> None:
-    """There it starts at 0 and falls by the sum of all changes of difficulty over the number of problems."""
+    """The published competence starts at 0 and falls by the sum of all changes over the number of problems."""
     controller, draws = Cdas(), np.random.default_rng(0)
     state, ability, history = controller.init(PROBLEMS), 0.0, [[0.0] for _ in range(10)]
     for step in range(30):
@@ -66,7 +66,7 @@ def test_a_plan_straddles_the_competence() -> None:
 
 
 def test_harder_problems_are_found_harder_and_the_rest_is_left_alone() -> None:
-    """The simulated learner at rest: estimated difficulties follow the true ones among what was tried."""
+    """The simulated learner at rest: estimated difficulties follow the true difficulties of what was tried."""
     problems, learner, controller = problem_set(60), simulated(0), Cdas()
     plans, state = play(controller, controller.init(problems), range(80), learner=learner)
     rates = np.asarray([learner.pass_probability(problem, None) for problem in problems])

@@ -1,4 +1,4 @@
-"""The contract suite over every registered controller, in company and in chains; see `halfway.testing`."""
+"""The contract suite over every registered controller, alone, with a companion and in chains; see `halfway.testing`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ def chain_of(names: tuple[str, ...], **options: Any) -> Chain:
 
 
 def with_company(name: str) -> tuple[str, ...]:
-    """A chain in which the controller has work to do: who takes slots of its own goes first, who judges goes last."""
+    """A chain in which the controller has work to do: it goes first if it takes slots, last if it judges."""
     claims = CONTROLLERS.get(name)().claims
     return (name,) if "problems" in claims else (name, "uniform") if claims & SLOTS else ("uniform", name)
 

@@ -1,4 +1,4 @@
-"""Fewer rollouts train: PODS' most varied ones, and VCRL's groups."""
+"""Fewer rollouts train: PODS' most varied rollouts, and VCRL's groups."""
 
 from typing import Any
 

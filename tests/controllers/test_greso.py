@@ -15,7 +15,7 @@ GRESO = Greso()
 
 
 def after(outcomes: list[tuple[int, int, int]], controller: Greso = GRESO, size: int = 8) -> GresoState:
-    """The state after one step a (position, k, N)."""
+    """The state after one step for each (position, k, N)."""
     state = controller.init(PROBLEMS)
     for step, (position, passed, of) in enumerate(outcomes):
         state = controller.observe(state, [group(PROBLEMS[position], passed, of)], step)

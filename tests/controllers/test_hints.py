@@ -1,4 +1,4 @@
-"""Hints: how long they get, for whom, and where they end."""
+"""Hints: how long they get, for which problems, and where they end."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""MoPPS: the posterior against the recursion it comes from, and what it takes from a learner that is known."""
+"""MoPPS: the posterior against its recursion, and what it chooses when the learner is known."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
 
 
 def test_a_slot_is_contested_by_so_many_candidates() -> None:
-    """With one candidate for each slot nothing is selected; with all of them the best known is always taken."""
+    """With one candidate for each slot nothing is selected; with all of them the best known problem is always taken."""
     groups = [group(problem, 500 if i == 7 else 0, 1000) for i, problem in enumerate(PROBLEMS)]
 
     def share(candidates: int | None) -> float:
@@ -67,7 +67,7 @@ def test_a_slot_is_contested_by_so_many_candidates() -> None:
 
 @pytest.mark.parametrize("law", [Choice(), Choice("band")], ids=lambda law: law.kind)
 def test_it_learns_which_problems_pass_half_of_the_time(law: Choice) -> None:
-    """A learner at rest: what is proposed in the end is much nearer one half than the problems are on average."""
+    """A learner at rest: the problems proposed in the end are much nearer one half than the average problem."""
     problems, learner, controller = problem_set(200), simulated(0), Mopps(law=law)
     rates = {p.id: learner.pass_probability(p, None) for p in problems}
     plans, _ = play(controller, controller.init(problems), range(80), learner=learner)

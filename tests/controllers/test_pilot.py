@@ -1,4 +1,4 @@
-"""Pilots: who goes on, by how much, and within which budget."""
+"""Pilots: which groups go on, by how much, and within which budget."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Prefix Sampling, both variants: whose rollouts are saved, where they are cut, how the ratios move."""
+"""Prefix Sampling, both variants: which rollouts are saved, where they are cut, how the ratios move."""
 
 import json
 from dataclasses import replace

@@ -90,7 +90,7 @@ def test_the_chance_of_no_success_counts_the_doubt() -> None:
 
 @pytest.mark.parametrize("skill", [-1.5, 0.0, 2.0])
 def test_a_solver_that_moved_is_found_again(skill: float) -> None:
-    """Guesses are those of a solver with skill 0, each half a logit wrong: the chosen problems still pass half of the
+    """Guesses come from a solver with skill 0, each half a logit wrong: the chosen problems still pass half of the
     time."""
     rng = np.random.default_rng(0)
     difficulties = rng.normal(0, 2, 1200)

@@ -323,7 +323,7 @@ def test_same_next_plans_from_a_state_saved_in_the_middle_with_children():
     assert play(controller, restored, range(10, 20))[0] == play(controller, state, range(10, 20))[0]
 
 
-# In company.
+# With companions.
 
 
 def test_refused_next_to_prefix_sampling_unless_reuse_is_off():

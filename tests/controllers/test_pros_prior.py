@@ -1,4 +1,4 @@
-"""A probe's guesses as the means of PROS's priors: known answers, and what they do to a cold start."""
+"""A probe's guesses as the means of PROS's priors: known answers, and their effect on a cold start."""
 
 import json
 

@@ -89,7 +89,7 @@ def test_a_failed_group_trains_with_an_old_success_in_the_place_of_a_failure() -
         assert stored.rollouts[0].turns[0].tokens_T[0] == 700  # the last of the earlier group, which passed
     assert session.next_batch(0) == []
     session.commit()
-    # What passed has replaced what was stored, and nothing that was stored counts as a success of its own.
+    # A new success has replaced the stored one, and a stored success does not count as a new one.
     assert session.metrics()["replay/stored"] == 6 + 3
 
 

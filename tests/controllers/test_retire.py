@@ -1,4 +1,4 @@
-"""Retirement: who goes, who stays, who comes back, and that nobody starves."""
+"""Retirement: which problems go, stay and come back, and that no plan starves."""
 
 import pytest
 from controller_harness import child, group, play, problem_set, propose, simulated

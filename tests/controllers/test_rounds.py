@@ -1,4 +1,4 @@
-"""Rounds until there is signal: when they stop, and what of a group trains."""
+"""Rounds until there is signal: when they stop, and which rollouts of a group train."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ def test_a_column_of_pass_rates_is_a_hundred_times_the_failures() -> None:
 
 
 def test_it_goes_up_while_more_than_half_passes_and_settles_where_half_does() -> None:
-    """The simulated learner at rest passes half of what has its own skill for difficulty."""
+    """The simulated learner at rest passes half of the problems whose difficulty equals its skill."""
     problems = with_column([(i - 100) / 25 for i in range(200)])  # logits -4 .. 4
     controller = Servo(bounds=(-4.0, 4.0), start=-4.0, gain=1.0)
     state, targets = controller.init(problems), []

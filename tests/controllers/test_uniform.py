@@ -1,4 +1,4 @@
-"""Uniform: every problem once an epoch, across the end of an epoch, whatever the other members do."""
+"""Uniform: every problem once per epoch, across the end of an epoch, whatever the other members do."""
 
 from collections import Counter
 

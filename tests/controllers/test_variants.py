@@ -75,7 +75,7 @@ def test_they_take_their_share_and_no_id_occurs_twice_over_a_resume() -> None:
     before = play(session, 10)
     resumed.load_state_dict(json.loads(json.dumps(session.state_dict())))
     after = play(resumed, 20)
-    assert play(session, 20) == after  # as the run that was never stopped
+    assert play(session, 20) == after  # like the run that was never stopped
     ids = [problem.id for problem in before + after]
     assert len(ids) == len(set(ids)) > 25
     assert [problem.id for problem in resumed.problems.generated] == ids

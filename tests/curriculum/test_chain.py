@@ -18,7 +18,7 @@ PROBLEMS = problem_set(30)
 
 @dataclass(frozen=True)
 class Coin(PassRateController[None]):
-    """Drops each request with a probability, by draws of its own."""
+    """Drops each request with a given probability, by its own draws."""
 
     drop: float = 0.3
 
@@ -50,7 +50,7 @@ class Spy(PassRateController[None]):
 
 
 FILTERS = st.sampled_from([Greso(), Greso(streaks="joint"), Coin(0.1), Coin(0.5), Noise()])
-# Members in an order in which all have work to do; the labels are their own.
+# Members in an order in which all have work to do, under labels of their own.
 MEMBERS = st.builds(
     lambda prefixed, filters: [
         *([("ps", PrefixSampling())] if prefixed else []),

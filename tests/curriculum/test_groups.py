@@ -1,4 +1,4 @@
-"""What a group says of the weights behind it."""
+"""What a group says about the weights behind it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A chain behind a session: the decisions of a plain fold, whatever the order in which a trainer speaks to it."""
+"""A chain behind a session: the decisions of a plain fold, whatever the order of a trainer's calls."""
 
 import json
 from collections import Counter
@@ -102,7 +102,7 @@ def test_a_session_decides_as_a_plain_fold_does(make: Callable[[], Chain]) -> No
 
 
 class Interleaved(RuleBasedStateMachine):
-    """Any order of draw, record in pieces, abandon, commit, save and restore; tickets are followed from outside."""
+    """Any order of draw, record in pieces, abandon, commit, save and restore; the test itself counts tickets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Interleaved(RuleBasedStateMachine):
         assert len(tickets) <= wanted
         assert not {ticket.id for ticket in tickets} & (self.expected.keys() | set(self.whole) | self.observed.keys())
         fresh = [r.problem.id for r in (*flying, *(t.request for t in tickets)) if r.origin is Origin.FRESH]
-        # Prefixed requests hold their problems too; once every problem is held, it goes round again.
+        # Requests with prefixes hold their problems too; once every problem is held, problems repeat.
         assert len(set(fresh)) == len(fresh) or len(flying) + len(tickets) > len(PROBLEMS)
         self.expected |= {ticket.id: ticket.request.num_rollouts for ticket in tickets}
 
@@ -204,7 +204,7 @@ def test_late_outcomes_are_observed_in_the_order_they_were_drawn() -> None:
 
 @dataclass(frozen=True)
 class Pilot(PassRateController[None]):
-    """Two rollouts more for every group in hand that is neither all passed nor all failed, once."""
+    """Two more rollouts, once, for every group in hand that is neither all passed nor all failed."""
 
     more: int = 2
 
@@ -236,7 +236,7 @@ def test_an_extended_group_is_observed_whole_and_once() -> None:
     assert [group.request.ticket for group in session.in_hand()] == [first.id, third.id]
     resumed = piloted()
     resumed.load_state_dict(through_json(session))
-    assert [group.size for group in resumed.commit()] == [4, 4]  # the one that is being extended has to wait
+    assert [group.size for group in resumed.commit()] == [4, 4]  # the group being extended has to wait
     resumed.record_counts(more.id, 1, 2)
     (whole,) = resumed.commit()
     assert (whole.request.ticket, whole.num_passed, whole.size, whole.request.num_rollouts) == (second.id, 3, 6, 6)

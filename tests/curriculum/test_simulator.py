@@ -1,4 +1,4 @@
-"""The simulated learner: its curve, its rollouts, and that its groups are a function of what it is given."""
+"""The simulated learner: its curve, its rollouts, and that its groups are a function of its arguments."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What goes wrong in practice, tried through the command line: one line each, and nothing that was saved is lost."""
+"""What goes wrong in practice, tried through the command line: one line each, and nothing saved is lost."""
 
 import errno
 import json
@@ -98,7 +98,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_goes_on_as_if_nothing_had_happened(undisturbed: Path) -> None:
-    """The stopped run, resumed, ends as the one that was never stopped."""
+    """The stopped run, resumed, ends like the run that was never stopped."""
     resumed = halfway("resume", "runs/run")
     assert resumed.exit_code == 0, resumed.output
     assert decisions(Path("runs/run")) == decisions(undisturbed)
@@ -263,7 +263,7 @@ def test_a_full_disk_while_writing_a_checkpoint(
         "checkpoint: runs/run/checkpoints/step-00000003 cannot be written (No space left on device); "
         "the checkpoint of step 2 is intact; make room for it and resume"
     )
-    assert saved_steps(Path("runs/run")) == [1, 2]  # and nothing half-written beside them
+    assert saved_steps(Path("runs/run")) == [1, 2]  # and no half-written file beside them
     assert_goes_on_as_if_nothing_had_happened(undisturbed)
 
 

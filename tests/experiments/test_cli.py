@@ -1,4 +1,4 @@
-"""The command line: quick and light where it must be, one line for every mistake."""
+"""The command line: quick and light where it has to be, one line for every mistake."""
 
 import subprocess
 import sys

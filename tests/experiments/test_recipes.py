@@ -25,9 +25,9 @@ from halfway.experiments.propel.config import to_plain as study_to_plain
 from halfway.experiments.running.memory import estimate
 from halfway.experiments.running.runs import prepare, train
 
-# A table of results, and copies of configurations beside the results they led to, are no recipes.
+# A table of results, and copies of configurations beside their results, are not recipes.
 NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml"}
-# Models and data of those for clusters are not here, nor are the machines: see the tests with CLUSTER.
+# The cluster recipes' models, data and machines are not here: see the tests with CLUSTER.
 NO_RECIPES_IN = {"cluster", "results", "runs", "build", "dist"}
 
 CLUSTER = sorted((REPOSITORY / "experiments" / "cluster").glob("*.yaml"))
@@ -133,7 +133,7 @@ def test_the_recipes_for_clusters_were_found() -> None:
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> None:
-    """What can be said without its machines; its first line says that there is no more to it yet."""
+    """What can be checked without its machines; its first line says that this is all so far."""
     assert "never run on a GPU" in file.read_text().splitlines()[0]
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
@@ -169,7 +169,8 @@ def needs_rollouts_only() -> dict[str, list[str]]:
     chains = {}
     for name in CONTROLLERS.names():
         controller = CONTROLLERS.get(name)()
-        if not any(need in from_data or need.startswith("feature:") for need in controller.needs):
+        reads = any(need in from_data or need.startswith("feature:") for need in controller.needs)
+        if not reads and "generated" not in controller.claims:
             chooses, first = "problems" in controller.claims, name in ("prefix_sampling", "replay")
             chains[name] = [name] if chooses else [name, "uniform"] if first else ["uniform", name]
     return chains

@@ -1,4 +1,4 @@
-"""A package of somebody else's, as pip leaves it."""
+"""Somebody else's package, as pip leaves it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tiny models for the domain maths, trained in seconds: one writes sums such as "3+4?", others answer in a box."""
+"""Tiny models for the domain maths, trained in seconds: one writes sums such as "3+4?", the others answer in a box."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Author = Callable[[random.Random], tuple[str, str]]
 
 
 def _sum(rng: random.Random) -> tuple[str, int, int]:
-    """A question with two letters in front, which make many of few, and its numbers."""
+    """A question with two letters in front, which make many questions of few, and its numbers."""
     first, second = rng.randint(1, LARGEST), rng.randint(1, LARGEST)
     return f"{rng.choice(LETTERS)}{rng.choice(LETTERS)}{first}+{second}?", first, second
 

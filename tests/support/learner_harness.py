@@ -1,4 +1,4 @@
-"""What the learner's tests share: groups made by hand, a learner of a small model, and sums written out."""
+"""What the learner's tests share: groups made by hand, a learner with a small model, and sums written out."""
 
 import copy
 from dataclasses import replace

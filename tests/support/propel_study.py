@@ -1,4 +1,4 @@
-"""A whole study at the size of a test, and how to kill it."""
+"""A whole study at test size, and how to kill it."""
 
 import json
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def state(folder: Path) -> dict[str, Any]:
 
 
 def dying(function: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """The same function, which dies at its n-th call."""
+    """The same function, except that it dies at its n-th call."""
     calls = []
 
     def wrapped(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writes run directories without training: a scripted policy that improves, in the formats of the loop."""
+"""Writes run directories without training: a scripted policy that improves, in the loop's formats."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ EASE = np.sort(np.random.default_rng(5).normal(0, 1.5, 64))[::-1]
 
 @dataclass(frozen=True)
 class Script:
-    """What an arm does: requests a round, groups wanted, whether it refills, skips, and replays prefixes."""
+    """What an arm does: requests per round, groups wanted, whether it refills, skips, and replays prefixes."""
 
     request: int = 32
     wanted: int = 32
@@ -117,7 +117,7 @@ def step_record(step=0, rollouts=64, trained=4, **other):
 
 
 def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02, **other):
-    """A record of evaluations.jsonl, as it was before problems were told apart."""
+    """A record of evaluations.jsonl from before problems were recorded separately."""
     return {
         "step": step,
         "rollouts": rollouts,
@@ -133,7 +133,7 @@ def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02, **other):
 
 
 def problem_records(passed, samples=N):
-    """What a record of evaluations.jsonl has of its problems: these are spread evenly over the strata."""
+    """What a record of evaluations.jsonl says about its problems: these are spread evenly over the strata."""
     parts = np.array_split(np.asarray(passed), len(STRATA))
     strata = {name: {"problems": len(p), "passed": int(p.sum())} for name, p in zip(STRATA, parts, strict=True)}
     rates = np.asarray(passed) / samples

@@ -1,4 +1,4 @@
-"""What makes any recipe of a run small enough for a test."""
+"""Overrides that make any run's recipe small enough for a test."""
 
 TINY = [
     "problems.train=12",  # two of each of the six strata of operator sheets

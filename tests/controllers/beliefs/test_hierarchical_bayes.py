@@ -59,12 +59,12 @@ def copies_of(counts: list[tuple[float, float]], copies: int = COPIES) -> Trees:
 
 
 def by_node(values_M: np.ndarray, copies: int = COPIES) -> np.ndarray:
-    """One row a copy, one column a node of the tree."""
+    """One row per copy, one column per node of the tree."""
     return np.column_stack([values_M[:copies], values_M[copies:].reshape(copies, -1)])
 
 
 def sampled_means(trees: Trees, scales: Scales, form, sweeps: int = 130, burn_in: int = 50, draws="series"):
-    """For every copy and node, the average conditional mean of psi, and that of sigmoid(psi)."""
+    """For every copy and node, the average conditional means of psi and of sigmoid(psi)."""
     logits, rates = [], []
 
     def visit(i, given, logit_M):

@@ -1,4 +1,4 @@
-"""Who gets how many rollouts: against brute force, dynamic programming and enumeration."""
+"""How many rollouts each problem gets: against brute force, dynamic programming and enumeration."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -48,7 +48,7 @@ def test_ties_are_broken_evenly() -> None:
     for seed in range(2000):
         taken[first_by([np.zeros(10)], 3, generator(seed))] += 1
     assert np.abs(taken / 2000 - 0.3).max() < 0.04  # four standard errors
-    taken, values = np.zeros(40), np.repeat([0.5, 0.1], 20)  # so many equal ones that they are tried at random
+    taken, values = np.zeros(40), np.repeat([0.5, 0.1], 20)  # so many ties that they are tried at random
     for seed in range(2000):
         taken[first_by([values], 3, generator(seed), 6)] += 1
     assert not taken[:20].any() and np.abs(taken[20:] / 2000 - 0.15).max() < 0.032

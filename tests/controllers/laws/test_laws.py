@@ -46,7 +46,7 @@ def test_cooldown_steps_keep_moves_apart():
     law = RatioLaw(cooldown=0, cooldown_steps=3)
     knob, moved = Knob(0.5), []
     for step in range(9):
-        for _ in range(4):  # several updates a step
+        for _ in range(4):  # several updates per step
             before, knob = knob, law.update(knob, 0.0, +1, step)
             if knob.ratio != before.ratio:
                 moved.append(step)

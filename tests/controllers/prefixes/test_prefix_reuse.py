@@ -46,7 +46,7 @@ def test_values_leave_the_top_tenth_of_the_window():
     values[[39, 40, 41, 58]] = [3, 2, 1, 0.5]  # 40 positions in the window, so four remain
     assert cut_point(entropies, values, 0.1) == 40
     assert cut_point(entropies) == cut_point(entropies, values, 1.0) == 30
-    assert cut_point(entropies[:8], np.arange(8), 0.1) == 5  # at least one position: that of the highest value
+    assert cut_point(entropies[:8], np.arange(8), 0.1) == 5  # at least one position: the one with the highest value
 
 
 @pytest.mark.parametrize("unit", ["tokens", "steps"])

@@ -1,4 +1,4 @@
-"""Domains of generated tasks: what they read, what they refuse and why, and the problems they make."""
+"""Domains of generated tasks: what they read, what they refuse and why, and which problems they make."""
 
 import random
 from collections.abc import Callable

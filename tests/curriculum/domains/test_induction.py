@@ -1,4 +1,4 @@
-"""Function induction: the rules that need no run, and tasks that run in the sandbox."""
+"""Function induction: rules that run nothing, and tasks that run in the sandbox."""
 
 import json
 from collections.abc import Sequence
@@ -275,7 +275,7 @@ def test_a_fenced_prompt_shows_calls() -> None:
 
 
 class CountingSandbox:
-    """Counts what it is given; each program fails in the way that its code names, or returns the code."""
+    """Counts what it is given; each program fails in the way its code names, or returns the code."""
 
     def __init__(self) -> None:
         self.seen: list[Job] = []

@@ -181,7 +181,7 @@ def test_equivalence_is_of_all_pairs(answers: list[str], verdict: bool | None) -
 
 
 class Scripted:
-    """An oracle that says what it is told to, and counts what it is asked."""
+    """An oracle that gives scripted answers and counts the questions."""
 
     attempts = 2
 

@@ -1,4 +1,4 @@
-"""The sandbox: hostile programs get nothing, leave nothing, and the next program's results are what they were."""
+"""The sandbox: hostile programs get nothing and leave nothing, and the next program's results do not change."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Environments of one turn and of many, and replay through execution."""
+"""Single-turn and multi-turn environments, and replay through execution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -182,7 +182,7 @@ def test_a_fickle_environment_is_found_out_and_not_stepped_further() -> None:
     environment = Fickle()
     script = [["x"] * 3, ["x"] * 3]
     assert replay(environment, [0, 0], script, [["1", "3", "5"], ["2", "4", "6"]]) == [3, 3]
-    assert (environment.calls, environment.batches) == (6, 3)  # one batch a turn
+    assert (environment.calls, environment.batches) == (6, 3)  # one batch per turn
     assert replay(environment, [0, 0], script, [["7", "9", "10"], ["2", "4", "6"]]) == [3, None]
     assert environment.calls == 10  # the second episode took one step only
     assert replay(environment, [0], [["x"] * 3], [["1", "2", "3"]]) == [None]

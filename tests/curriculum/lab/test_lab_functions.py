@@ -1,4 +1,4 @@
-"""The lab's function induction: the grammar means what it says, the author's texts are tasks, tokens join to texts."""
+"""The lab's function induction: the grammar's meaning, the author's texts as tasks, and tokens that join to texts."""
 
 import random
 from collections import Counter

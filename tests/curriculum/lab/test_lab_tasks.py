@@ -1,4 +1,4 @@
-"""The lab's tasks: hand-worked sheets and episodes, and what holds for every teacher."""
+"""The lab's tasks: sheets and episodes worked by hand, and properties of every teacher."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SHEETS = st.builds(
 
 
 def written(sheet: Sheet, totals: Sequence[int]) -> str:
-    """A response with one line an addition."""
+    """A response with one line per addition."""
     lines = zip(sums.LABELS, sheet.operands, totals, strict=False)
     return "".join(f"{label}{operand}{total}" for label, operand, total in lines)
 
@@ -40,7 +40,7 @@ def written(sheet: Sheet, totals: Sequence[int]) -> str:
         ("a30b12c40", 2),  # the second line returns to the true total, which does not follow from the 0
         ("a30b13c40", 3),
         ("a30a31b12c40", 0),  # the last version of a line counts,
-        ("a31a30b12c40", 2),  # also when it is the worse one
+        ("a31a30b12c40", 2),  # also when it is worse
         ("a31b12c40b12", 0),  # later, too
         ("a31b13c41b12", 0),  # c was right when it was written
         ("a41b12c40", 1),  # a wrong copy of the addition

@@ -38,7 +38,7 @@ def test_the_tables_are_permutations_and_the_teachers_beliefs_are_wrong_everywhe
     assert tables["A"] == (3, 2, 0, 5, 1, 4, 7, 6) and tables["X"] == (3, 7, 4, 5, 0, 6, 2, 1)
     assert all(sorted(table) == list(values) for table in tables.values())
     assert all(operators.misapply(name, v) != operators.apply(name, v) for name in OPERATORS for v in values)
-    # Skills are learnt apart: no table says much of another.
+    # Skills are learnt separately: no table says much about another.
     pairs = combinations(tables.values(), 2)
     agree = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in pairs]
     assert max(agree) == 4 and sum(agree) / len(agree) == pytest.approx(1.0, abs=0.1)
@@ -52,8 +52,8 @@ def test_the_tables_are_permutations_and_the_teachers_beliefs_are_wrong_everywhe
         ("aB7bK1cB5", 2),  # the second line returns to the true value, which does not follow from the 7
         ("aB7bK1cB6", 3),
         ("aB7aB4bK1cB5", 0),  # the last version of a line counts,
-        ("aB4aB7bK1cB5", 2),  # also when it is the worse one
-        ("aB4bK3cB4bK1", 0),  # b is mended later; c was right when it was written
+        ("aB4aB7bK1cB5", 2),  # also when it is worse
+        ("aB4bK3cB4bK1", 0),  # b is corrected later; c was right when it was written
         ("aK4bK1cB5", 1),  # a wrong copy of the operator
         ("", 3),
         ("aB4bK1", 1),  # a line is missing
@@ -182,7 +182,7 @@ def test_every_reference_passes_its_own_verifier() -> None:
     ("options", "strata"), [({}, STRATA), ({"min_lines": 1, "max_lines": 1, "max_allowed": 0, "spread": 0}, STRATA)]
 )
 def test_strata_take_turns_in_training_and_held_out_problems(options: dict[str, int], strata: tuple[str, ...]) -> None:
-    # The second source has 32 problems a stratum, so that most draws are repeats.
+    # The second source has 32 problems per stratum, so that most draws are repeats.
     parts = split(OperatorSheets(**options), 96, 60, Stream(2))
     names = [f"{stratum[0]}-{stratum[-1]}" for stratum in strata]
     assert Counter(problem.features["stratum"] for problem in parts.heldout) == dict.fromkeys(names, 10)
@@ -218,7 +218,7 @@ def test_later_strata_are_harder() -> None:
 
 
 def test_every_character_of_a_reference_is_a_token_of_the_starting_policy() -> None:
-    # So each proper prefix of a reference is one in tokens, and hints can be cut anywhere.
+    # So each proper prefix of a reference is a prefix in tokens too, and hints can be cut anywhere.
     tokenizer = by_operator()
     for problem in OperatorSheets(max_lines=12).load(30, Stream(6)).problems:
         texts = (problem.prompt, problem.solution)

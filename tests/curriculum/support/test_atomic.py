@@ -1,4 +1,4 @@
-"""What is written is complete or absent, and what cannot be written is one line."""
+"""A file is complete or absent, and one that cannot be written is one line."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Comparisons: run by run, resumable, extensible; a crash of one run leaves the others alone."""
+"""Comparisons: run by run, resumable, extensible; a run that crashes does not disturb the others."""
 
 import io
 import json
@@ -173,7 +173,7 @@ class Heard:
 
 
 def test_a_forwarder_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path: Path) -> None:
-    (tmp_path / "steps.jsonl").write_text('{"step": 7}\n')  # of an earlier process, about to be cut off
+    (tmp_path / "steps.jsonl").write_text('{"step": 7}\n')  # from an earlier process, about to be cut off
     (tmp_path / "status.json").write_text('{"state": "running"}')
     heard = Heard()
     forwarder = RecordForwarder(tmp_path, [heard])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""Sweeps: areas, choices, what is written, what a second call takes up again, and what may be added later."""
+"""Sweeps: areas, choices, what is written, what a second call resumes, and what may be added later."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -186,7 +186,7 @@ def test_an_interrupted_contest_goes_on_where_it_was(
         go(contest)
     config, failures = go(contest)
     assert failures == [] and len(trainings.begun) == 14
-    assert len(set(trainings.begun)) == 14  # here a run that was begun is finished at once
+    assert len(set(trainings.begun)) == 14  # here a run that was begun finishes at once
     assert rates(config) == {"a-0": 2.0, "a-1": 2.0, "b-0": 3.0, "b-1": 3.0}
 
 

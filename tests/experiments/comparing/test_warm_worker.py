@@ -1,4 +1,4 @@
-"""Warm workers: a run in one is a run in a fresh process, whatever came before it; and one that dies dies alone."""
+"""Warm workers: a run equals the run of a fresh process, whatever came before it; a worker that dies dies alone."""
 
 import json
 import os
@@ -181,7 +181,7 @@ def test_a_worker_that_is_killed_fails_its_run_and_is_replaced(workforce: Workfo
     worker, child = sleeping(workforce, tmp_path / "a")
     os.kill(worker.process.pid, signal.SIGKILL)
     assert ended(worker) == -signal.SIGKILL
-    wait_until(lambda: not alive(child))  # or it would train on, with nobody to hear of it
+    wait_until(lambda: not alive(child))  # or it would go on training unnoticed
     workforce.release(worker)
     assert workforce.free == []
     assert run(workforce, tmp_path / "b", "print('well')") == 0
@@ -267,7 +267,7 @@ def test_a_worker_leaves_devices_alone() -> None:
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
-    """All that a run leaves behind but its name and what depends on the clock."""
+    """All that a run leaves behind except its name and what depends on the clock."""
     evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     kept = [
@@ -284,7 +284,7 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_run_in_a_worker_is_bit_for_bit_that_of_a_fresh_process(tmp_path: Path) -> None:
-    """Also when the worker has trained others before, and whatever the arm is called."""
+    """Also when the worker has trained other runs before, and whatever the arm is called."""
     lab = REPOSITORY / "experiments" / "lab"
     small = [*TINY, "rollouts.num_rollouts=8", "budget.steps=3"]
     other = load_run_config(lab / "prefix_sampling.yaml", [*small, "seed=9", "threads=2", "learner.kl_coefficient=0.1"])

@@ -1,4 +1,4 @@
-"""The real thing: two arms under other names, tuned, stopped, taken up again; and they are one and the same."""
+"""The real thing: the same arm under two names, tuned, stopped, resumed; the results are equal."""
 
 import json
 import signal
@@ -35,7 +35,7 @@ def compare(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that it started, and theirs."""
+    """The processes that it started, and their children."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     found = [int(word) for word in path.read_text().split()] if path.exists() else []
     return [*found, *(far for near in found for far in children_of(near))]

@@ -1,4 +1,4 @@
-"""YAML in, complete and checked configurations out; every refusal is one line that helps."""
+"""YAML in, complete and checked configurations out; every refusal is one helpful line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How a configuration names an engine and its options, and what it says to one of earlier days."""
+"""How a configuration names an engine and its options, and what becomes of an old configuration."""
 
 from pathlib import Path
 from typing import Any

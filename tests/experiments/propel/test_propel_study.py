@@ -72,7 +72,7 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     assert probe["offline_trials"] == corpus["trials"] and probe["online_trials"] == 0
     steps = [json.loads(line) for line in (folder / "arms" / "solver" / "steps.jsonl").read_text().splitlines()]
     valid = [step["learner"]["tasks/valid"] for step in steps]
-    # Four groups of four texts a step, four trials for each that is valid.
+    # Four groups of four texts per step, four trials for each valid text.
     assert solver["offline_trials"] == 0 and solver["online_trials"] == pytest.approx(sum(valid) * 16 * 4)
     assert all("reward/valid_below_invalid" in step["learner"] for step in steps)
     summary = summarize_study(peaceful)

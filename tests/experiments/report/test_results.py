@@ -173,7 +173,7 @@ def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path)
     def runs(trained):
         return {s: ([], [step_record(rollouts=96, trained=groups)], []) for s, groups in trained.items()}
 
-    arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts a trained group
+    arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts per trained group
     (filled,) = summarize(comparison(tmp_path, arms)).filled
     assert not filled.paired and filled.ratio.value == pytest.approx(2.0)
     assert filled.ratio.low is None
@@ -212,7 +212,7 @@ def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
         groups = [decision(k=k, problem=f"{i}", **other) for i, k in enumerate(passed)]
         return ([*groups, decision(k=6, origin="prefix", parent_passed=7)], [step_record()], [])
 
-    # Seeds weigh the same, however many groups they have.
+    # Seeds have equal weight, however many groups they have.
     arms = {"a": {0: seed(0, 8, 8, 8), 1: seed(2)}}
     rows = {row.start: row for row in summarize(comparison(tmp_path, arms)).starts}
     assert rows["fresh"].groups == 5

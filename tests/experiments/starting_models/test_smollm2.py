@@ -1,4 +1,4 @@
-"""SmolLM2 without a hub: its demonstrations are right, and what is there is not made again."""
+"""SmolLM2 without a hub: its demonstrations are right, and what exists is not made again."""
 
 from importlib import metadata
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The committed starting policies: made again by their command, and fit for the lab."""
+"""The committed starting policies: made again by their command, and suitable for the lab."""
 
 import random
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None
     sheets = [sums.parse(one.candidate.text) for one in written if one.valid]
     assert 0.75 < len(sheets) / len(written) < 0.95
     assert len({one.candidate.text for one in written}) > 0.7 * len(written)
-    # About two thirds of the wraps, and one in ten of the other lines, are wrong lines of the solver's.
+    # About two thirds of the wraps, and one in ten of the other lines, are wrong in the solver's responses.
     surplus = [0.67 * sums.wraps(s) + 0.1 * (len(s.operands) - sums.wraps(s)) - s.allowed for s in sheets]
     easy, hopeless = (sum(inside) / len(sheets) for inside in ([x < 0 for x in surplus], [x > 2 for x in surplus]))
     assert 0.2 < easy < 0.7 and 0.15 < hopeless < 0.5

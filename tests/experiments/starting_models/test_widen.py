@@ -1,4 +1,4 @@
-"""A model with wider heads computes the same, and goes on doing so when it is trained."""
+"""A model with wider heads computes the same, also after training."""
 
 from pathlib import Path
 from typing import Any

@@ -80,6 +80,6 @@ def test_the_command(tmp_path: Path, visited: int) -> None:
         assert done.returncode == 1 and done.stderr == "no problem was visited twice; give longer runs\n"
     else:
         assert "visit by visit" in done.stdout
-        # Wilson's interval of 1 of 1.
+        # Wilson's interval for 1 of 1.
         assert "1.000 [0.207, 1.000]" in (tmp_path / "out" / "consistency.md").read_text()
         assert json.loads((tmp_path / "out" / "consistency.json").read_text())[0]["both"] == 1

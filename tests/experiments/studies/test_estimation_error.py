@@ -1,4 +1,4 @@
-"""Believed against freshly measured pass rates: who is measured, what each belief knows, and the whole command."""
+"""Believed against freshly measured pass rates: which nodes are measured, what beliefs know, and the whole command."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Trains one small run many times over: once in peace, and once for each moment at which it is killed and resumed.
+"""Trains one small run many times: once undisturbed, and once for each moment at which it is killed and resumed.
 
 Run as a program, with the folder to work in, the YAML file of the run, and the moments. Every run is a forked child of
 a process that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
@@ -81,7 +81,7 @@ def train(config_path: Path, folder: Path, moment: str | None) -> None:
 
 
 def forked(config_path: Path, folder: Path, moment: str | None) -> int:
-    """Exit status of a run in a child of its own; negative if a signal ended it."""
+    """Exit status of a run in its own child process; negative if a signal ended it."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -24,7 +24,7 @@ DELAY_SECONDS = 0.2
 
 
 class Attacked:
-    """An engine whose servers are attacked while they work, those too that had to be restarted."""
+    """An engine whose servers are attacked while they work, restarted servers included."""
 
     serves_all = True
     replicas = 1

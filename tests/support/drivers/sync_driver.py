@@ -1,4 +1,4 @@
-"""Trains a policy in several ways, each time beside vLLM, and writes down how far engine and learner are apart.
+"""Trains a policy in several ways, each time beside vLLM, and writes down how much engine and learner differ.
 
 A program: vLLM and DeepSpeed change their process. Run with the folder to work in and the dtype; writes `gaps.json`:
 by way, the largest difference in nats before and after each of two syncs.
@@ -78,7 +78,7 @@ def train(engine: VllmEngine, learner: PolicyGradientLearner) -> list[float]:
 def main(folder: Path, name: Any) -> None:
     torch.set_num_threads(1)
     dtype = getattr(torch, name)
-    # vLLM makes a process group of its own unless there is one.
+    # vLLM makes its own process group unless there is one.
     build_accelerator(LearnerOptions(deepspeed=DeepSpeedOptions(2)), bfloat16=dtype == torch.bfloat16)
     gaps: dict[str, list[float]] = {}
     for tied in (True, False):

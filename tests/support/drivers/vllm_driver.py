@@ -32,7 +32,7 @@ def build_policy(folder: Path, tied: bool = True) -> Any:
     """Random weights, large enough that the next token depends on all of the context.
 
     Args:
-        tied: whether the output layer's weight is that of the embedding.
+        tied: whether the output layer shares the embedding's weight.
     """
     torch.manual_seed(0)
     model = build_model(WarmStart(hidden=64, heads=2, layers=2))

@@ -1,4 +1,4 @@
-"""Who waits for a busy process has patience, and notices at once when it dies. A program of two processes too."""
+"""Processes wait patiently for a busy one, and notice at once when it dies. Also a program of two processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Learner and engine on one device: who asks for how much of it, and when it is given back."""
+"""Learner and engine on one device: how much memory each asks for, and when it is given back."""
 
 import sys
 from dataclasses import replace

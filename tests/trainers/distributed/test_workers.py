@@ -1,4 +1,4 @@
-"""Several processes at one run give what one gives; a lost process ends the run, which can be resumed."""
+"""Several processes give the same run as one; a lost process ends the run, which can be resumed."""
 
 import json
 import os
@@ -33,7 +33,7 @@ LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, deepspeed: {zero_stage: %s}}\
 
 
 def start(processes: int, command: str, path: Path, output: Path) -> "subprocess.Popen[str]":
-    """`halfway run` or `resume` in a session of its own."""
+    """`halfway run` or `resume` in its own process session."""
     environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     launcher = [sys.executable]
     if processes > 1:

@@ -70,11 +70,11 @@ def test_sequences_are_told_of_as_they_end(tiny_model: Qwen3ForCausalLM) -> None
     done = engine(tiny_model, max_sequences=20).generate(CONTEXTS * 8, LIMITS * 8, list(range(40)), told.__setitem__)
     assert sorted(told) == list(range(40)) and all(told[i] is completion for i, completion in enumerate(done))
     lengths = [len(completion.tokens_T) for completion in told.values()]
-    assert lengths[0] == 1 and max(lengths) not in lengths[:10]  # rows leave in parties, so not quite in order
+    assert lengths[0] == 1 and max(lengths) not in lengths[:10]  # rows leave in batches, so not quite in order
 
 
 def test_positions_do_not_count_the_padding() -> None:
-    # Rotary positions are relative, so only a model with absolute ones notices a shift.
+    # Rotary positions are relative, so only a model with absolute positions notices a shift.
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=37, n_positions=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3)
     model = GPT2LMHeadModel(config).eval()

@@ -1,4 +1,4 @@
-"""vLLM in process: sampling, log-probabilities, weight sync. Each dtype runs once, in a process of its own."""
+"""vLLM in process: sampling, log-probabilities, weight sync. Each dtype runs once, in a separate process."""
 
 import os
 import subprocess

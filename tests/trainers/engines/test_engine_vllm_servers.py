@@ -136,12 +136,12 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
 def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     engine: Running, tmp_path: Path
 ) -> None:
-    """The last one that uses the fixture: it leaves a server in the middle of an update."""
+    """The last test that uses the fixture: it leaves a server in the middle of an update."""
     servers, policy = engine
     wait_for_both(servers)
     change(policy, 5)
     servers.sync(policy, 20)
-    own = build_policy(tmp_path)  # another policy than the one that the servers hold
+    own = build_policy(tmp_path)  # a different policy from the one the servers hold
     addresses = tuple(server.address for server in servers.servers)
     given = VllmServers(kv_cache_gib=0.05, addresses=addresses, folder=str(tmp_path), seconds=SILENT_SECONDS)
     built: Any = given.build(EngineSetup(own, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))

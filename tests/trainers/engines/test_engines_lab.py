@@ -1,4 +1,4 @@
-"""The lab's chain of controllers learns as much on one engine as on the other."""
+"""The lab's chain of controllers learns as much on one engine as on another."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ GENERATE = "/inference/v1/generate"
 
 
 class Double(Server):
-    """A server that answers at once, from the weights that it was given last."""
+    """A server that answers at once, from the weights it was given last."""
 
     label = "another run's"
     logprob = -1.0
@@ -138,7 +138,7 @@ def test_no_sequence_is_accepted_from_the_weights_of_another_run(tmp_path: Path)
             engine.generate([CONTEXT], [4], [0])
         engine.sync(nn.Linear(2, 2), 6)
     assert one.version != two.version and one.version.endswith("-6") and two.version.endswith("-6")
-    server.label = two.version  # it is one and the same server, and the other run was there
+    server.label = two.version  # it is the same server, and the other run was there
     (done,) = one.generate([CONTEXT], [4], [0])
     assert done.policy_version == 6
     assert one.retried == 1 and server.label == one.version

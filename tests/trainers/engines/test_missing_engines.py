@@ -1,4 +1,4 @@
-"""An engine that is asked for and not installed costs one line; and what is not asked for is not imported."""
+"""Asking for an engine that is not installed gives one line; what is not asked for is not imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The processes of our servers, with others in their place: they end with the run, whatever way it ends."""
+"""The processes of our servers, with stand-ins: they end with the run, however it ends."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 def lives(pid: int) -> bool:
-    """Whether it runs; one that has ended and that nobody has asked for yet does not."""
+    """Whether it runs; a process that has ended but was not waited for yet does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

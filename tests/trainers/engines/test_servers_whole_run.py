@@ -1,4 +1,4 @@
-"""A whole run whose servers are killed and frozen ends as planned: every group scored exactly once.
+"""A whole run whose servers are killed and frozen ends as planned, with every group scored exactly once.
 
 (The third case, a lost learner process, is in test_workers.)
 """

@@ -65,7 +65,7 @@ def test_the_reference_is_the_policy_without_adapters() -> None:
     with adapters_off(learner.policy):
         assert torch.equal(logits(learner.policy), logits(plain))
     assert not torch.equal(logits(learner.policy), logits(plain))
-    # With an equal model and a reference of its own as the alternative, the penalty is the same.
+    # With an equal model and a separate reference instead, the penalty is the same.
     whole = PolicyGradientLearner(build_model().float(), OPTIONS, pad_token_id=0)
     assert trained(0).update(build_groups(1), Stream(0))["reference_kl"] == pytest.approx(
         whole.update(build_groups(1), Stream(0))["reference_kl"], abs=0.05

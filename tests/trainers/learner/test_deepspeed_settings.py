@@ -1,4 +1,4 @@
-"""What the DeepSpeed backend tells DeepSpeed and undoes of its doings, with a stand-in for DeepSpeed's engine."""
+"""What the DeepSpeed backend tells DeepSpeed and what it undoes, with a stand-in for DeepSpeed's engine."""
 
 import resource
 from pathlib import Path

@@ -133,7 +133,7 @@ def test_prefix_tokens_get_no_gradient_as_targets(tiny_model: Qwen3ForCausalLM) 
         Rollout((make_turn([7, 8, 9, 20 + i, 21 + i], replayed=3),), success) for i, success in enumerate([True, False])
     ]
     seen, _ = gradients(tiny_model, [make_group([4, 5, 6], rollouts)], OPTIONS)
-    # As a mere alternative a token's row has gradient sum_t weight_t p_t(token) h_t, which a target would add to.
+    # As a mere alternative, a token's row has gradient sum_t weight_t p_t(token) h_t, which a target would add to.
     with torch.no_grad():
         expected_V: torch.Tensor = torch.zeros_like(seen["lm_head.weight"])
         for rollout, advantage in zip(rollouts, (1.0, -1.0), strict=True):
@@ -219,7 +219,7 @@ def test_every_epoch_is_shuffled_anew(tiny_model: Qwen3ForCausalLM, monkeypatch:
 
 
 def test_a_minibatch_that_holds_all_groups_is_the_batch(tiny_model: Qwen3ForCausalLM) -> None:
-    """One optimizer step, bit for bit that of an update without mini-batches."""
+    """One optimizer step, bit for bit equal to an update without mini-batches."""
     whole, by_groups = (learner(tiny_model, replace(OPTIONS, minibatch_groups=size)) for size in (0, 3))
     assert train(whole, range(2)) == train(by_groups, range(2))
     assert_same_weights(weights(whole), weights(by_groups))

@@ -1,4 +1,4 @@
-"""Two processes train like one. The processes import this file, so that it is a program too."""
+"""Two processes train like one. The processes import this file, so it is a program too."""
 
 import os
 import subprocess

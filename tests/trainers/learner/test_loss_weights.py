@@ -1,4 +1,4 @@
-"""Groups that train otherwise than by their rewards alone: weighed, advised, stored, extended, hinted."""
+"""Groups that do not train by their rewards alone: weighed, advised, stored, extended, hinted."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -163,7 +163,7 @@ def set_head(trained: PolicyGradientLearner, bias: float) -> tuple[Tensor, Tenso
 def test_the_gradient_of_an_update_is_that_of_ppo_by_hand(
     tiny_model: Qwen3ForCausalLM, options: LearnerOptions
 ) -> None:
-    """Two-turn rollouts with observations, each passed on its own; GAE by a double loop."""
+    """Two-turn rollouts with observations, each passed separately; GAE by a double loop."""
     tiny_model.double()
     groups = random_groups(0)
     policy, critic, metrics = critic_gradients(tiny_model, groups, options, bias=0.1)
@@ -420,7 +420,7 @@ def test_values_of_rollouts_are_those_of_a_plain_pass(tiny_model: Qwen3ForCausal
 
 
 def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps from YAML, of a task with many turns."""
+    """Two steps from YAML on a multi-turn task."""
     kind = CONTROLLERS.get("uniform")
     observe, seen = kind.observe, []
 

@@ -1,4 +1,4 @@
-"""The fill policy: what trains, what is spare, how much is asked for, and that it always ends."""
+"""The fill policy: what trains, what is surplus, how much is asked for, and that it always ends."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -204,7 +204,7 @@ def test_the_first_request_is_a_number_of_groups_or_a_multiple_of_the_batch(opti
 
 
 def test_a_round_of_one_and_a_half_batches_leaves_plain_batches_alone():
-    """One base can hold the factor for all arms: those that do not refill ask for their batch."""
+    """One base can hold the factor for all arms: arms that do not refill ask for their batch."""
     assert Filling.begin(FillOptions(groups=8, request_factor=1.5)).wanted() == 8
     adaptive = FillOptions(policy="refill", groups=4, request="adaptive", request_factor=1.5)
     _, asked = filled(adaptive, lambda i, wanted: groups(*([0, 8, 4] * wanted)[:wanted]))

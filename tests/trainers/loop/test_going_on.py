@@ -1,4 +1,4 @@
-"""Groups that go on, train again or are tried again, through the whole loop with a scripted learner."""
+"""Groups that go on, train again or are tried again, in the whole loop with a scripted learner."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed ends bit for bit as the run that was never killed."""
+"""A run that is killed and resumed ends bit for bit like the run that was never killed."""
 
 import json
 import os
@@ -107,7 +107,7 @@ LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updat
 
 
 def final_state(folder: Path) -> dict[str, object]:
-    """Everything that must be equal: all but the seconds, which no two runs share."""
+    """Everything that must be equal: all except the seconds, which no two runs share."""
     last = max((folder / "checkpoints").glob("step-*"))
     loop = json.loads((last / "loop.json").read_text())
     loop["progress"].pop("seconds")

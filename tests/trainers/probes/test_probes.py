@@ -66,7 +66,7 @@ def test_a_layer_is_the_output_of_its_block(tiny_model: Qwen3ForCausalLM) -> Non
         told = tiny_model(input_ids=tokens_BT, output_hidden_states=True).hidden_states
         last_normed = tiny_model.model.norm(found[1])
     assert torch.allclose(found[0], told[1], atol=1e-6)  # told[0] is the embedding
-    assert torch.allclose(last_normed, told[2], atol=1e-6)  # the last one comes after the final norm
+    assert torch.allclose(last_normed, told[2], atol=1e-6)  # the last comes after the final norm
 
 
 def test_deeper_blocks_do_not_run(tiny_model: Qwen3ForCausalLM) -> None:
@@ -376,9 +376,9 @@ def test_the_logit_is_positive_minus_negative_and_temperature_divides() -> None:
 
 
 def a_store(model: Qwen3ForCausalLM, path: Path, num: int = 600) -> tuple[ActivationStore, LabelledRows]:
-    """Tasks are in the band if their last token is a large one."""
+    """Tasks are in the band if their last token is large."""
     several = readings(num)
-    with torch.no_grad():  # random blocks as they are would bury what a token is
+    with torch.no_grad():  # unscaled random blocks would bury the token's identity
         for block in model.model.layers:
             block.self_attn.o_proj.weight *= 0.05
             block.mlp.down_proj.weight *= 0.05

@@ -44,7 +44,7 @@ def test_a_rate_probe_finds_the_log_odds() -> None:
 
 @pytest.mark.parametrize("intercept", [-2.5, 1.5])
 def test_a_rate_probe_knows_how_rare_a_pass_is(intercept: float) -> None:
-    """Classes that weighed the same when it is calibrated would pull every guess toward one half, by .06 and more."""
+    """Equal class weights in calibration would pull every guess toward one half, by .06 and more."""
     rng = np.random.default_rng(0)
     features_ND = rng.normal(0, 1, (1500, 3)).astype(np.float32)
     truth_N = 1 / (1 + np.exp(-(features_ND[:, 0] + intercept)))
@@ -112,7 +112,7 @@ def test_the_command_exports(study: Study) -> None:
         return CliRunner().invoke(app, ["propel", words[0], file, *words[1:]])
 
     prepare(study.config)
-    done = halfway("export", "export.texts=12")  # another size is no other study
+    done = halfway("export", "export.texts=12")  # another size does not make another study
     assert done.exit_code == 0 and "problems: " in done.output, done.output
     assert "pools/probe.parquet" in done.output.replace("\n", "")
     done = halfway("export", "--run", str(LAB / "base.yaml"))

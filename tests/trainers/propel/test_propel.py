@@ -51,7 +51,7 @@ EIGHT = np.arange(8)
 
 @pytest.fixture(scope="module")
 def lab_tokenizer() -> Any:
-    """The lab's, which has as many tokens as the tiny model."""
+    """The lab's tokenizer, which has as many tokens as the tiny model."""
     return build_tokenizer()
 
 
@@ -325,7 +325,7 @@ def test_negatives_are_what_fools_the_probe() -> None:
     rows = rows_of([*many_sheets(20, [4]), *many_sheets(20, [2]), "^1/0a4b1="])
     logits = [1.0] * 30 + [-1.0] * 11
     found = negatives(rows, logits, solver(), "false_positives")
-    assert found == rows[:20]  # called useful, solved by none or all too often; the useful ones are no negatives
+    assert found == rows[:20]  # called useful, but never or too often solved; useful tasks are no negatives
     semantic = negatives(rows, logits, solver(), "semantic")  # and all of the commonest family, useful or not
     of_family = [row.topic == "3/0" for row in rows]
     assert sum(of_family) == 32 and not all(of_family[:20])

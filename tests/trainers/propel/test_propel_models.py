@@ -1,4 +1,4 @@
-"""The models of a study: adapters and their export, chat templates, and which of them are trained at all."""
+"""The models of a study: adapters and their export, chat templates, and which models are trained at all."""
 
 import copy
 import shutil
@@ -111,7 +111,7 @@ def test_chat_settings_reach_every_part_and_the_corpus_says_so(tmp_path: Path) -
     assert (solver.chat, solver.system) == (True, "")
     assert (training.rollouts.rollouts.chat, training.rollouts.rollouts.system) == (True, "be brief")
     assert study.provenance["generator.model"] == {"chat": "all", "system": "be brief"}
-    # What is at its default is not named, so that a corpus from before there were chats is still the same.
+    # What is at its default is not named, so that a corpus made before chat templates existed still matches.
     assert {"generator.model", "solver.model"} <= study.provenance.keys() - plain.provenance.keys()
 
 

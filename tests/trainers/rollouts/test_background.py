@@ -1,4 +1,4 @@
-"""Work in another thread: nothing is lost, nothing is done twice, and what goes wrong is heard of."""
+"""Work in another thread: nothing is lost, nothing is done twice, and errors are reported."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Message prompts: read from files, put through a chat template, answered by an environment."""
+"""Message prompts: read from files, rendered by a chat template, answered by an environment."""
 
 import copy
 import json

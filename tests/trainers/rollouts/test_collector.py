@@ -176,7 +176,7 @@ def test_groups_come_in_request_order_with_scored_rollouts(tiny_tokenizer: PreTr
         ("a", 64, 5, "tokens"),
     ]
     assert groups[0].num_passed == 3
-    assert 10 < groups[1].num_passed < 54  # every rollout has a seed of its own
+    assert 10 < groups[1].num_passed < 54  # every rollout has its own seed
     assert groups[0].prompt_tokens_P.tolist() == tiny_tokenizer.encode("3+4=")
     (turn,) = groups[0].rollouts[0].turns
     assert turn.tokens_T.tolist() == [*tiny_tokenizer.encode("7"), END]
@@ -185,7 +185,7 @@ def test_groups_come_in_request_order_with_scored_rollouts(tiny_tokenizer: PreTr
 
 
 def test_every_turn_says_which_weights_wrote_it(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    """Weights that change between the turns of an episode, as with an engine that is synced while it samples."""
+    """Weights that change between the turns of an episode, as when an engine is synced while it samples."""
 
     class Moving(Script):
         def generate(self, *calls: Any) -> list[Completion]:
@@ -296,7 +296,7 @@ def test_turns_are_read_back_with_their_observations(tiny_tokenizer: PreTrainedT
     assert rollout.success and not rollout.truncated and group.unit == "steps"
     assert [turn.observation for turn in rollout.turns] == ["=1;", "=2;", "=3;", "=4;", ""]
     assert engine.contexts == ["ab", "ab+1=1;", "ab+1=1;+1=2;", "ab+1=1;+1=2;+1=3;", "ab+1=1;+1=2;+1=3;+1=4;"]
-    assert engine.limits == [40, 37, 34, 31, 28]  # three response tokens a turn; observations are free
+    assert engine.limits == [40, 37, 34, 31, 28]  # three response tokens per turn; observations are free
     assert rollout.turns[1].observation_tokens_O.tolist() == tiny_tokenizer.encode("=2;")
 
 
@@ -376,7 +376,7 @@ def test_replay_reconstructs_the_state_of_the_ledger(tiny_tokenizer: PreTrainedT
     (child,) = Collector(child_engine, rebuilt, tiny_tokenizer, 40).run(
         [prefixed(account, parent.rollouts[0], length, "steps", num_rollouts=1)], STREAM
     )
-    assert rebuilt.stepped == recorded.stepped  # the same states, turn by turn, replayed ones and fresh ones
+    assert rebuilt.stepped == recorded.stepped  # the same states, turn by turn, replayed and fresh
     assert child_engine.contexts == parent_engine.contexts[length:]
     assert child_engine.calls == parent_engine.calls - length
     assert child.num_passed == 1 and child.dropped == {}
@@ -446,7 +446,7 @@ def test_other_requests_do_not_change_a_rollout(sampled: Collector) -> None:
         return [rollout.turns[0].tokens_T.tolist() for rollout in group.rollouts]
 
     assert tokens(groups[2]) == tokens(alone)
-    assert tokens(groups[3]) != tokens(alone)  # the same problem once more: draws of its own
+    assert tokens(groups[3]) != tokens(alone)  # the same problem once more: its own draws
     assert len({tuple(row) for row in tokens(alone)}) == 4
 
 

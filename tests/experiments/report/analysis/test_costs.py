@@ -15,7 +15,7 @@ from halfway.experiments.report.records import Run
 from halfway.trainers.distributed.cluster import DEVICES, ClusterOptions, Device, ShapeOptions
 
 # Head size 5: attention 2 x 10 x 5 x (2 + 1) = 300, feed-forward 3 x 10 x 20 = 600 in each of two layers, and twice 100
-# x 10 for the vocabulary: 3,800 parameters. Keys and values: 2 x 2 layers x 1 head x 5 = 20 numbers a token.
+# x 10 for the vocabulary: 3,800 parameters. Keys and values: 2 x 2 layers x 1 head x 5 = 20 numbers per token.
 SHAPE = ShapeOptions(10, 2, 20, 2, 1, vocab_size=100)
 SLOW = Device(flops=1000, bandwidth=100)
 
@@ -40,7 +40,7 @@ def test_the_roofline_by_hand() -> None:
     assert model.rho == pytest.approx(22.8 / 19.6)
     # One more forward pass: 8 products for each parameter.
     assert replace(model, passes=1).trained == pytest.approx(30.4)
-    # With many short sequences the products take the time, and an update is three times a token.
+    # With many short sequences the products dominate, and an update takes three times as long per token.
     assert replace(model, batch=10_000, context=0).rho == pytest.approx(3)
 
 

@@ -1,4 +1,4 @@
-"""Cost to reach a target: by hand, with runs that never do, and against the error of a straight line."""
+"""Cost to reach a target: by hand, with runs that never reach it, and against the error of a straight line."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_a_bound_on_the_wrong_side_shows_nothing() -> None:
     runs = [*lines("base", 0.4, 0.4), *lines("mixed", 4.0, 0.1)]
     fixed, _ = reached(runs, targets=[0.2])
     spent = row_of(fixed, "mixed").spent["rollouts"]
-    # 20 and at least 400 against 200: in the mean at least x.32, which may be anything beyond.
+    # 20 and at least 400 against 200: on average at least x.32, with no upper bound.
     assert spent.ratio is not None and spent.ratio.value < 1 and spent.ratio_bound == "at least" and spent.p is None
 
 

@@ -64,7 +64,7 @@ def test_the_variance_is_that_of_the_model() -> None:
     found = [crossed_mean(table(seed, 4, 10)) for seed in range(4000)]
     variance = 0.1**2 / 4 + 0.2**2 / 10 + 0.3**2 / 40
     assert np.var([mean.mean for mean in found]) == pytest.approx(variance, rel=0.06)
-    # Never less than its larger part, so a little more in the mean.
+    # Never less than its larger part, so a little more on average.
     estimated = np.mean([mean.stderr**2 for mean in found if mean.stderr])
     assert variance < estimated < 1.25 * variance
 
