@@ -1,5 +1,6 @@
 """What README shows works as it stands: the session's snippet and the two configurations."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -40,12 +41,14 @@ def test_the_first_configuration_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_configuration_for_own_problems_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the lab's policy as the model, said to hold longer sequences, and problems in its characters."""
     _, own = blocks("yaml")
-    (tmp_path / "train.jsonl").write_text(
-        "".join(f'{{"prompt": "What is {i} + {i}?", "answer": "{2 * i}"}}\n' for i in range(2000))
-    )
-    (tmp_path / "path" / "to").mkdir(parents=True)
-    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "path" / "to" / "model")
+    rows = [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(2000)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = tmp_path / "path" / "to" / "model"
+    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
     validate(own, tmp_path, monkeypatch)
 
 
