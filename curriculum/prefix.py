@@ -69,8 +69,9 @@ def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
         entropies_T=zeros_T,
         num_replayed=len(tokens_T),
         values_T=None,
+        tool_seconds=0.0,
     )
-    return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0])
+    return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0], state="")
 
 
 def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:

@@ -41,6 +41,8 @@ class Turn:
         num_replayed: length of the replayed part, in tokens.
         observation: the environment's answer, empty in the last turn.
         observation_tokens_O: the same, as the policy reads it.
+        state: of the environment after that answer, as a hash to compare replays by; empty if there is none.
+        tool_seconds: that the environment's tools took to answer; 0 where replayed.
         values_T: a critic's value of the state before each token; 0 where replayed. None unless a controller of the run
             needs "values".
     """
@@ -54,6 +56,8 @@ class Turn:
     observation: str = ""
     observation_tokens_O: IntArray = field(default_factory=lambda: NO_TOKENS)
     values_T: FloatArray | None = None
+    state: str = ""
+    tool_seconds: float = 0.0
 
     @property
     def num_generated(self) -> int:

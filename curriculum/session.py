@@ -184,7 +184,13 @@ class Session:
             self._join(ticket)
 
     def record_group(self, ticket: str, group: Group) -> None:
-        """A ticket's whole outcome, as rollouts made it."""
+        """A ticket's whole outcome, as rollouts made it.
+
+        A group whose start could not be reached again comes back as a fresh one, and then that is what is observed.
+        """
+        outcome = self._expecting(ticket)
+        if group.request.origin is not outcome.request.origin:
+            self._outcomes[ticket] = replace(outcome, request=group.request)
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:

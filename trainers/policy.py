@@ -10,6 +10,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.options import RolloutOptions
@@ -72,9 +73,25 @@ class Policy:
             self.policy_version,
         )
 
-    def collector(self, engine: Engine, environment: Environment[Any], max_response_tokens: int) -> Collector:
+    def collector(
+        self,
+        engine: Engine,
+        environment: Environment[Any],
+        max_response_tokens: int,
+        max_context_tokens: int = 0,
+        max_diverged: float = 1.0,
+    ) -> Collector:
         """What rolls requests out, with the policy's prompts."""
-        return Collector(engine, environment, self.tokenizer, max_response_tokens, chat=self.chat, system=self.system)
+        return Collector(
+            engine,
+            environment,
+            self.tokenizer,
+            max_response_tokens,
+            chat=self.chat,
+            system=self.system,
+            max_context_tokens=max_context_tokens,
+            replays=Replays(max_diverged),
+        )
 
 
 def load_policy(options: ModelOptions, path: str) -> Policy:

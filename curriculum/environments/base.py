@@ -45,6 +45,9 @@ class Environment(Protocol[Episode]):
     done once for all rollouts of a request. An environment that cannot continue one episode twice has an attribute
     `forkable = False`, and is replayed once for each.
 
+    An environment whose `step` takes long has an attribute `slow_tools = True`, and takes calls from several threads:
+    then attempts do not wait for each other.
+
     What an environment holds beside its episodes it gives back in `close()`, if it has one: it is called when all
     episodes of a collection have ended.
     """

@@ -1,8 +1,26 @@
 """Prefix replay is replay through execution: saved responses pass through the environment like fresh responses."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from halfway.curriculum.environments.base import Environment, Episode
+from halfway.curriculum.environments.base import Environment, Episode, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a replay was not as recorded.
+
+    Attributes:
+        step: counted from 1.
+        response: that was executed.
+        why: what was not equal, in words.
+        lost: the environment lost the episode: nothing is known about whether it would have been equal.
+    """
+
+    step: int
+    response: str
+    why: str
+    lost: bool = False
 
 
 def replay(
@@ -10,37 +28,57 @@ def replay(
     episodes: Sequence[Episode],
     responses: Sequence[Sequence[str]],
     observations: Sequence[Sequence[str]],
-) -> list[Episode | None]:
+    states: Sequence[Sequence[str]] | None = None,
+) -> list[Episode | Divergence]:
     """Execute saved responses, turn by turn, and compare what the environment answers with what was recorded.
 
-    No model is called. Episodes go through `environment.step` in batches, one batch a turn.
+    No model is called. Episodes go through `environment.step` in batches, one batch a turn. Nothing but equality will
+    do: an environment whose answers vary in ways that do not matter removes these before anybody reads them.
 
     Args:
         episodes: where each replay starts.
         responses: for each episode, the saved responses of its first turns, possibly none.
         observations: for each episode, the recorded observation after each of these responses.
+        states: likewise, the recorded `StepResult.state`; "" is compared with nothing, and so is everything if None.
 
     Returns:
-        For each episode, the state after its last response; None if it diverged, that is, if an observation was not
-        the recorded one or the episode ended. A diverged episode is not stepped further.
+        For each episode, the state after its last response; or where it diverged, that is, where observation or state
+        were not as recorded or the episode ended. A diverged episode is not stepped further.
 
     Raises:
-        ValueError: if an episode has not as many observations as responses.
+        ValueError: if an episode has not as many observations, or states, as responses.
     """
+    states = [[""] * len(said) for said in responses] if states is None else states
     scripts = [
-        list(zip(said, seen, strict=True)) for _, said, seen in zip(episodes, responses, observations, strict=True)
+        list(zip(said, seen, held, strict=True))
+        for _, said, seen, held in zip(episodes, responses, observations, states, strict=True)
     ]
-    states: list[Episode | None] = list(episodes)
+    reached: list[Episode | Divergence] = list(episodes)
     for turn in range(max(map(len, scripts), default=0)):
         live = [
             (i, state, *scripts[i][turn])
-            for i, state in enumerate(states)
-            if state is not None and turn < len(scripts[i])
+            for i, state in enumerate(reached)
+            if not isinstance(state, Divergence) and turn < len(scripts[i])
         ]
         if not live:
             break
-        results = environment.step([state for _, state, _, _ in live], [response for _, _, response, _ in live])
-        for (i, _, _, recorded), result in zip(live, results, strict=True):
-            same = result.success is None and result.observation == recorded
-            states[i] = result.episode if same else None
-    return states
+        results = environment.step([entry[1] for entry in live], [entry[2] for entry in live])
+        for (i, _, response, observation, held), result in zip(live, results, strict=True):
+            why = _difference(result, observation, held)
+            reached[i] = Divergence(turn + 1, response, why, bool(result.lost)) if why else result.episode
+    return reached
+
+
+def _difference(result: StepResult[Episode], observation: str, state: str) -> str:
+    """What is not as recorded, in words; empty if all is."""
+    if result.lost:
+        return result.lost
+    if result.success is not None:
+        return "the episode ended"
+    if result.observation != observation:
+        lines = zip(result.observation.splitlines(), observation.splitlines(), strict=False)
+        now, then = next((pair for pair in lines if pair[0] != pair[1]), ("more lines", "fewer, or the other way"))
+        return f"it answered {now[:80]!r}, recorded was {then[:80]!r}"
+    if state and result.state != state:
+        return "it answered the same, but the files that it left are not the recorded ones"
+    return ""

@@ -87,6 +87,11 @@ class Repository:
         assert self.boxes  # refuses options that it does not know
 
     @property
+    def slow_tools(self) -> bool:
+        """Attempts do not wait for each other's commands."""
+        return True
+
+    @property
     def unit(self) -> Unit:
         return "steps"
 

@@ -6,6 +6,7 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from halfway.curriculum.boxes.base import BOXES, Base, BoxMaker
 from halfway.curriculum.boxes.bases import cache_folder
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.judge import reports_of
-from halfway.curriculum.repositories.mutation import Mutant, mutants, patch
+from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import writing
@@ -141,14 +142,14 @@ class Project:
     def shuffled(self, stream: Stream) -> Iterator[Mutant]:
         """Every mutant of every file, in a drawn order."""
         root = Path(self.base.tree)
-        found: list[Mutant] = []
+        found: list[Site] = []
         for path in self.files():
-            try:
-                found += mutants(path, (root / path).read_text())
-            except UnicodeDecodeError:
-                continue
+            with suppress(UnicodeDecodeError):
+                found += sites(path, (root / path).read_text())
         for i in stream.generator().permutation(len(found)):
-            yield found[i]
+            mutant = found[i].mutant()
+            if mutant is not None:
+                yield mutant
 
 
 def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]:

@@ -50,17 +50,32 @@ class Mutant:
     text: str
 
 
-def mutants(path: str, source: str) -> Iterator[Mutant]:
-    """Every single edit of a file's functions, in the order of the file. Nothing for a file that is no program."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place where one edit can be made."""
+
+    path: str
+    source: str
+    function: str
+    kind: str
+    node: Any
+    new: str
+
+    def mutant(self) -> Mutant | None:
+        """The file with the edit; None if that changes nothing, or is no program."""
+        text = _spliced(self.source, self.node, self.new)
+        return None if text is None else Mutant(self.path, self.function, self.kind, self.node.lineno, text)
+
+
+def sites(path: str, source: str) -> Iterator[Site]:
+    """Every place in a file's functions, in the order of the file. Nothing for a file that is no program."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return
     for name, function in _functions(tree, ""):
         for kind, node, new in _edits(function):
-            text = _spliced(source, node, new)
-            if text is not None:
-                yield Mutant(path, name, kind, node.lineno, text)
+            yield Site(path, source, name, kind, node, new)
 
 
 def patch(path: str, before: str, after: str) -> str:

@@ -5,6 +5,7 @@
 - `engines`: the same run on every engine
 - `overlap`: judging while others are still sampled
 - `sandbox`: generated functions per second
+- `repositories`: episodes on real repositories: replays that are equal, throughput
 - `trl`: one step here and in TRL
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker

@@ -89,7 +89,13 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = part.build(policy.engine_setup(options, sampled))
-    collector = policy.collector(engine, config.build_environment(), options.max_response_tokens)
+    collector = policy.collector(
+        engine,
+        config.build_environment(),
+        options.max_response_tokens,
+        options.max_context_tokens,
+        options.max_diverged,
+    )
     sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
     return collector, learner, sync, engine.serves_all
 

@@ -113,6 +113,7 @@ def step_record(
 ) -> dict[str, Any]:
     """One line of steps.jsonl. `progress` is the one after the step; its last step is the one described."""
     outcomes = Counter(outcome for _, _, outcome in filling.outcomes)
+    tools = sum(turn.tool_seconds for group in filling.groups for rollout in group.rollouts for turn in rollout.turns)
     return {
         "step": progress.step - 1,
         "policy_version": policy_version,
@@ -125,7 +126,7 @@ def step_record(
         "starved": filling.starved,
         "groups": {"rolled_out": len(filling.groups), **outcomes},
         "skipped": num_skipped,
-        "timing": dict(clock.seconds),
+        "timing": {**clock.seconds, **({"tools": tools} if tools else {})},
         **{
             f"{origin.value}_counts": pass_counts(g for g in filling.groups if g.request.origin is origin)
             for origin in Origin

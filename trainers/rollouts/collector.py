@@ -1,69 +1,29 @@
 """From requests to scored groups: a rollout engine and an environment, turn by turn."""
 
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from halfway.curriculum.environments.base import Environment, StepResult
-from halfway.curriculum.environments.replay import replay
+from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.prefix import Prefix
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Turn, Unit
+from halfway.curriculum.rollouts import IntArray, Turn
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, Engine, Finished
+from halfway.trainers.rollouts.attempts import Attempt, Replays, begun_anew, group_of, response_of
 from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """A rollout in the making.
-
-    Attributes:
-        stream: its own; turn t samples with the seed of `stream.at(t)`.
-        context_P: all that the policy has read before its next response.
-        turns: those that the environment has answered, and the last one.
-        start_T: tokens of an earlier rollout that the next response begins with.
-        success: None while the episode goes on.
-        lost: why there will be no rollout; empty if there will be one.
-    """
-
-    stream: Stream
-    problem: Problem
-    episode: Any
-    context_P: IntArray
-    prefix: Prefix | None
-    turns: list[Turn] = field(default_factory=list)
-    start_T: IntArray = field(default_factory=lambda: NO_TOKENS)
-    success: bool | None = None
-    truncated: bool = False
-    lost: str = ""
-
-    @property
-    def live(self) -> bool:
-        return self.success is None and not self.lost
-
-    @property
-    def num_tokens(self) -> int:
-        """Response tokens so far, replayed tokens included."""
-        return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
-
-    def read(self, turn: Turn) -> None:
-        """Append a turn after which the episode goes on."""
-        self.turns.append(turn)
-        self.context_P = np.concatenate([self.context_P, turn.tokens_T, turn.observation_tokens_O])
-        self.start_T = NO_TOKENS
-
-    def end(self, turn: Turn, success: bool, truncated: bool) -> None:
-        """Append the last turn."""
-        self.turns.append(turn)
-        self.success, self.truncated = success, truncated
+READY_SHARE = 0.25
+PATIENCE_SECONDS = 0.5
+"""With slow tools, the engine goes on once this share of the attempts under way can, or some could so long ago."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +36,13 @@ class Collector:
     A response that the token limit cut is not shown to the environment: the rollout counts as truncated and failed,
     whatever it has said so far.
 
-    Rollouts that are lost are counted in `Group.dropped`: "diverged" if the environment answered the replayed steps
-    otherwise than recorded, "no_room" if the prefix leaves no token to generate.
+    A replay that is not as recorded makes its request a fresh one, which is rolled out from the problem's beginning.
+    Rollouts that are lost are counted in `Group.dropped`: "lost" if the environment could not go on, "no_room" if the
+    prefix leaves no token to generate.
+
+    Turn by turn, all attempts wait for one another, unless the environment has an attribute `slow_tools = True`: then
+    an attempt goes on when its own tool has returned, while the others' tools and the engine are at work. The batches
+    of the engine depend on the time then, and so may the last digits of its sums.
 
     Attributes:
         tokenizer: of `transformers`, or alike.
@@ -85,6 +50,8 @@ class Collector:
             not count.
         progress: called after every turn with the number of finished rollouts of this run.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
+        max_context_tokens: limit on all tokens of an episode, prompt and observations included; 0 = none.
+        replays: how many replays were as recorded.
     """
 
     engine: Engine
@@ -94,6 +61,8 @@ class Collector:
     progress: Callable[[int], None] | None = None
     chat: bool = False
     system: str = ""
+    max_context_tokens: int = 0
+    replays: Replays = field(default_factory=lambda: Replays(1.0))
 
     @property
     def prompts(self) -> Prompts:
@@ -110,18 +79,35 @@ class Collector:
         """
         prompts = [self.prompts.of_request(request) for request in requests]
         attempts_of = self._begin(requests, prompts, stream)
+        asked, requests = requests, self._replay(requests, attempts_of, stream)
+        prompts = [
+            prompt_P if now is then else self.prompts.of_request(now)
+            for prompt_P, now, then in zip(prompts, requests, asked, strict=True)
+        ]
         attempts = [attempt for group in attempts_of for attempt in group]
-        self._replay(attempts)
-        while live := [attempt for attempt in attempts if attempt.live]:
-            self._turn(live)
-            if self.progress is not None:
-                self.progress(sum(not attempt.live for attempt in attempts))
+        try:
+            if getattr(self.environment, "slow_tools", False):
+                self._overlapping(attempts)
+            else:
+                self._in_step(attempts)
+        finally:
+            getattr(self.environment, "close", lambda: None)()
         return [
-            _group(request, prompt_P, group, self.environment.unit)
+            group_of(request, prompt_P, group, self.environment.unit)
             for request, prompt_P, group in zip(requests, prompts, attempts_of, strict=True)
         ]
 
-    def _begin(self, requests: Sequence[Request], prompts: Sequence[IntArray], stream: Stream) -> list[list[_Attempt]]:
+    def _in_step(self, attempts: Sequence[Attempt]) -> None:
+        """Turn by turn, all together."""
+        while live := [attempt for attempt in attempts if attempt.live]:
+            self._turn(live)
+            self._tell(attempts)
+
+    def _tell(self, attempts: Sequence[Attempt]) -> None:
+        if self.progress is not None:
+            self.progress(sum(not attempt.live for attempt in attempts))
+
+    def _begin(self, requests: Sequence[Request], prompts: Sequence[IntArray], stream: Stream) -> list[list[Attempt]]:
         episodes = iter(self.environment.start([r.problem for r in requests for _ in range(r.num_rollouts)]))
         seen: Counter[tuple[str, str]] = Counter()
         attempts_of = []
@@ -132,39 +118,116 @@ class Collector:
             start_T, problem, prefix = self.prompts.of_start(request), request.problem, request.prefix
             attempts_of.append(
                 [
-                    _Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
+                    Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
                     for number in range(request.num_rollouts)
                 ]
             )
         return attempts_of
 
-    def _replay(self, attempts: Sequence[_Attempt]) -> None:
-        """Bring attempts to where their prefix or hint ends, or mark them as lost."""
-        started = [(attempt, attempt.prefix) for attempt in attempts if attempt.prefix is not None]
-        stepped = [(attempt, prefix) for attempt, prefix in started if prefix.unit == "steps"]
-        episodes = replay(
-            self.environment,
-            [attempt.episode for attempt, _ in stepped],
-            [[self._decode(turn.tokens_T) for turn in prefix.turns] for _, prefix in stepped],
-            [[turn.observation for turn in prefix.turns] for _, prefix in stepped],
-        )
-        for (attempt, prefix), episode in zip(stepped, episodes, strict=True):
-            attempt.episode = episode
-            attempt.lost = "diverged" if episode is None else ""
-            for turn in prefix.turns:
-                attempt.read(turn)
-        for attempt, prefix in started:
-            if prefix.unit == "tokens":
-                (turn,) = prefix.turns
-                attempt.start_T = turn.tokens_T
-        for attempt in attempts:
-            if not attempt.lost and attempt.num_tokens >= self.max_response_tokens:
-                attempt.lost = "no_room"
+    def _replay(
+        self, requests: Sequence[Request], attempts_of: list[list[Attempt]], stream: Stream
+    ) -> Sequence[Request]:
+        """Bring attempts to where their prefix or hint ends, or mark them as lost.
 
-    def _turn(self, attempts: Sequence[_Attempt]) -> None:
+        Returns the requests; those whose replay was not as recorded as fresh ones, with fresh attempts.
+        """
+        changed = list(requests)
+        once = getattr(self.environment, "forkable", True)
+        for i, attempts, found in self._replayed(requests, attempts_of, once):
+            bad = next((each for each in found if isinstance(each, Divergence)), None)
+            if bad is not None and bad.lost:
+                for attempt in attempts:
+                    attempt.lost = "lost"
+                continue
+            self.replays.count(bad)
+            if bad is not None:
+                changed[i] = begun_anew(requests[i], bad)
+                [attempts_of[i]] = self._begin(
+                    [changed[i]], [self.prompts.of_request(changed[i])], stream.at("anew", i)
+                )
+                continue
+            for attempt, episode in zip(attempts, found * len(attempts) if once else found, strict=True):
+                assert attempt.prefix is not None
+                attempt.episode = episode
+                for turn in attempt.prefix.turns:
+                    attempt.read(turn)
+        for attempt in (attempt for attempts in attempts_of for attempt in attempts):
+            if attempt.prefix is not None and attempt.prefix.unit == "tokens":
+                (turn,) = attempt.prefix.turns
+                attempt.start_T = turn.tokens_T
+            if not attempt.lost and self._room(attempt) <= 0:
+                attempt.lost = "no_room"
+        return changed
+
+    def _replayed(
+        self, requests: Sequence[Request], attempts_of: Sequence[list[Attempt]], once: bool
+    ) -> list[tuple[int, list[Attempt], list[Any]]]:
+        """Number and attempts of each request with a prefix in steps, and the episodes, or how they diverged.
+
+        Args:
+            once: whether one episode will do for all attempts of a request.
+        """
+        stepped = [
+            (i, prefix, attempts if not once else attempts[:1])
+            for i, (request, attempts) in enumerate(zip(requests, attempts_of, strict=True))
+            if (prefix := request.prefix) is not None and prefix.unit == "steps"
+        ]
+        listed = [(prefix.turns, attempt.episode) for _, prefix, attempts in stepped for attempt in attempts]
+        found = iter(
+            replay(
+                self.environment,
+                [episode for _, episode in listed],
+                [[self._decode(turn.tokens_T) for turn in turns] for turns, _ in listed],
+                [[turn.observation for turn in turns] for turns, _ in listed],
+                [[turn.state for turn in turns] for turns, _ in listed],
+            )
+        )
+        return [(i, attempts_of[i], [next(found) for _ in attempts]) for i, _, attempts in stepped]
+
+    def _room(self, attempt: Attempt) -> int:
+        """Tokens that the next response may have."""
+        room = self.max_response_tokens - attempt.num_tokens
+        if not self.max_context_tokens:
+            return room
+        return min(room, self.max_context_tokens - len(attempt.context_P) - len(attempt.start_T))
+
+    def _overlapping(self, attempts: Sequence[Attempt]) -> None:
+        """Each attempt goes on when its own tool has returned; tools and engine are at work at the same time."""
+        ready = [attempt for attempt in attempts if attempt.live]
+        running: dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]] = {}
+        with ThreadPoolExecutor(max(len(attempts), 1), "tools") as pool:
+            while ready or running:
+                if ready:
+                    running |= self._sampled(ready, pool)
+                for future in _returned(running):
+                    attempt, turn = running.pop(future)
+                    [result] = future.result()
+                    self._answer(attempt, turn, result)
+                    ready += [attempt] if attempt.live else []
+                self._tell(attempts)
+
+    def _sampled(
+        self, ready: list[Attempt], pool: ThreadPoolExecutor
+    ) -> dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]]:
+        """One response of each attempt; its tool is at work from the moment that it ends. Empties `ready`."""
+        batch, started = list(ready), {}
+        ready.clear()
+
+        def finished(i: int, completion: Completion) -> None:
+            turn = response_of(batch[i].start_T, completion)
+            if completion.stop != "end":
+                batch[i].end(turn, success=False, truncated=True)
+                return
+            text = self._decode(turn.tokens_T)
+            started[pool.submit(self.environment.step, [batch[i].episode], [text])] = (batch[i], turn)
+
+        self._generate(batch, finished)
+        return started
+
+    def _turn(self, attempts: Sequence[Attempt]) -> None:
         """One response of every attempt, and the environment's answers, sought while the engine still samples."""
 
-        def step(answered: Sequence[tuple[_Attempt, Turn]]) -> Sequence[StepResult[Any]]:
+        def step(answered: Sequence[tuple[Attempt, Turn]]) -> Sequence[StepResult[Any]]:
             return self.environment.step(
                 [attempt.episode for attempt, _ in answered], [self._decode(turn.tokens_T) for _, turn in answered]
             )
@@ -172,7 +235,7 @@ class Collector:
         with BackgroundCalls(step) as answers:
 
             def finished(i: int, completion: Completion) -> None:
-                turn = _response(attempts[i].start_T, completion)
+                turn = response_of(attempts[i].start_T, completion)
                 if completion.stop == "end":
                     answers.add((attempts[i], turn))
                 else:
@@ -182,11 +245,11 @@ class Collector:
             for (attempt, turn), result in answers.results():
                 self._answer(attempt, turn, result)
 
-    def _generate(self, attempts: Sequence[_Attempt], finished: Finished) -> None:
+    def _generate(self, attempts: Sequence[Attempt], finished: Finished) -> None:
         try:
             self.engine.generate(
                 [np.concatenate([attempt.context_P, attempt.start_T]) for attempt in attempts],
-                [self.max_response_tokens - attempt.num_tokens for attempt in attempts],
+                [self._room(attempt) for attempt in attempts],
                 [attempt.stream.at(len(attempt.turns)).integer() for attempt in attempts],
                 finished,
             )
@@ -196,40 +259,37 @@ class Collector:
                 "and resume, without the newest checkpoint if that has diverged too"
             ) from error
 
-    def _answer(self, attempt: _Attempt, turn: Turn, result: StepResult[Any]) -> None:
+    def _answer(self, attempt: Attempt, turn: Turn, result: StepResult[Any]) -> None:
         """End the attempt, or let it read what the environment answered."""
         attempt.episode = result.episode
+        turn = replace(turn, tool_seconds=result.seconds) if result.seconds else turn
         used = sum(len(earlier.tokens_T) for earlier in attempt.turns) + len(turn.tokens_T)
-        if result.success is not None:
+        if result.lost:
+            attempt.lost = "lost"
+        elif result.success is not None:
             attempt.end(turn, result.success, result.truncated)
         elif used >= self.max_response_tokens:
             attempt.end(turn, success=False, truncated=True)
         else:
             tokens_O = self.prompts.of_observation(attempt.problem, result.observation)
-            attempt.read(replace(turn, observation=result.observation, observation_tokens_O=tokens_O))
+            context = len(attempt.context_P) + len(turn.tokens_T) + len(tokens_O)
+            if self.max_context_tokens and context >= self.max_context_tokens:
+                attempt.end(turn, success=False, truncated=True)
+                return
+            seen = replace(turn, observation=result.observation, observation_tokens_O=tokens_O, state=result.state)
+            attempt.read(seen)
 
     def _decode(self, tokens_T: IntArray) -> str:
         return self.tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True)
 
 
-def _response(start_T: IntArray, completion: Completion) -> Turn:
-    """The turn made of a replayed start and what the engine added to it."""
-    zeros_T = np.zeros(len(start_T), np.float32)
-    return Turn(
-        tokens_T=np.concatenate([start_T, completion.tokens_T]),
-        logprobs_T=np.concatenate([zeros_T, completion.logprobs_T]),
-        entropies_T=np.concatenate([zeros_T, completion.entropies_T]),
-        policy_version=completion.policy_version,
-        stop=completion.stop,
-        num_replayed=len(start_T),
-    )
-
-
-def _group(request: Request, prompt_P: IntArray, attempts: Sequence[_Attempt], unit: Unit) -> Group:
-    return Group(
-        request=request,
-        prompt_tokens_P=prompt_P,
-        rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in attempts if not a.lost),
-        unit=unit,
-        dropped=dict(Counter(a.lost for a in attempts if a.lost)),
-    )
+def _returned(running: Collection[Future[Any]]) -> list[Future[Any]]:
+    """The calls that are done: a good part of them, or those that are after some patience."""
+    wait(running, return_when=FIRST_COMPLETED)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        done = [future for future in running if future.done()]
+        left = deadline - time.monotonic()
+        if len(done) >= READY_SHARE * len(running) or left <= 0:
+            return done
+        wait([future for future in running if not future.done()], left, FIRST_COMPLETED)

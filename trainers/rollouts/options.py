@@ -15,6 +15,10 @@ class RolloutOptions:
         num_rollouts: N, rollouts a group.
         temperature: divides the logits before sampling; log-probabilities belong to the tempered distribution.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
+        max_context_tokens: limit on all tokens of an episode: prompt, responses and observations. An episode that
+            reaches it has failed, and is truncated; 0 = none.
+        max_diverged: share of the replayed requests whose replay is not as recorded, above which the run stops; it is
+            looked at from the twentieth on. Below it, such a request is rolled out from the problem's beginning.
         max_sequences: sequences decoded at once.
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
@@ -25,6 +29,8 @@ class RolloutOptions:
     num_rollouts: int = 8
     temperature: float = 1.0
     max_response_tokens: int = 128
+    max_context_tokens: int = 0
+    max_diverged: float = 0.2
     max_sequences: int = 512
     sync_tolerance: float = 0.0
 
@@ -34,6 +40,10 @@ class RolloutOptions:
         require(self.temperature > 0, "rollouts.temperature", self.temperature, "give a positive number")
         limit = self.max_response_tokens
         require(limit >= 2, "rollouts.max_response_tokens", limit, "give at least 2 tokens")
+        context = self.max_context_tokens
+        require(context >= 0, "rollouts.max_context_tokens", context, "give a number of tokens, or 0 for no limit")
+        diverged = self.max_diverged
+        require(0 <= diverged <= 1, "rollouts.max_diverged", diverged, "give a share, 0 to 1")
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
         tolerance = self.sync_tolerance
         require(tolerance >= 0, "rollouts.sync_tolerance", tolerance, "give 0 (= no check) or a number of nats")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
-from halfway.curriculum.environments.replay import replay
+from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
 from halfway.curriculum.lab.ledger import Account
@@ -137,13 +137,38 @@ def test_an_observation_other_than_recorded_is_a_divergence() -> None:
     environment = Ledger()
     starts = environment.start([account("@10>20:5="), account("@10>20:5="), account("@10>20:5=")])
     replayed = replay(environment, starts, [["+1", "+2"], ["+1", "+2"], []], [["11|", "13|"], ["11|", "12|"], []])
-    assert replayed == [LedgerEpisode("@10>20:5=", Account(13, 20, 3), 2), None, starts[2]]
+    found = Divergence(2, "+2", "it answered '13|', recorded was '12|'")
+    assert replayed == [LedgerEpisode("@10>20:5=", Account(13, 20, 3), 2), found, starts[2]]
 
 
 def test_an_episode_that_ends_has_diverged() -> None:
     environment = Ledger()
     starts = environment.start([account("@10>20:5="), account("@10>20:1=")])
-    assert replay(environment, starts, [["+1", "!"], ["+1"]], [["11|", ""], [""]]) == [None, None]
+    found = replay(environment, starts, [["+1", "!"], ["+1"]], [["11|", ""], [""]])
+    assert found == [Divergence(2, "!", "the episode ended"), Divergence(1, "+1", "the episode ended")]
+
+
+def test_states_are_compared_where_they_are_recorded() -> None:
+    class Holding(Fickle):
+        def step(self, episodes: Sequence[int], responses: Sequence[str]) -> list[StepResult[int]]:
+            return [
+                StepResult(episode + 1, "same", state=response)
+                for episode, response in zip(episodes, responses, strict=True)
+            ]
+
+    seen = [["same", "same"]]
+    assert replay(Holding(), [0], [["a", "b"]], seen, [["a", "b"]]) == [2]
+    assert replay(Holding(), [0], [["a", "b"]], seen, [["", ""]]) == [2]
+    (found,) = replay(Holding(), [0], [["a", "b"]], seen, [["a", "c"]])
+    assert isinstance(found, Divergence) and found.step == 2 and "the files that it left" in found.why
+
+
+def test_an_episode_lost_in_a_replay_is_no_divergence() -> None:
+    class Losing(Fickle):
+        def step(self, episodes: Sequence[int], responses: Sequence[str]) -> list[StepResult[int]]:
+            return [StepResult(episode, lost="the machine is gone") for episode in episodes]
+
+    assert replay(Losing(), [0], [["a"]], [["b"]]) == [Divergence(1, "a", "the machine is gone", lost=True)]
 
 
 def test_responses_without_observations_are_a_mistake_of_the_caller() -> None:
@@ -183,7 +208,11 @@ def test_a_fickle_environment_is_found_out_and_not_stepped_further() -> None:
     script = [["x"] * 3, ["x"] * 3]
     assert replay(environment, [0, 0], script, [["1", "3", "5"], ["2", "4", "6"]]) == [3, 3]
     assert (environment.calls, environment.batches) == (6, 3)  # one batch per turn
-    assert replay(environment, [0, 0], script, [["7", "9", "10"], ["2", "4", "6"]]) == [3, None]
+    assert replay(environment, [0, 0], script, [["7", "9", "10"], ["2", "4", "6"]]) == [
+        3,
+        Divergence(1, "x", "it answered '8', recorded was '2'"),
+    ]
     assert environment.calls == 10  # the second episode took one step only
-    assert replay(environment, [0], [["x"] * 3], [["1", "2", "3"]]) == [None]
+    (found,) = replay(environment, [0], [["x"] * 3], [["1", "2", "3"]])
+    assert isinstance(found, Divergence) and found.step == 1
     assert environment.calls == 11

@@ -18,6 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
+from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 
 END = 1
@@ -121,14 +122,14 @@ class Counting:
 
 @dataclass
 class Drifting(Counting):
-    """Answers every second episode of the second run differently from the first time, or ends it."""
+    """Answers the episodes of the second run differently from those of the first, or ends them."""
 
     first_run: int = 2
     ends: bool = False
 
     def one(self, episode: Count, response: str) -> StepResult[Count]:
         result = super().one(episode, response)
-        if episode.number < self.first_run or episode.number % 2 == 0:
+        if episode.number < self.first_run:
             return result
         return replace(result, success=False) if self.ends else replace(result, observation="=0;")
 
@@ -394,15 +395,111 @@ def test_replaying_takes_less_time_than_generating(tiny_tokenizer: PreTrainedTok
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_diverged_replays_are_dropped_and_counted(tiny_tokenizer: PreTrainedTokenizerFast, ends: bool) -> None:
+def test_a_diverged_replay_is_rolled_out_from_the_beginning(
+    tiny_tokenizer: PreTrainedTokenizerFast, ends: bool
+) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
-    collector = Collector(engine, Drifting(ends=ends), tiny_tokenizer, 40)
+    collector = Collector(engine, Drifting(ends=ends, first_run=1), tiny_tokenizer, 40, replays=Replays(1.0))
     base = problem()
-    (parent,) = collector.run([Request(base, 2)], STREAM)
+    (parent,) = collector.run([Request(base, 1)], STREAM)
     before = len(engine.contexts)
-    (child,) = collector.run([prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)], STREAM)
-    assert (child.size, child.num_passed, child.dropped) == (2, 2, {"diverged": 2})
-    assert len(engine.contexts) - before == 4  # two turns of the two that were left
+    request = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
+    (child,) = collector.run([request], STREAM)  # its replay is of episode 1, which drifts
+    assert (child.request.origin, child.request.prefix, child.request.problem) == (Origin.FRESH, None, base)
+    assert child.request.decisions[-1].member == "replay"
+    assert child.request.decisions[-1].action.startswith("diverged at step 1: ")
+    assert (child.size, child.dropped, collector.replays.diverged) == (4, {}, 1)
+    assert all(not rollout.num_replayed for rollout in child.rollouts) and len(engine.contexts) - before >= 4
+
+
+def test_a_request_is_replayed_once_and_every_rollout_forks(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    environment, single = Counting(), Counting()
+    single.forkable = False  # type: ignore[attr-defined]
+    base = problem()
+    (parent,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(base, 1)], STREAM)
+    request = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
+    groups = [Collector(engine, each, tiny_tokenizer, 40).run([request], STREAM)[0] for each in (environment, single)]
+    assert contents(groups[0]) == contents(groups[1])
+    assert len(environment.stepped) == 3 + 4 * 2 and len(single.stepped) == 4 * (3 + 2)
+
+
+def test_too_many_divergences_stop_the_run_and_name_the_command(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    base = problem()
+    (parent,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(base, 1)], STREAM)
+    request = prefixed(base, parent.rollouts[0], 2, "steps")
+    steady = Collector(engine, Counting(), tiny_tokenizer, 40, replays=Replays(0.1))
+    steady.run([request] * 30, STREAM)
+    assert (steady.replays.replayed, steady.replays.diverged) == (30, 0)
+    drifting = replace(steady, environment=Drifting(first_run=0))
+    with pytest.raises(
+        UserError, match=r"max_diverged: 0.1 is exceeded: \d of 3\d .* at step 1, '\+1': it answered '=0;'"
+    ):
+        drifting.run([request] * 30, STREAM)
+
+
+@dataclass
+class Slow(Counting):
+    """Tools that take as long as the episode says, each in a thread of the collector's."""
+
+    slow_tools: bool = True
+    seconds: float = 0.0
+    lost: bool = False
+
+    def one(self, episode: Count, response: str) -> StepResult[Count]:
+        time.sleep(self.seconds * (episode.number % 4))
+        result = super().one(episode, response)
+        if self.lost and episode.number == 1 and episode.steps == 2:
+            return StepResult(episode, lost="gone")
+        return replace(result, seconds=1.0, state="s" if result.success is None else "")
+
+
+def test_slow_tools_give_the_same_groups_in_less_time(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Episodes of 5 turns with tools of 0, 40, 80 and 120 ms and responses of 30 ms: 5 x 150 ms if all wait."""
+    requests = [Request(problem(), 4)]
+    seconds, groups = [], []
+    for slow in (False, True):
+        engine = Script(tiny_tokenizer, count_to_the_target, delay=0.03)
+        collector = Collector(engine, Slow(slow_tools=slow, seconds=0.04), tiny_tokenizer, 40)
+        began = time.perf_counter()
+        groups += collector.run(requests, STREAM)
+        seconds.append(time.perf_counter() - began)
+    assert contents(groups[0]) == contents(groups[1])
+    assert seconds[1] < seconds[0]
+    turns = groups[1].rollouts[0].turns
+    assert [(turn.tool_seconds, turn.state) for turn in turns] == [(1.0, "s")] * 4 + [(1.0, "")]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_lost_episode_leaves_the_group_and_is_no_failure(tiny_tokenizer: PreTrainedTokenizerFast, slow: bool) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    collector = Collector(engine, Slow(slow_tools=slow, lost=True), tiny_tokenizer, 40)
+    (group,) = collector.run([Request(problem(), 4)], STREAM)
+    assert (group.size, group.num_passed, group.dropped) == (3, 3, {"lost": 1})
+
+
+def test_the_context_budget_counts_observations(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Prompt 2, and five a turn ("+1", its end and "=1;" are 6): the third observation does not fit into 20."""
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    collector = Collector(engine, Counting(), tiny_tokenizer, 40, max_context_tokens=20)
+    (group,) = collector.run([Request(problem(), 1)], STREAM)
+    (rollout,) = group.rollouts
+    assert (rollout.success, rollout.truncated, len(rollout.turns)) == (False, True, 3)
+    assert engine.limits == [18, 12, 6]
+
+
+def test_an_environment_is_closed_after_every_collection(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    class Closing(Counting):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    environment = Closing()
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    Collector(engine, environment, tiny_tokenizer, 40).run([Request(problem(), 2)], STREAM)
+    assert environment.closed == 1
 
 
 def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> None:

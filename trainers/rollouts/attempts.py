@@ -1,0 +1,119 @@
+"""Rollouts in the making: what each has read and said so far, and where it started."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from halfway.curriculum.environments.replay import Divergence
+from halfway.curriculum.groups import Decision, Group, Request
+from halfway.curriculum.prefix import Prefix
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A rollout in the making.
+
+    Attributes:
+        stream: its own; turn t samples with the seed of `stream.at(t)`.
+        context_P: all that the policy has read before its next response.
+        turns: those that the environment has answered, and the last one.
+        start_T: tokens of an earlier rollout that the next response begins with.
+        success: None while the episode goes on.
+        lost: why there will be no rollout; empty if there will be one.
+    """
+
+    stream: Stream
+    problem: Problem
+    episode: Any
+    context_P: IntArray
+    prefix: Prefix | None
+    turns: list[Turn] = field(default_factory=list)
+    start_T: IntArray = field(default_factory=lambda: NO_TOKENS)
+    success: bool | None = None
+    truncated: bool = False
+    lost: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.success is None and not self.lost
+
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens so far, replayed tokens included."""
+        return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
+
+    def read(self, turn: Turn) -> None:
+        """Append a turn after which the episode goes on."""
+        self.turns.append(turn)
+        self.context_P = np.concatenate([self.context_P, turn.tokens_T, turn.observation_tokens_O])
+        self.start_T = NO_TOKENS
+
+    def end(self, turn: Turn, success: bool, truncated: bool) -> None:
+        """Append the last turn."""
+        self.turns.append(turn)
+        self.success, self.truncated = success, truncated
+
+
+@dataclass(slots=True, eq=False)
+class Replays:
+    """What has become of replayed requests so far, in a run.
+
+    Attributes:
+        limit: share that may diverge.
+    """
+
+    limit: float
+    replayed: int = 0
+    diverged: int = 0
+    least: int = 20
+
+    def count(self, found: Divergence | None) -> None:
+        """Raises UserError if too many have diverged."""
+        self.replayed += 1
+        if found is None:
+            return
+        self.diverged += 1
+        if self.replayed >= self.least and self.diverged > self.limit * self.replayed:
+            raise UserError(
+                f"rollouts.max_diverged: {self.limit!r} is exceeded: {self.diverged} of {self.replayed} replays were "
+                f"not as recorded, the last one at step {found.step}, {' '.join(found.response.split())[:200]!r}: "
+                f"{found.why}; make the tools deterministic, or allow a larger share"
+            )
+
+
+def response_of(start_T: IntArray, completion: Completion) -> Turn:
+    """The turn made of a replayed start and what the engine added to it."""
+    zeros_T = np.zeros(len(start_T), np.float32)
+    return Turn(
+        tokens_T=np.concatenate([start_T, completion.tokens_T]),
+        logprobs_T=np.concatenate([zeros_T, completion.logprobs_T]),
+        entropies_T=np.concatenate([zeros_T, completion.entropies_T]),
+        policy_version=completion.policy_version,
+        stop=completion.stop,
+        num_replayed=len(start_T),
+    )
+
+
+def begun_anew(request: Request, found: Divergence) -> Request:
+    """The request as a fresh one, since its replay was not as recorded."""
+    decision = Decision("replay", f"diverged at step {found.step}: {found.why}"[:200])
+    return replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))
+
+
+def group_of(request: Request, prompt_P: IntArray, attempts: Sequence[Attempt], unit: Unit) -> Group:
+    """The group that a request's attempts have become."""
+    return Group(
+        request=request,
+        prompt_tokens_P=prompt_P,
+        rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in attempts if not a.lost),
+        unit=unit,
+        dropped=dict(Counter(a.lost for a in attempts if a.lost)),
+    )
