@@ -2,6 +2,7 @@
 for clusters (`cluster/`), and committed `results/`.
 
 - `audit`: what a rollout log of any trainer says about where its rollouts went
+- `advice`: which controllers a log speaks for: a simulated learner fitted to it, and a ranking
 - `cli`: the commands of `halfway`
 - `catalogue`: everything that a YAML file can say, in words
 - `controllers_page`: the page about all controllers

@@ -160,6 +160,26 @@ def report(folder: Folder) -> None:
 
 
 @command()
+def advise(
+    log: Annotated[Path, typer.Argument(help="Directory of a run, or a log as `audit` reads it.", show_default=False)],
+    cluster: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of a run with a cluster block, whose machines tell rho.", parser=recipe),
+    ] = None,
+    rho: Annotated[float | None, typer.Option(help="What a trained token costs in generated tokens.")] = None,
+    arms: Annotated[
+        Path | None, typer.Option(help="YAML file of a comparison: its arms instead of all controllers.", parser=recipe)
+    ] = None,
+    draws: Annotated[int, typer.Option(min=2, help="Learners that every chain is played on.")] = 12,
+    out: Annotated[Path, typer.Option(help="Where advice.json and advice.yaml go.")] = Path("runs/advice"),
+) -> None:
+    """Rank controllers for a run like the logged one: fit a simulated learner to the log, and play them on it."""
+    from halfway.experiments.advice.command import run_advice
+
+    run_advice(log, cluster, rho, arms, draws, out, _console())
+
+
+@command()
 def validate(
     words: Annotated[
         list[str],

@@ -1,0 +1,9 @@
+"""Advice from a log: fit a simulated learner to it, play every chain on such learners, rank them at the user's prices.
+
+- `logs`: what a log says, as evidence
+- `candidates`: the chains to choose from
+- `play`: a chain on a simulated learner
+- `ranking`: fit, play, compare
+- `telling`: the ranking in words, as a table, and as a YAML file
+- `command`: what `halfway advise` does
+"""
