@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,7 +19,10 @@ EQUAL = 1e-6
 ENOUGH = 20
 """Groups among which one without a difference in reward is to be expected."""
 
-_UNSAID = (UNKNOWN,)
+Keys = Sequence[bytes] | Sequence[str]
+
+_UNSAID = np.int8(UNKNOWN).tobytes()
+MOST_STEPS, MOST_TOKENS = 2**53, 2**31 - 1
 
 MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
 
@@ -44,7 +46,7 @@ class Rollouts:
     """
 
     steps: Sequence[int]
-    problems: Sequence[bytes]
+    problems: Keys
     rewards: Sequence[float | None]
     answers: Sequence[bytes] | None = None
     groups: Sequence[Hashable] | None = None
@@ -114,45 +116,69 @@ class Collector:
 
     def add(self, rows: Rollouts) -> None:
         """Take the rollouts of one batch."""
-        rewards = rows.rewards
-        good = [i for i, reward in enumerate(rewards) if reward is not None and math.isfinite(reward)]
-        if len(good) < len(rewards):
-            self.drop("rollout without a finite reward", len(rewards) - len(good))
-            rows = _picked(rows, good)
-        if not rows.rewards:
-            return
-        columns = self._columns
-        answers = rows.answers
-        if answers is None:
-            places = [self._position(key, b"") for key in rows.problems]
+        reward_R = _floats(rows.rewards)
+        good_R = np.isfinite(reward_R)
+        if not good_R.all():
+            self.drop("rollout without a finite reward", int((~good_R).sum()))
+            self._add(_picked(rows, np.flatnonzero(good_R).tolist()))
         else:
-            places = [self._position(key, answer) for key, answer in zip(rows.problems, answers, strict=True)]
+            self._add(rows)
+
+    def _add(self, rows: Rollouts) -> None:
+        try:
+            step_R = np.asarray(rows.steps, np.int64)
+            tokens_R = self._tokens(rows)
+        except OverflowError:
+            sane = [i for i in range(len(rows.steps)) if _sane(rows, i)]
+            self.drop("rollout with a number that no trainer writes", len(rows.steps) - len(sane))
+            self._add(_picked(rows, sane))
+            return
+        if not len(step_R):
+            return
+        places = self._places(rows.problems, rows.answers)
+        place_R = np.asarray(places, np.int32)
         if rows.categories is not None:
             for place, category in zip(places, rows.categories, strict=True):
                 self._categories[place] = category
-        keys = zip(rows.steps, places, strict=True) if rows.groups is None else rows.groups
-        self._grouped_by_problem |= rows.groups is None
-        columns.steps.extend(rows.steps)
-        columns.problems.extend(places)
-        columns.groups.extend(map(hash, keys))
-        columns.rewards.extend(rows.rewards)  # type: ignore[arg-type]
-        responses = rows.responses
-        columns.responses.extend([0] * len(places) if responses is None else map(hash, responses))
-        columns.tokens.extend(self._tokens(rows))
-        said = rows.passed
-        columns.passed.extend(_UNSAID * len(places) if said is None else (-1 if p is None else int(p) for p in said))
+        if rows.groups is None:
+            self._grouped_by_problem = True
+            group_R = (step_R << 32) ^ place_R  # two steps of one problem are two groups
+        else:
+            group_R = np.fromiter(map(hash, rows.groups), np.int64, len(places))
+        columns, responses, said = self._columns, rows.responses, rows.passed
+        columns.steps.frombytes(step_R.tobytes())
+        columns.problems.frombytes(place_R.tobytes())
+        columns.groups.frombytes(group_R.tobytes())
+        columns.rewards.frombytes(_floats(rows.rewards).tobytes())
+        if responses is None:
+            columns.responses.frombytes(bytes(columns.responses.itemsize * len(places)))
+        else:
+            columns.responses.extend(map(hash, responses))
+        columns.tokens.frombytes(tokens_R.tobytes())
+        if said is None:
+            columns.passed.frombytes(_UNSAID * len(places))
+        else:
+            columns.passed.extend(UNKNOWN if passed is None else int(passed) for passed in said)
 
-    def _tokens(self, rows: Rollouts) -> Sequence[int]:
+    def _places(self, keys: Keys, answers: Sequence[bytes] | None) -> list[int]:
+        """The position of each problem; a new one is given the next."""
+        marks = list(map(hash, keys if answers is None else zip(keys, answers, strict=True)))
+        found = list(map(self._place.get, marks))
+        if None in found:
+            both = zip(marks, map(_encoded, keys), answers or (b"",) * len(marks), strict=True)
+            return [self._position(mark, key, answer) for mark, key, answer in both]
+        return found  # type: ignore[return-value]  # there is no None among them
+
+    def _tokens(self, rows: Rollouts) -> NDArray[np.int32]:
         if rows.tokens is not None:
             self.measure = "tokens"
-            return rows.tokens
+            return np.asarray(rows.tokens, np.int32)
         if rows.responses is not None:
             self.measure = "bytes" if self.measure == "nothing" else self.measure
-            return [len(response) for response in rows.responses]
-        return [UNKNOWN] * len(rows.rewards)
+            return np.fromiter(map(len, rows.responses), np.int32, len(rows.responses))
+        return np.full(len(rows.steps), UNKNOWN, np.int32)
 
-    def _position(self, key: bytes, answer: bytes) -> int:
-        mark = hash((key, answer)) if answer else hash(key)
+    def _position(self, mark: int, key: bytes, answer: bytes) -> int:
         place = self._place.get(mark)
         return self._new(mark, key, answer) if place is None else place
 
@@ -287,6 +313,22 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
     values = np.unique(np.round(reward_R[:100_000], 6))
     what = "two rewards" if len(values) == 2 else f"rewards of {len(values)} values" if len(values) < 20 else "rewards"
     return middle, f"{what} from {low:g} to {high:g}: passed is {middle:g} or more; --passes-at says otherwise"
+
+
+def _floats(values: Sequence[float | None]) -> NDArray[np.float32]:
+    """Numbers as they are kept; None is NaN, and what is too large is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float64).astype(np.float32)
+
+
+def _encoded(key: object) -> bytes:
+    return key if isinstance(key, bytes) else str(key).encode("utf-8", "replace")
+
+
+def _sane(rows: Rollouts, i: int) -> bool:
+    """Whether the step and the tokens of a rollout can be kept."""
+    tokens = 0 if rows.tokens is None else rows.tokens[i]
+    return abs(rows.steps[i]) <= MOST_STEPS and abs(tokens) <= MOST_TOKENS
 
 
 def _picked(rows: Rollouts, chosen: Sequence[int]) -> Rollouts:

@@ -8,7 +8,7 @@ from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.audit.auditing import Audit, Audited
 from halfway.experiments.audit.figures import Stretch
 from halfway.experiments.audit.replay import Calibration, Replayed
-from halfway.experiments.audit.tables import Table, headline, limits, suspicious, tables_of
+from halfway.experiments.audit.tables import Table, clean, headline, limits, suspicious, tables_of
 
 # Okabe and Ito's colours, as in the reports.
 FAILED, MIXED, PASSED, LINE = "#D55E00", "#009E73", "#56B4E9", "#1f2933"
@@ -54,7 +54,7 @@ def page(audit: Audit) -> str:
 def section(one: Audited) -> str:
     """One log."""
     found = one.findings
-    parts = [f"<h2>{escape(one.log.name)}</h2>", f'<p class="lead">{escape(headline(one))}</p>']
+    parts = [f"<h2>{escape(clean(one.log.name))}</h2>", f'<p class="lead">{escape(headline(one))}</p>']
     if len(found.over_time) > 1 and one.log.reading.keeps_silent:
         parts.append(figure(silence(found.over_time), "Groups by outcome over the steps; the line is the pass rate."))
     parts += [table_html(table) for table in tables_of(one)]
@@ -71,7 +71,7 @@ def section(one: Audited) -> str:
 def table_html(table: Table) -> str:
     """A table with its title and caption."""
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(clean(cell))}</td>" for cell in row) + "</tr>" for row in table.rows)
     kind = ' class="words"' if table.words else ""
     caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
     header = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""

@@ -205,8 +205,8 @@ def show(audit: Audit, console: "Console") -> None:
     from rich.text import Text
 
     for one in audit.logs:
-        console.rule(Text(one.log.name))
-        console.print(Text(headline(one)))
+        console.rule(Text(clean(one.log.name)))
+        console.print(Text(clean(headline(one))))
         for table in tables_of(one):
             console.print(_rich(table))
         console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
@@ -232,7 +232,7 @@ def _rich(table: Table) -> object:
         left = table.words or i == 0
         shown.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else "", overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))  # what is in a log is no markup
+        shown.add_row(*(Text(clean(cell)) for cell in row))  # what is in a log is no markup
     return shown
 
 
@@ -252,6 +252,15 @@ def _replayed(each: Replayed) -> tuple[str, ...]:
 def _calibrated(each: Calibration) -> tuple[str, ...]:
     visits = sum(one.visits for one in each.bins)
     return (f"{visits:,}", rate(each.error), *(f"{value:.4f}" for value in (each.square, each.last, each.mean)))
+
+
+def clean(text: str) -> str:
+    """Without characters that steer a terminal."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    )
 
 
 def percent(value: float | None) -> str:

@@ -9,4 +9,5 @@
 - `trl`: one step here and in TRL
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker
+- `audit_throughput`: how fast logs are read, and in how much memory
 """

@@ -9,6 +9,7 @@ import csv
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -104,13 +105,13 @@ def _lines(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[
         listed = bytes(record.get(name, NULL))[:1] == b"["
         if listed and name in (columns.reward, columns.problem):
             fields.append((f"f{i}", list[Any] | None, None))
-        elif name in numbers and not listed:
-            fields.append((f"f{i}", float | bool | str | None, None))
+        elif (name in numbers and not listed) or name == columns.problem:
+            fields.append((f"f{i}", float | int | bool | str | None, None))
         else:
             fields.append((f"f{i}", msgspec.Raw, NULL))
     row = msgspec.defstruct("Row", fields, rename={f"f{i}": name for i, name in enumerate(names)}, gc=False)
     for rows in Lines(row, into.drop).batches(found.path):
-        yield {name: [getattr(each, f"f{i}") for each in rows] for i, name in enumerate(names)}
+        yield {name: list(map(attrgetter(f"f{i}"), rows)) for i, name in enumerate(names)}
 
 
 def _csv(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[str, Sequence[Any]]]:
@@ -138,7 +139,7 @@ def _csv(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[st
 def _rollouts(batch: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[Rollouts]:
     """The rollouts of a batch of rows: one each; or those of each row together, where it stands for a group."""
     problems = batch[columns.problem]
-    steps = [_whole(value) for value in batch[columns.step]] if columns.step else [0] * len(problems)
+    steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
     if columns.reward and any(isinstance(value, list) for value in batch[columns.reward]):
         for problem, rewards, step in zip(problems, batch[columns.reward], steps, strict=True):
             if isinstance(problem, list):  # a whole step in a line
@@ -162,8 +163,8 @@ def _rollouts(batch: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[
     }
     yield Rollouts(
         steps=steps,
-        problems=[_key(problem) for problem in problems],
-        rewards=list(map(_number, batch[columns.reward])),
+        problems=problems if all_of(str, problems) else list(map(_key, problems)),
+        rewards=_rewards(batch[columns.reward]),
         groups=[(step, _key(group)) for step, group in zip(steps, extra["group"], strict=True)]
         if "group" in extra
         else None,
@@ -187,6 +188,19 @@ def _key(value: Any) -> bytes:
         raw = bytes(value)
         return raw[1:-1] if raw[:1] == b'"' else raw
     return repr(value).encode("utf-8", "replace")
+
+
+def all_of(kind: type, values: Sequence[Any]) -> bool:
+    """Whether all values are of exactly one type: the usual case, in which they need no look one by one."""
+    return set(map(type, values)) == {kind}
+
+
+def _integers(values: Sequence[Any]) -> Sequence[int]:
+    return values if all_of(int, values) else list(map(_whole, values))
+
+
+def _rewards(values: Sequence[Any]) -> Sequence[float | None]:
+    return values if set(map(type, values)) <= {int, float, bool} else list(map(_number, values))
 
 
 def _number(value: Any) -> float | None:

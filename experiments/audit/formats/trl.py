@@ -140,7 +140,7 @@ def _bytes(value: Any) -> bytes:
 def _digest(rollouts: Rollouts) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for prompt, response in zip(rollouts.problems, rollouts.responses or (), strict=True):
-        digest.update(prompt + b"\0" + response + b"\0")
+        digest.update(_bytes(prompt) + b"\0" + response + b"\0")
     return digest.digest()
 
 

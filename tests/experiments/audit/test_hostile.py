@@ -192,3 +192,17 @@ def test_installed_formats_are_asked_first(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
     [log] = read_logs([tmp_path], Choices())
     assert log.reading.format == "ours"
+
+
+def test_numbers_that_no_trainer_writes_are_counted(tmp_path: Path) -> None:
+    good = json.loads((LOGS / "verl" / "1.jsonl").read_text().splitlines()[0])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "t.jsonl").write_text(line() + line(step=10**30) + line(reward=10**300) + line(reward=0))
+    lines = [json.dumps({**good, "step": step}) + "\n" for step in (1, 10**30, 2)]
+    (tmp_path / "1.jsonl").write_text("".join(lines))
+    table, verl = sorted(read_logs([tmp_path]), key=lambda log: log.reading.format)
+    odd = "rollout with a number that no trainer writes"
+    assert table.history.num_rollouts == 2
+    assert table.reading.dropped == {"rollout without a finite reward": 1, odd: 1}
+    assert verl.history.num_rollouts == 2
+    assert verl.reading.dropped == {odd: 1}
