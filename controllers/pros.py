@@ -49,7 +49,7 @@ class ProsState:
         offered, offered_in: nodes proposed so far in a step, and that step: a further round of it takes others.
         line: from a probe's guess to the mean of a root's prior; None = every root has the same.
         error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
-            step that had any such groups. With N rollouts a group even the truth would not get 0.
+            step that had any such groups. With N rollouts per group even the truth would not get 0.
     """
 
     problems: ProblemSet

@@ -1,4 +1,4 @@
-"""Problems in random order, each once an epoch."""
+"""Problems in random order, each once per epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -85,11 +85,11 @@ class PassRateController(Generic[State]):
         return None  # type: ignore[return-value]
 
     def propose(self, plan: Plan, state: State, stream: Stream) -> tuple[Plan, State]:
-        """Before the rollouts: add, drop or replace requests. May be called several times a step, see `Plan`."""
+        """Before the rollouts: add, drop or replace requests. May be called several times per step, see `Plan`."""
         return plan, state
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
-        """After the rollouts: learn. Called exactly once a step, with every group that became complete since the last
+        """After the rollouts: learn. Called exactly once per step, with every group that became complete since the last
         call, degenerate, surplus and prefixed groups included, and groups that lost their rollouts. `Request.origin`
         says whose evidence a group is."""
         return state
@@ -97,7 +97,7 @@ class PassRateController(Generic[State]):
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
         """After the rollouts and before the update: how the groups train, see `Group.weighed` and `Group.advised`.
 
-        As many groups as are given, in their order. May be called several times a step with different groups, and
+        As many groups as are given, in their order. May be called several times per step with different groups, and
         once more with a group that was extended; it changes no state.
         """
         return groups

@@ -1,4 +1,4 @@
-"""The decision log: one JSON record a group, in a format that any trainer can write and any tool can read.
+"""The decision log: one JSON record per group, in a format that any trainer can write and any tool can read.
 
 Each line is an object with these fields; a field that does not apply is null, and no field is left out.
 

@@ -29,7 +29,7 @@ class Plan:
     Attributes:
         step: the training step the plan is for, counted from 0.
         wanted: number of groups to roll out, those in flight included.
-        num_rollouts: N, rollouts a group.
+        num_rollouts: N, rollouts per group.
         requests: chosen so far. A plan may begin with requests that are in flight, decided by those who chose them.
         skipped: refused so far, with who and why.
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.

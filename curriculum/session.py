@@ -1,4 +1,4 @@
-"""A chain at work in somebody's trainer: requests out, outcomes in, once a step the chain observes.
+"""A chain at work in somebody's trainer: requests out, outcomes in, once per step the chain observes.
 
 The trainer draws tickets, rolls their requests out, gives the outcomes back in any order, in pieces if it likes, and
 commits once every training step:

@@ -39,7 +39,7 @@ class Forest:
     """Trees of two layers: a problem (root), and the problems that start from prefixes of its rollouts (children).
 
     Node t is the root of tree t; node R + i is child i, which belongs to tree `tree_C[i]`. Suffixes: _R trees, _C
-    children, _M = R + C nodes. The arrays take 33 bytes a root (41 with offsets) and 36 a child.
+    children, _M = R + C nodes. The arrays take 33 bytes per root (41 with offsets) and 36 per child.
 
     Attributes:
         tree_C: tree of each child.

@@ -1,4 +1,4 @@
-"""A learner without a model: pass rates from a logistic curve, rollouts of dummy tokens, milliseconds a step."""
+"""A learner without a model: pass rates from a logistic curve, rollouts of dummy tokens, milliseconds per step."""
 
 import math
 from collections import Counter

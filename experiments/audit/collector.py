@@ -1,4 +1,4 @@
-"""From rollouts, column by column, to groups. 33 bytes a rollout are kept, and of texts some beginnings of prompts."""
+"""From rollouts, column by column, to groups. Keeps 33 bytes per rollout, and the beginnings of some prompts."""
 
 import hashlib
 import json

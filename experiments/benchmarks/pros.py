@@ -202,7 +202,7 @@ def effective_sizes(draws: Floats) -> Floats:
 
 
 def step_table(nodes: int, children: int) -> tuple[Table, float, float]:
-    """A step of PROS that changed 512 trees of a large forest: seconds of `propose`, and bytes a node."""
+    """A step of PROS that changed 512 trees of a large forest: seconds of `propose`, and bytes per node."""
     trees = nodes // (children + 1)
     nothing: dict[str, float | str] = {}
     problems = ProblemSet([Problem(f"p{i}", "", "", features=nothing) for i in range(trees)])
@@ -227,8 +227,8 @@ def step_table(nodes: int, children: int) -> tuple[Table, float, float]:
     record = sys.getsizeof(packed) + sys.getsizeof(packed.text) - len(text) + 8
     table.add_row("propose, median of 5 steps", f"{np.median(times):.3f} s")
     table.add_row("propose, slowest", f"{max(times):.3f} s")
-    table.add_row("evidence and belief", f"{size:.1f} bytes a node")
-    table.add_row("prefix of a child, its tokens aside", f"{record} bytes a child")
+    table.add_row("evidence and belief", f"{size:.1f} bytes per node")
+    table.add_row("prefix of a child, its tokens aside", f"{record} bytes per child")
     return table, float(np.median(times)), size + record
 
 

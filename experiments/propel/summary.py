@@ -199,7 +199,7 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     first = next(iter(arms.values()))
     lines.append(
-        f"\n{first['generations']} fresh texts an arm and seed, mean and standard error over seeds. "
+        f"\n{first['generations']} fresh texts per arm and seed, mean and standard error over seeds. "
         "All shares are of all texts. Times base: geometric mean over seeds of utility over the base's, with the 95 % "
         "Student-t interval of its logarithm. Trials: attempts by the solver before and during the generator's "
         "training. Self bleu 3: of all texts, which saturates near 1 for hundreds of short ones; block: of blocks of "

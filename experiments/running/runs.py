@@ -2,7 +2,7 @@
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, checkpoints/, status.json
 ({"state": "starting", "running", "finished" or "failed"}) and, with tracking, mlflow.json. A comparison's directory
-holds comparison.yaml and one run directory an arm and seed, `<arm>/seed-<seed>`, each with its log.txt.
+holds comparison.yaml and one run directory per arm and seed, `<arm>/seed-<seed>`, each with its log.txt.
 """
 
 import fcntl

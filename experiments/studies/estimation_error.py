@@ -81,7 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs with the controller pros")
     parser.add_argument("--nodes", type=int, default=48, help="nodes of each kind at each checkpoint")
-    parser.add_argument("--rollouts", type=int, default=64, help="fresh rollouts a node")
+    parser.add_argument("--rollouts", type=int, default=64, help="fresh rollouts per node")
     parser.add_argument("--out", type=Path, default=Path("runs/estimation_error"))
     arguments = parser.parse_args()
     try:
@@ -259,7 +259,7 @@ def error_table(rows: Sequence[ErrorRow], nodes: int, rollouts: int) -> TextTabl
         "Mean absolute error of believed pass rates",
         ("belief", *kinds),
         tuple(cells),
-        f"Against {rollouts} fresh rollouts a node, up to {nodes} nodes of a kind at each checkpoint; means over "
+        f"Against {rollouts} fresh rollouts per node, up to {nodes} nodes of a kind at each checkpoint; means over "
         f"{len({row.step for row in rows})} checkpoints, with 95 % t intervals over {len({row.run for row in rows})} "
         f"runs. `{NOISE}`: what the truth itself would be charged with.",
     )

@@ -114,7 +114,7 @@ class PolicyGradientLearner:
             stream: shuffles the sequences into mini-batches.
 
         Returns:
-            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once an epoch),
+            `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once per epoch),
             `trained_tokens` (of whole sequences, prompts and replays included, in every epoch: what the passes cost)
             and `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and
             `grad_norm` (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of

@@ -118,7 +118,7 @@ class CheckpointRule:
     fewest is used, and the record says so. No solver is asked.
 
     Attributes:
-        samples: texts a checkpoint.
+        samples: texts per checkpoint.
         min_valid: alert if a smaller share is valid.
         max_top_topic: alert if the commonest topic has a larger share.
         min_distinct: alert if Distinct-3 is below this share of the base generator's.
@@ -141,7 +141,7 @@ class GeneratorTraining:
 
     Attributes:
         steps: learner steps; 0 = the arm's generator is judged as it is.
-        groups: groups a step; their size is `generator.rollouts.num_rollouts`.
+        groups: groups per step; their size is `generator.rollouts.num_rollouts`.
         prompts: generator's prompts that are drawn; equal prompts count once, and a domain with one prompt has one.
         save_every: steps between checkpoints, all of which are kept.
         learner: as in any run.

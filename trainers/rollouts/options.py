@@ -12,7 +12,7 @@ class RolloutOptions:
 
     Attributes:
         engine: `{name: options}` of a registered engine (in YAML, the name alone will do); empty = transformers.
-        num_rollouts: N, rollouts a group.
+        num_rollouts: N, rollouts per group.
         temperature: divides the logits before sampling; log-probabilities belong to the tempered distribution.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
         max_context_tokens: limit on all tokens of an episode: prompt, responses and observations. An episode that

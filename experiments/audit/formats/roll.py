@@ -1,4 +1,4 @@
-"""ROLL: `rollout_dump_dir`, rollout_dump_data.step_{N}.jsonl, one line a step with a list for each column.
+"""ROLL: `rollout_dump_dir`, rollout_dump_data.step_{N}.jsonl, one line per step with a list for each column.
 
 Written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. The folder has to be an absolute path, else nothing
 is written.

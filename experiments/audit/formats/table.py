@@ -1,7 +1,7 @@
 """A plain table: a problem and a reward in each row, and a step if there is one; JSON lines, CSV or Parquet.
 
 Columns go by any of the usual names. A row may also stand for a group: with its rewards as a list, or with how many
-rollouts there were and how many passed. `{index: [..], score: [..]}`, one line a step, is what DeepScaleR and POLARIS
+rollouts there were and how many passed. `{index: [..], score: [..]}`, one line per step, is what DeepScaleR and POLARIS
 write.
 """
 

@@ -5,12 +5,12 @@ roofline model; Williams et al. 2009). With W parameters, of 2 bytes each:
 
 - **Generating** one token for each of B sequences reads all weights once, and of every sequence the keys and values of
   the L tokens before it, c numbers of 2 bytes each; it multiplies 2 W numbers a token (Pope et al. 2022, "Efficiently
-  Scaling Transformer Inference", section 2; Kaplan et al. 2020, section 2.1, for 2 W). So device-seconds a token are
+  Scaling Transformer Inference", section 2; Kaplan et al. 2020, section 2.1, for 2 W). So device-seconds per token are
   max((2 W / B + 2 c L) / bandwidth, 2 W / flops). Spreading the model over more devices divides time and multiplies
   devices, so it leaves them as they are.
 - **An update** multiplies 6 W numbers a token, forward and backward (Kaplan et al. 2020), and 2 W for every further
   forward pass: activations computed again, old log-probabilities, a reference policy. Batches are large, so
-  multiplying is what takes the time: device-seconds a token are W (6 + 2 further passes) / flops.
+  multiplying is what takes the time: device-seconds per token are W (6 + 2 further passes) / flops.
 
 rho is the second divided by the first.
 

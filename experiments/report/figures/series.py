@@ -25,7 +25,7 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
 
 
 def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array, Array]:
-    """A value a step, summed over seeds: child groups, the sum of their pass rates, and how many are degenerate."""
+    """A value per step, summed over seeds: child groups, the sum of their pass rates, and how many are degenerate."""
     series = np.zeros((3, max(run.num_steps for run in runs)))
     for run in runs:
         for group in run.groups:

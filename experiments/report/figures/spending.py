@@ -44,7 +44,7 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
     ax.set_yticks(range(len(arms)), [arm.arm for arm in arms], color=INK)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("rollouts a run")
+    ax.set_xlabel("rollouts per run")
     thousands(ax)
     used = [fate for fate in FATES if any(arm.rollout_fates.get(fate) for arm in arms)]
     handles = [Patch(color=FATES[fate], label=fate) for fate in used]
@@ -67,10 +67,10 @@ def learner_metrics(comparison: Comparison) -> Figure | None:
     figure, axes = grid(-(-panels // columns), columns, height=2.4)
     for ax in flat(axes)[panels:]:
         ax.set_axis_off()
-    for name, ax in zip(["tokens a rollout", *names], flat(axes), strict=False):
+    for name, ax in zip(["tokens per rollout", *names], flat(axes), strict=False):
         for arm, color in arm_colors(comparison).items():
             series = [
-                response_lengths(run) if name == "tokens a rollout" else _metric(run, name)
+                response_lengths(run) if name == "tokens per rollout" else _metric(run, name)
                 for run in comparison.runs[arm]
             ]
             mean = ragged_mean(series)
@@ -103,7 +103,7 @@ def timing(comparison: Comparison) -> Figure | None:
     ax.set_yticks(range(len(arms)), list(arms), color=INK)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("mean seconds a step")
+    ax.set_xlabel("mean seconds per step")
     figure.legend(loc="outside upper left", ncols=7)
     return figure
 

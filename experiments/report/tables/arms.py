@@ -61,8 +61,8 @@ def rollout_table(summary: Summary) -> TextTable:
         "starved steps",
     )
     caption = (
-        "Non-degenerate groups: trained ones that neither all passed nor all failed. 3/8..5/8: share of groups with "
-        "such a pass rate, of the fresh ones (degenerate ones included) and of the trained ones of any origin. Wasted: "
+        "Non-degenerate groups: trained groups that neither all passed nor all failed. 3/8..5/8: share of groups with "
+        "such a pass rate among fresh groups (degenerate included) and among trained groups of any origin. Wasted: "
         "rollouts in dropped or surplus groups, or lost before scoring, out of those generated. Replayed: tokens of "
         "prefixes, out of all tokens of rollouts. Entropy: of the policy at the trained tokens, nats, mean over the "
         "steps. Skipped: problems refused before any rollout. "
@@ -104,7 +104,7 @@ def budget_text(summary: Summary) -> str:
     if summary.budget is None:
         return "not declared"
     unit, total = summary.budget
-    return f"{total:,.0f} {unit} a run"
+    return f"{total:,.0f} {unit} per run"
 
 
 def plan_text(summary: Summary) -> str:

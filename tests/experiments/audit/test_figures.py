@@ -23,7 +23,7 @@ from halfway.experiments.audit.suspects import fisher, inverted
 
 
 def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] | None = None) -> History:
-    """Of (step, problem, k, N), in the order of steps; three tokens a rollout."""
+    """Of (step, problem, k, N), in the order of steps; three tokens per rollout."""
     names = tuple(dict.fromkeys(name for _, name, _, _ in groups))
     step, problem, k, n = (list(column) for column in zip(*groups, strict=True))
     passed_V, size_V = np.asarray(k, np.int32), np.asarray(n, np.int32)

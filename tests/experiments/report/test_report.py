@@ -54,7 +54,7 @@ def test_every_picture_is_saved_beside_the_report(page):
 def test_report_says_what_was_compared(page):
     html = page.read_text()
     assert "halfway compare &lt;lab&gt;.yaml" in html
-    assert "1,536 rollouts a run" in html
+    assert "1,536 rollouts per run" in html
     assert "prefix_sampling, 7 of 8" in html
     assert "unfinished" not in html
 

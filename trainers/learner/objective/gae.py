@@ -76,7 +76,7 @@ def with_targets(
 
 
 def _placed(sequence: TrainingSequence, values_K: Floats) -> NDArray[Any]:
-    """One value a token of the sequence, 0 outside its mask."""
+    """One value per token of the sequence, 0 outside its mask."""
     placed_T = np.zeros(sequence.length)
     placed_T[sequence.mask_T] = values_K
     return placed_T
