@@ -48,7 +48,7 @@ class Bandit(PassRateController[BanditState]):
       of them passed, are added in every step, which pulls those that are hardly tried back towards one half. (Bins
       sampler of the marin project, whose own default is 0 and whose later runs use 2; 2 is the default here.)
 
-    Only fresh groups are evidence, degenerate ones too: their advantages are 0. Advantages are those of successes.
+    Only fresh groups are evidence, degenerate groups too: their advantages are 0. Rewards are successes.
 
     Attributes:
         category: feature of the problems, a word or number.

@@ -1,4 +1,4 @@
-"""BOTS: a posterior for each problem, fed by its own outcomes and by those of all others (arXiv 2510.26374)."""
+"""BOTS: a posterior for each problem, fed by its own outcomes and by all others' (arXiv 2510.26374)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -41,9 +41,9 @@ class Knapsack(PassRateController[KnapsackState]):
     A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. Gains fall with n, so
     giving one rollout after the other finds what dynamic programming would. A problem gets no more than
     `sufficient_size` while others can use them. Problems that always passed get the least; those that never did share
-    evenly what nobody else can use; unseen ones get N. Requests of other origins keep what they have.
+    evenly what nobody else can use; unseen problems get N. Requests of other origins keep what they have.
 
-    There is no official code; the rule and its numbers are those of public implementations. Without the bound
+    There is no official code; the rule and its numbers come from public implementations. Without the bound
     (`certainty: 1`) every mixed problem can always use one more rollout, and problems that never passed are left with
     about the least.
 

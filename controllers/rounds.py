@@ -37,7 +37,7 @@ class Rounds(PassRateController[RoundsState]):
 
     Reinforce-Ada (arXiv 2510.04996): at most 4 rounds of 8. "balanced" stops at half of `keep` successes and as many
     failures, "positive" (its positive_focused) at one success. `keep` rollouts train, half of them successes where
-    there are so many; the others keep their say in the baseline, which is that of all rollouts. The gains it reports
+    there are so many; the others keep their say in the baseline, which is taken over all rollouts. The gains it reports
     are with more rollouts than GRPO's. Its successes are rewards above 0.7; here it is the verdict.
 
     AR3PO (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`; for its reuse of old correct

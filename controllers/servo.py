@@ -37,7 +37,7 @@ class Servo(PassRateController[ServoState]):
     """Goes from easy to hard along a column of difficulties: as fast as the policy allows, or by a timetable.
 
     - "adarft": a plan takes the problems nearest a target difficulty T, of equals those with the fewest turns so far
-      (the published code takes the same ones again). After a step T <- T + gain tanh(sensitivity (rate - pass_rate)),
+      (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate - pass_rate)),
       cut to its bounds, with the step's mean pass rate of fresh rollouts. The published code has
       50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
     - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step

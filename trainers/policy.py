@@ -49,7 +49,7 @@ class Policy:
         padding: any valid token.
         path: where its weights came from.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        policy_version: learner updates behind these weights: 0 as they were loaded, or those of the checkpoint.
+        policy_version: learner updates behind these weights: 0 as they were loaded, or the checkpoint's number.
     """
 
     model: Any

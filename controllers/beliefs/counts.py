@@ -17,7 +17,7 @@ class Counts(NamedTuple):
 
 
 def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
-    """The outcomes that say something about problems as they stand: those of fresh groups with rollouts.
+    """The outcomes that say something about problems as they stand, which are fresh groups with rollouts.
 
     Raises:
         KeyError: for a fresh problem of another set.

@@ -198,7 +198,7 @@ class PassRateBelief:
         require(0 <= self.forgetting <= 1, "belief.forgetting", self.forgetting, "give a number between 0 and 1")
         for name, owner in (("bayes", "hierarchical"), ("beta", "beta")):
             value, remedy = vars(self)[name], f"it belongs to kind={owner}; set that kind, or remove the options"
-            # The default is that of the class: a subclass may have another.
+            # The default belongs to the class: a subclass may have another.
             require(self.kind == owner or value == type(value)(), f"belief.{name}", value, remedy)
 
     @property

@@ -20,7 +20,7 @@ def capability(rate: float, weak: float, strong: float) -> float:
 
 
 def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
-    """Pass rates between those of the reference models, and beyond them, cut to 0..1."""
+    """Pass rates between the reference models' rates, and beyond them, cut to 0..1."""
     rate_P: Floats = strong_P - weak_P
     rate_P *= capability
     rate_P += weak_P

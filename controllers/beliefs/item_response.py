@@ -18,7 +18,7 @@ _LOG_PRIOR_M = -0.5 * (np.log(_SLOPE_M / 8.0) / 0.8) ** 2 - 0.5 * ((_LOCATION_M 
 
 
 REMEMBERED = 8
-"""Trials of one problem that are worth keeping: with half forgotten at each, older ones have no say."""
+"""Trials of one problem that are worth keeping: with half forgotten at each, older trials have no say."""
 
 
 class Trial(NamedTuple):

@@ -69,7 +69,7 @@ def first_by(
 ) -> Positions:
     """Places of the smallest values of the first key, smallest first; ties by the next key, in the end at random.
 
-    Linear in the number of values except for the chosen ones, which are sorted.
+    Linear in the number of values, except that the chosen are sorted.
 
     Args:
         digits: values of the first key that agree to so many decimal places are a tie; None = equal values only.
@@ -128,7 +128,7 @@ def _smallest(key: NDArray[Any], place: int) -> Any:
     """The value at a place, counted from 1, in rising order.
 
     A sample suggests a bound, and only what lies below it is partitioned: `np.partition` of a million values takes
-    10 ms, and 0.6 s if nearly all of them are equal, as those of problems never tried are.
+    10 ms, and 0.6 s if nearly all of them are equal, as they are for problems never tried.
     """
     step = max(1, len(key) // SAMPLE)
     sample = np.sort(key[::step])

@@ -46,7 +46,7 @@ def variance_score(passed: int, size: int) -> float:
 
 
 def standardized(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: float = 1e-6) -> NDArray[Any]:
-    """(r - mean) / (standard deviation + epsilon), with the statistics of the rewards and of virtual ones beside them;
+    """(r - mean) / (standard deviation + epsilon), with the statistics of real and virtual rewards together;
     N - 1 degrees of freedom."""
     values_N = np.asarray(rewards_N, np.float64)
     known = np.concatenate([values_N, np.asarray(virtual, np.float64)])

@@ -45,7 +45,7 @@ class Runner:
         self.workforce.close()
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
-        """Train every job that is not finished; the failed ones come back, the others go on.
+        """Train every job that is not finished; failed jobs come back, the others go on.
 
         Interrupting it stops the runs too. Each continues from its newest checkpoint when it is trained again.
         """

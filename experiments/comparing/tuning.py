@@ -1,7 +1,7 @@
 """The sweep before a comparison: every setting of every arm's grid on seeds of its own, and what it chooses.
 
 A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
-rollouts: the mean height of its learning curve. The setting with the largest one is chosen, the earlier of equal ones.
+rollouts: the mean height of its learning curve. The setting with the largest mean is chosen, the earlier of equals.
 
 `tuning.json` in the comparison's directory says how it went: `seeds`, and for each of `arms` its `settings` (`name`,
 which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed is missing), `chosen` (the name; null

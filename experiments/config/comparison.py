@@ -115,7 +115,7 @@ class ComparisonConfig:
         return contrast_pairs(self.contrasts, self.arms)
 
     def grid(self, arm: str) -> Grid:
-        """What an arm is tuned over: the common fields, and its own, which replace common ones of the same name."""
+        """What an arm is tuned over: the common fields, and its own, which replace common fields of the same name."""
         return {**self.tune.grid, **self.arms[arm].get("tune", {}).get("grid", {})}
 
     @property

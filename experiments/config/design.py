@@ -67,7 +67,7 @@ def settings_of(grid: Grid) -> list[Setting]:
 
 
 def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A grid with nested fields, as an override on the command line makes it, with dotted ones instead."""
+    """A grid with nested fields, as an override on the command line makes it, with dotted fields instead."""
     found: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
@@ -130,7 +130,7 @@ def check_targets(targets: Sequence[float]) -> None:
 
 
 def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-    """Raise UserError unless the costs are a list of ratios, or those of a cluster that `base` describes."""
+    """Raise UserError unless the costs are a list of ratios, or come from a cluster that `base` describes."""
     match costs:
         case {"rho": [*ratios], **rest} if ratios and not rest:
             for rho in ratios:

@@ -65,7 +65,7 @@ def convert(folder: Path) -> None:
 
     path = find_gguf()
     load_extra("gguf", "the conversion of SmolLM2", "smollm2")
-    # Newer versions leave the weights packed unless told otherwise; older ones know no such setting and unpack them.
+    # Newer versions leave the weights packed unless told otherwise; older versions always unpack them.
     unpack: Any = vars(import_module("transformers.utils.quantization_config")).get("GgufConfig")
     packed = {"quantization_config": unpack(dequantize=True)} if unpack else {}
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)

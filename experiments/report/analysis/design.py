@@ -66,7 +66,7 @@ def read_design(comparison: Comparison) -> Design:
 
 
 def read_rho(comparison: Comparison) -> tuple[tuple[float, ...], str]:
-    """The weights of a trained token in generated ones, and where they come from."""
+    """The weights of a trained token in generated tokens, and where they come from."""
     declared = comparison.config.get("costs") or {}
     check_costs(declared, comparison.config.get("base") or {})
     if not declared:

@@ -125,7 +125,7 @@ def timing_text(timing: Timing | None) -> str:
         f"{low:.0%} to {high:.0%} of the hours"
     )
     if timing.rho is not None:
-        text += f", and by these seconds a trained token costs {timing.rho:.2g} generated ones"
+        text += f", and by these seconds a trained token costs as much as {timing.rho:.2g} generated"
     remedy = " The time of this machine is inverted: hold arms against each other by tokens or by cost, not by seconds."
     return f"{text}.{remedy if timing.inverted else ''}"
 

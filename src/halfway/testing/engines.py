@@ -19,7 +19,7 @@ def check_engine(engine: "Engine", policy: Any, contexts: Sequence[IntArray], en
 
     Args:
         policy: the module whose weights the engine may be given.
-        contexts: at least two different ones, of different lengths.
+        contexts: at least two, different and of different lengths.
         ends: the tokens that end a response.
 
     Raises:

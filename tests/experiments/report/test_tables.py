@@ -130,7 +130,7 @@ def test_what_was_spent_in_a_cell(spent: Spent, text: str) -> None:
 def test_the_seconds_say_what_they_are_good_for() -> None:
     assert "inverted" not in timing_text(Timing(0.8, 0.2, 0.5))
     text = timing_text(Timing(0.3, 0.6, 2.04))
-    assert "inverted" in text and "a trained token costs 2 generated ones" in text and "78% to 91%" in text
+    assert "inverted" in text and "a trained token costs as much as 2 generated" in text and "78% to 91%" in text
     assert timing_text(None) == ""
 
 

@@ -1,7 +1,7 @@
 """Sampling through vLLM servers: one or many, here or elsewhere, any of which may die.
 
 - `part`: what is registered; `options`: its options, and what follows from them
-- `engine`: the engine: spreads sequences over servers, restarts lost ones
+- `engine`: the engine: spreads sequences over servers, restarts lost servers
 - `start`: starts it: servers, their folder and devices
 - `server`: one server: its process, if it is ours, and its endpoints
 - `transfer`: how weights get to servers: files, or a broadcast between devices
