@@ -1,0 +1,254 @@
+"""When does it pay? One page and one figure from the summaries of several comparisons, losses included.
+
+Each comparison is a regime: the same arms on problems of another difficulty. For each regime and each measure of cost
+the page names the cheapest arm on the way to the baseline's final score, by how much, and whether that is clear after
+Holm's adjustment; arms that use reference solutions stand apart, since the others lack that information.
+
+    python -m halfway.experiments.studies.when_it_pays experiments/results/contest
+
+reads page.json there (`regimes`: name -> its folder, and what it is in words; `references`: arms with reference
+solutions), and writes README.md and when_it_pays.png beside it.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.markdown import Markdown
+
+from halfway.curriculum.support.atomic import replacing, write_text
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.report.analysis.matched import Matched
+from halfway.experiments.report.analysis.reach import Reach, Spent
+from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, STYLE, flat, grid
+from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.costs import SIGNS
+from halfway.experiments.report.tables.text import TextTable, interval, number, percent
+
+MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
+MARKERS = {"": "o", "at least": ">", "at most": "<"}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One comparison.
+
+    Attributes:
+        words: what its problems are like.
+        summary: everything it says.
+    """
+
+    name: str
+    words: str
+    summary: Summary
+
+    @property
+    def baseline(self) -> str:
+        return self.summary.design.baseline
+
+    @property
+    def others(self) -> list[str]:
+        return [arm.arm for arm in self.summary.arms if arm.arm != self.baseline]
+
+    @property
+    def goal(self) -> Reach:
+        """The way to the baseline's final score."""
+        return next(reach for reach in self.summary.reach if reach.kind == "baseline")
+
+    @property
+    def headline(self) -> Matched:
+        return next(matched for matched in self.summary.matched if matched.headline)
+
+    def spent(self, arm: str, measure: str) -> Spent:
+        return next(row for row in self.goal.rows if row.arm == arm).spent[measure]
+
+
+def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
+    """The regimes that page.json names, and the arms that use reference solutions.
+
+    Raises:
+        UserError: if page.json or a summary cannot be read.
+    """
+    try:
+        page = json.loads((folder / "page.json").read_text())
+        regimes = [
+            Regime(name, words, msgspec.json.decode((folder / place / "summary.json").read_bytes(), type=Summary))
+            for name, (place, words) in page["regimes"].items()
+        ]
+        return regimes, frozenset(page["references"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: {error}; give a folder with page.json and the summaries that it names") from None
+
+
+def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Spent] | None:
+    """The arm with the smallest cost beside the baseline's, of those for which it is clearly below 1; None if none is."""
+    found = [(arm, regime.spent(arm, measure)) for arm in arms]
+    clear = [(arm, spent) for arm, spent in found if spent.clear and spent.ratio and spent.ratio.value < 1]
+    return min(clear, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 1.0, default=None)
+
+
+def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
+    """One row per regime and kind of information: what to take, by measure of cost."""
+    rows = []
+    for regime in regimes:
+        for words, chosen in (("experience", False), ("with references", True)):
+            arms = [arm for arm in regime.others if (arm in references) == chosen]
+            cells = [_cheapest_cell(regime, measure, arms) for measure in MEASURES]
+            rows.append((f"{regime.name}, {words}", *cells))
+    baseline = regimes[0].baseline
+    return TextTable(
+        f"The cheapest way to {baseline}'s final score",
+        ("regime", *MEASURES.values()),
+        tuple(rows),
+        f"Times what {baseline} spent, at its own tuned learning rate, until its end; geometric means over seeds with "
+        f"95 % intervals. Only arms that are clearly cheaper after Holm's adjustment over all arms are named; where "
+        f"none is, it is {baseline}. Cost: generated tokens + rho x trained tokens; the sources' hours imply rho from "
+        ".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.",
+    )
+
+
+def _cheapest_cell(regime: Regime, measure: str, arms: Sequence[str]) -> str:
+    found = cheapest(regime, measure, arms)
+    if found is None:
+        return regime.baseline
+    arm, spent = found
+    return f"{arm} {SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}"
+
+
+def arms_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
+    """One row per arm: what it gains at equal rollouts, and what it spends on the way to the baseline's end."""
+    arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
+    columns = ["arm"]
+    for regime in regimes:
+        columns += [f"{regime.name}: pass@1", *(f"{regime.name}: {MEASURES[m]}" for m in ("tokens", "cost_1"))]
+    rows = []
+    for arm in arms:
+        cells = [f"{arm} (references)" if arm in references else arm]
+        for regime in regimes:
+            cells += _arm_cells(regime, arm) if arm in regime.others else ["-"] * 3
+        rows.append(tuple(cells))
+    return TextTable(
+        "Every arm beside the baseline",
+        tuple(columns),
+        tuple(rows),
+        "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. Then what was "
+        "spent until the baseline's final score, times what the baseline spent. *: clear after Holm's adjustment over "
+        "the arms. ≥: some run never got there, and counts with all that it spent.",
+    )
+
+
+def _arm_cells(regime: Regime, arm: str) -> list[str]:
+    found = [row for row in regime.headline.contrasts if (row.arm, row.reference) == (arm, regime.baseline)]
+    gain = interval(found[0].difference, 3, signed=True) + ("*" if found[0].clear else "") if found else "-"
+    return [gain, *(_ratio_cell(regime.spent(arm, measure)) for measure in ("tokens", "cost_1"))]
+
+
+def _ratio_cell(spent: Spent) -> str:
+    if spent.ratio is None:
+        return "not reached" if spent.bound else "-"
+    return f"{SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}" + ("*" if spent.clear else "")
+
+
+def regimes_table(regimes: Sequence[Regime]) -> TextTable:
+    """One row per regime: by what a reader knows it in logs of his own."""
+    rows = []
+    for regime in regimes:
+        arm = next(arm for arm in regime.summary.arms if arm.arm == regime.baseline)
+        rows.append(
+            (
+                regime.name,
+                regime.words,
+                f"{number(arm.before)} -> {number(arm.after)}",
+                percent(arm.wasted),
+                percent(arm.band_fresh),
+                str(len(arm.seeds)),
+            )
+        )
+    return TextTable(
+        f"The regimes, as {regimes[0].baseline} sees them",
+        ("regime", "problems", "pass@1", "rollouts in groups without signal", "groups at 3/8..5/8", "seeds"),
+        tuple(rows),
+        "Shares over the whole run.",
+    )
+
+
+def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str) -> str:
+    """The page, in Markdown."""
+    tables = (regimes_table(regimes), cheapest_table(regimes, references), arms_table(regimes, references))
+    shown, *others = (table.markdown() for table in tables)
+    return "\n".join(["# When does it pay?", "", shown, "![when it pays](when_it_pays.png)", "", *others, notes])
+
+
+def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
+    """A panel for each regime and measure of cost: every arm's cost beside the baseline's."""
+    arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
+    height = 0.9 + 0.27 * len(arms)
+    drawn, axes = grid(len(regimes), len(MEASURES), height=height, sharex=True, sharey=True)
+    for regime, line in zip(regimes, axes, strict=True):
+        for (measure, label), ax in zip(MEASURES.items(), line, strict=True):
+            _panel(ax, [regime.spent(arm, measure) if arm in regime.others else None for arm in arms], arms, references)
+            if regime is regimes[0]:
+                ax.set_title(label)
+        line[0].set_ylabel(regime.name)
+    for ax in flat(axes):
+        ax.set_yticks(range(len(arms)), arms, color=INK)
+        ax.set_ylim(len(arms) - 0.4, -0.6)
+    ticks = (0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+    axes[0][0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes[0][0].minorticks_off()
+    for ax in axes[-1]:
+        ax.set_xlabel(f"times the cost of {regimes[0].baseline}")
+    return drawn
+
+
+def _panel(ax: Axes, row: Sequence[Spent | None], arms: Sequence[str], references: frozenset[str]) -> None:
+    ax.set_xscale("log")
+    ax.axvline(1, color=MUTED, linewidth=0.9)
+    ax.grid(axis="y", visible=False)
+    for y, (arm, spent) in enumerate(zip(arms, row, strict=True)):
+        color = PALETTE[1] if arm in references else PALETTE[0]
+        if spent is None or spent.ratio is None:
+            text = "not reached" if spent is not None and spent.bound else "not run"
+            ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
+            continue
+        ends = [spent.ratio.value if end is None else end for end in (spent.ratio.low, spent.ratio.high)]
+        ax.plot(ends, [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
+        inside = color if spent.clear else "white"
+        ax.plot([spent.ratio.value], [y], MARKERS[spent.ratio_bound], color=color, markersize=6, markerfacecolor=inside)
+
+
+def write_page(folder: Path) -> str:
+    """Write README.md and when_it_pays.png; `notes.md`, if there is one, ends the page. Returns the page."""
+    regimes, references = read_regimes(folder)
+    notes = folder / "notes.md"
+    text = page_text(regimes, references, notes.read_text() if notes.exists() else "")
+    write_text(folder / "README.md", text)
+    with rc_context(STYLE), replacing(folder / "when_it_pays.png") as temporary:
+        figure(regimes, references).savefig(temporary, dpi=110, format="png")
+    return text
+
+
+def main() -> int:
+    """Read, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    try:
+        text = write_page(arguments.folder)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    Console().print(Markdown(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
