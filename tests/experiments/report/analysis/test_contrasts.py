@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from contests import comparison_of, contest, run_of
+from scipy.stats import binom
 
+from halfway.experiments.comparing.tuning import Trial, chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.contrasts import ContrastRow, contrast_rows
 from halfway.experiments.report.analysis.design import Contrast, read_design
@@ -83,6 +85,25 @@ def test_a_null_stays_null(arms: int) -> None:
     skills = {f"same_{i}": 0.3 for i in range(arms)}
     contests = [contest(generator, skills, contrasts=BASELINE) for _ in range(CONTESTS)]
     assert sum(any(row.clear for row in rows_of(found)) for found in contests) <= 0.05 * CONTESTS
+
+
+def test_a_null_stays_null_when_both_arms_are_tuned() -> None:
+    """Equal arms choose among the same learning rates, each by areas of its own two tuning seeds; where these mislead
+    one of them, the arms do differ, by as much as a wrong choice costs: .05 or .1 logits. Of 800 such contests 5.5 %
+    were called clear, of 800 untuned ones 4.8 %; here no more than chance allows at 5 %."""
+    generator = np.random.default_rng(7)
+    skill_of = {"low": 0.25, "best": 0.3, "high": 0.2}
+
+    def tuned() -> float:
+        areas = {name: (skill + generator.normal(0, 0.15, 2)).mean() for name, skill in skill_of.items()}
+        settings = [Trial(name, {"lr": name}, {}, float(area)) for name, area in areas.items()]
+        choice = chosen(settings, {"lr": list(skill_of)}).choice
+        assert choice is not None
+        return skill_of[choice.name]
+
+    contests = [contest(generator, {"same_0": tuned(), "same_1": tuned()}, contrasts=BASELINE) for _ in range(CONTESTS)]
+    calls = sum(row.clear for found in contests for row in rows_of(found))
+    assert calls <= binom.ppf(0.975, CONTESTS, 0.05)
 
 
 def test_without_the_errors_over_seeds_the_null_would_not_hold() -> None:
