@@ -13,7 +13,7 @@ solutions), and writes README.md and when_it_pays.png beside it.
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
