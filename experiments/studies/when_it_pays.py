@@ -89,7 +89,7 @@ def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
 
 
 def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Spent] | None:
-    """The arm with the smallest cost beside the baseline's, of those for which it is clearly below 1; None if none is."""
+    """The arm that spends least beside the baseline, of those that clearly spend less; None if none does."""
     found = [(arm, regime.spent(arm, measure)) for arm in arms]
     clear = [(arm, spent) for arm, spent in found if spent.clear and spent.ratio and spent.ratio.value < 1]
     return min(clear, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 1.0, default=None)
