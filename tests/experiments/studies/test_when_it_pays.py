@@ -1,0 +1,76 @@
+"""The page that says when a method pays, on simulated contests and on the committed one."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from contests import contest
+from paths import REPOSITORY
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.report.summary import Summary, summarize
+from halfway.experiments.studies import when_it_pays
+from halfway.experiments.studies.when_it_pays import Regime, cheapest, page_text, read_regimes, write_page
+
+PAGE = REPOSITORY / "experiments" / "results" / "contest"
+SKILLS = {"grpo": 0.3, "faster": 1.2, "fastest": 2.0, "slower": -0.3, "told": 3.0}
+
+
+def regime(skills: dict[str, float], name: str = "some") -> Regime:
+    found = contest(np.random.default_rng(3), skills, contrasts={"baseline": "grpo"})
+    return Regime(name, "simulated", summarize(found))
+
+
+def test_the_cheapest_is_the_cheapest_of_those_that_are_clearly_cheaper() -> None:
+    simulated = regime(SKILLS)
+    for measure in ("rollouts", "tokens"):
+        found = cheapest(simulated, measure, ["faster", "fastest", "slower"])
+        assert found is not None and found[0] == "fastest"
+        assert found[1].ratio is not None and found[1].ratio.value < 1 and found[1].clear
+    assert cheapest(simulated, "rollouts", ["slower"]) is None
+
+
+def test_where_nothing_pays_the_baseline_is_named() -> None:
+    text = page_text([regime({"grpo": 0.3, "alike": 0.3})], frozenset(), "")
+    row = next(line for line in text.splitlines() if line.startswith("| some, experience"))
+    assert set(re.split(r" *\| *", row.strip("| "))[1:]) == {"grpo"}
+
+
+def test_references_stand_apart_and_losses_are_shown() -> None:
+    text = page_text([regime(SKILLS)], frozenset({"told"}), "Notes.")
+    experience, told = (next(line for line in text.splitlines() if line.startswith(f"| some, {w}")) for w in ("e", "w"))
+    assert "fastest x" in experience and "told" not in experience and "told x" in told
+    slower = next(line for line in text.splitlines() if line.startswith("| slower"))
+    assert "| -0." in slower and "not reached" in slower
+    assert text.endswith("Notes.")
+
+
+def test_the_page_is_written_from_summaries_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
+    (tmp_path / "page.json").write_text(json.dumps({"regimes": {"a": ["a", "words"]}, "references": ["told"]}))
+    text = write_page(tmp_path)
+    assert (tmp_path / "README.md").read_text() == text
+    assert text.replace("words", "simulated") == page_text([regime(SKILLS, "a")], frozenset({"told"}), "")
+    assert (tmp_path / "when_it_pays.png").stat().st_size > 5000
+
+
+def test_a_folder_without_summaries_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"page\.json") as caught:
+        read_regimes(tmp_path)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr("sys.argv", ["when_it_pays", str(tmp_path)])
+    assert when_it_pays.main() == 1
+
+
+def test_a_summary_is_read_as_it_was_written() -> None:
+    summary = regime(SKILLS).summary
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+
+
+def test_the_committed_page_is_that_of_the_committed_summaries() -> None:
+    regimes, references = read_regimes(PAGE)
+    assert (PAGE / "README.md").read_text() == page_text(regimes, references, (PAGE / "notes.md").read_text())
