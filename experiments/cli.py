@@ -120,12 +120,13 @@ def compare(
     file: File,
     overrides: Overrides = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
+    arms: Annotated[str, typer.Option(help="Only these, such as grpo,greso; others can be added later.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
 ) -> None:
     """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.comparing.compare import prepare_comparison
-    from halfway.experiments.config.comparison import with_seeds
+    from halfway.experiments.config.comparison import with_arms, with_seeds
     from halfway.experiments.config.loading import load_comparison_config
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -134,6 +135,8 @@ def compare(
     config = load_comparison_config(file, changes)
     if chosen:
         config = with_seeds(config, chosen)
+    if arms:
+        config = with_arms(config, arms.split(","))
     _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs)
 
 

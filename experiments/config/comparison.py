@@ -246,6 +246,18 @@ def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConf
     return replace(config, seeds=tuple(seeds))
 
 
+def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfig:
+    """The same comparison with these arms alone; the others can be added later.
+
+    Raises:
+        UserError: if the file has no such arm, or what results is no comparison.
+    """
+    for name in names:
+        if name not in config.arms:
+            raise UserError(f"--arms: {name!r} is not an arm of {config.name}; choose of {', '.join(config.arms)}")
+    return replace(config, arms={name: own for name, own in config.arms.items() if name in names})
+
+
 def given(budget: Budget) -> dict[str, Any]:
     """The one limit of a budget, as YAML says it."""
     return {k: v for k, v in vars(budget).items() if v is not None}

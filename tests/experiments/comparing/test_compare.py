@@ -19,7 +19,7 @@ from halfway.experiments.comparing import processes, runner
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.processes import RunProcess, Workforce
-from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
+from halfway.experiments.config.comparison import ComparisonConfig, with_arms, with_seeds
 from halfway.experiments.config.loading import to_plain
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
@@ -92,6 +92,16 @@ def test_arms_can_be_added_and_not_changed(comparison: ComparisonConfig) -> None
     other = replace(comparison, arms={"c": {"learner": {"lr": 2e-3}}})
     with pytest.raises(UserError, match=r"arms\.c\.learner\.lr: .* was started with 0\.001, not 0\.002"):
         prepare_comparison(other, comparison.folder)
+
+
+def test_it_may_begin_with_some_arms(comparison: ComparisonConfig) -> None:
+    some = prepare_comparison(with_arms(comparison, ["b"]), comparison.folder)
+    assert list(some.arms) == ["b"] and go(some) == []
+    whole = prepare_comparison(comparison, comparison.folder)
+    assert set(whole.arms) == {"a", "b"} and go(whole) == []
+    assert starts(whole) == {"b-0": ["0"], "a-0": ["0"]}
+    with pytest.raises(UserError, match="--arms: 'c' is not an arm of duel; choose of a, b"):
+        with_arms(comparison, ["b", "c"])
 
 
 def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:
