@@ -6,4 +6,5 @@
 - `pros_audit`: do the counts that steer PROS agree with the log?
 - `counterfactual`: what an audit says GRESO would skip, against what it did skip
 - `supervised`: supervised steps on the references that hints are cut from
+- `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons
 """

@@ -1,4 +1,4 @@
-"""The page that says when a method pays, on simulated contests."""
+"""The page that says when a method pays, on simulated contests and on the committed one."""
 
 import json
 import re
@@ -8,12 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 from contests import contest
+from paths import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.studies import when_it_pays
 from halfway.experiments.studies.when_it_pays import Regime, cheapest, page_text, read_regimes, write_page
 
+PAGE = REPOSITORY / "experiments" / "results" / "contest"
 SKILLS = {"grpo": 0.3, "faster": 1.2, "fastest": 2.0, "slower": -0.3, "told": 3.0}
 
 
@@ -67,3 +69,8 @@ def test_a_folder_without_summaries_is_one_line(tmp_path: Path, monkeypatch: pyt
 def test_a_summary_is_read_as_it_was_written() -> None:
     summary = regime(SKILLS).summary
     assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+
+
+def test_the_committed_page_is_that_of_the_committed_summaries() -> None:
+    regimes, references = read_regimes(PAGE)
+    assert (PAGE / "README.md").read_text() == page_text(regimes, references, (PAGE / "notes.md").read_text())
