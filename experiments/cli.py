@@ -190,6 +190,10 @@ def validate(
             help="YAML files; and changes of each, such as learner.lr=3e-4.", metavar="FILES...", show_default=False
         ),
     ],
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also try every task on a repository: untouched it fails, mended it passes.")
+    ] = False,
+    kept: Annotated[Path | None, typer.Option(help="With --rows: a JSONL file for the tasks that hold.")] = None,
 ) -> None:
     """Check files completely, with model and problems, without loading torch; and say what memory a cluster needs.
 
@@ -214,6 +218,8 @@ def validate(
             typer.echo(f"  {need}")
         for line in unchecked:
             typer.secho(f"  warning: {line}", fg=typer.colors.YELLOW)
+        if rows:
+            failed += not _rows_hold(file, changes, kept)
     if failed:
         raise typer.Exit(USER_ERROR)
 
@@ -249,6 +255,20 @@ def launch(
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)
+
+
+def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
+    """Try every task of a run's source, say which hold, and write those; whether there is any."""
+    from halfway.curriculum.support.errors import UserError
+    from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.running.rows import check_rows
+
+    try:
+        typer.echo(f"  rows: {check_rows(load_run_config(file, changes), kept)}")
+    except UserError as error:
+        complain(f"{file}: {error}")
+        return False
+    return True
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:

@@ -14,7 +14,7 @@ from halfway.curriculum.boxes.determinism import normalised
 from halfway.curriculum.boxes.trees import digest
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.repositories.judge import APPLY, judge
+from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError, require
@@ -219,16 +219,6 @@ class Repository:
                 box.close()
         verdict = judge(self.boxes, episode.task, saved, self.test_seconds)
         return StepResult(replace(episode, over=True), success=verdict.passed, seconds=verdict.seconds)
-
-
-def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
-    """Bring the task's fault into an untouched tree. Raises UserError if it does not apply."""
-    if not task.bug:
-        return
-    done = box.exec(APPLY, seconds, task.bug.encode())
-    if done.status:
-        why = " ".join(done.output.split())[:200]
-        raise UserError(f"repository: the fault of {task.name!r} does not apply to its base ({why}); drop the row")
 
 
 def shortened(text: str, limit: int) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from halfway.curriculum.boxes.base import Box, BoxFullError, BoxMaker
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
 from halfway.curriculum.repositories.task import RepositoryTask, is_test
+from halfway.curriculum.support.errors import UserError
 
 SETTINGS = frozenset(
     {
@@ -53,6 +54,16 @@ class Judged:
     why: str = ""
     missing: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
+    """Bring the task's fault into an untouched tree. Raises UserError if it does not apply."""
+    if not task.bug:
+        return
+    done = box.exec(APPLY, seconds, task.bug.encode())
+    if done.status:
+        why = " ".join(done.output.split())[:200]
+        raise UserError(f"repository: the fault of {task.name!r} does not apply to its base ({why}); drop the row")
 
 
 def countable(entry: Entry, known: Collection[str]) -> bool:
@@ -117,10 +128,12 @@ def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
 
 
 def reports_of(output: str) -> dict[str, set[str]]:
-    """What pytest's summary says of each test."""
+    """What pytest says of each test, also by the name that R2E-Gym gives it: "Class.test" without the file."""
     found: dict[str, set[str]] = {}
     for outcome, rest in REPORT.findall(output):
-        found.setdefault(rest.split(" - ")[0].strip(), set()).add(outcome)
+        test = rest.split(" - ")[0].strip()
+        for name in {test, ".".join(test.split("::")[1:]) or test}:
+            found.setdefault(name, set()).add(outcome)
     return found
 
 

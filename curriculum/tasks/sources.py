@@ -28,6 +28,7 @@ SOURCES = Registry(
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
         "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
+        "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
         "running_sums": "halfway.curriculum.lab.sources:RunningSums",
     },
 )

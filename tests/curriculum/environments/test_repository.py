@@ -209,7 +209,8 @@ def test_the_judge_says_why(tmp_path: Path) -> None:
 
 def test_reports_are_read_line_by_line() -> None:
     output = "PASSED a.py::b[x y]\nFAILED a.py::c - assert 1 == 2\nFAILED a.py::b[x y]\n  PASSED a.py::d\n"
-    assert reports_of(output) == {"a.py::b[x y]": {"PASSED", "FAILED"}, "a.py::c": {"FAILED"}}
+    both, one = {"PASSED", "FAILED"}, {"FAILED"}
+    assert reports_of(output) == {"a.py::b[x y]": both, "b[x y]": both, "a.py::c": one, "c": one}
 
 
 # Tasks.

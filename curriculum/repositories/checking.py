@@ -1,0 +1,118 @@
+"""Whether a task is one: untouched it fails, with the reference it passes, both twice."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from halfway.curriculum.boxes.base import Box, BoxFullError, BoxLostError, BoxMaker
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.judge import APPLY, Judged, begin, judge, judge_in
+from halfway.curriculum.repositories.task import RepositoryTask, from_text
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, SourceReport
+
+TIMES = 2
+REVERSED = APPLY.replace("git apply", "git apply -R")
+
+
+class _NoTaskError(Exception):
+    """Why a row is no task, in words to count, and what was seen."""
+
+    def __init__(self, reason: str, seen: str = ""):
+        super().__init__(reason)
+        self.reason, self.seen = reason, seen
+
+
+def checked(
+    problems: Sequence[Problem],
+    boxes: BoxMaker,
+    seconds: float,
+    parallel: int = 1,
+    tell: Callable[[], None] | None = None,
+) -> Loaded:
+    """The problems that are tasks; the others are counted by what is wrong with them.
+
+    Args:
+        seconds: limit of one run of the tests.
+        tell: called after every problem.
+
+    Raises:
+        UserError: if this machine cannot run boxes.
+    """
+
+    def check_one(problem: Problem) -> _NoTaskError | None:
+        try:
+            check(from_text(problem.answer, problem.id), boxes, seconds)
+            return None
+        except _NoTaskError as error:
+            return error
+        finally:
+            if tell is not None:
+                tell()
+
+    with ThreadPoolExecutor(parallel) as pool:
+        found = list(zip(problems, pool.map(check_one, problems), strict=True))
+    kept = tuple(problem for problem, error in found if error is None)
+    bad = [(problem, error) for problem, error in found if error is not None]
+    examples = [f"{from_text(p.answer, p.id).name}: {error.reason} {error.seen}".strip() for p, error in bad]
+    dropped = Counter(error.reason for _, error in bad)
+    return Loaded(kept, SourceReport(len(kept), dict(dropped), tuple(examples[:MAX_EXAMPLES])))
+
+
+def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
+    """Raises _NoTaskError, naming what is wrong, unless the task is one."""
+    try:
+        before = [_untouched(task, boxes, seconds) for _ in range(TIMES)]
+        _require(len({(run.passed, run.missing) for run in before}) == 1, "tests vary from run to run")
+        untouched = before[0]
+        _require(not untouched.passed, "passes untouched")
+        _require(untouched.why in ("tests fail", ""), "tests do not run", untouched.why)
+        missing = set(untouched.missing)
+        good = [test for test in task.fail_to_pass if test not in missing]
+        # Of R2E-Gym it is only known what passes in the end.
+        _require(not task.pass_to_pass or not good, "a test passes that is to fail", str(good[:1]))
+        broken = [test for test in task.pass_to_pass if test in missing]
+        _require(not broken, "a test fails that is to pass all the time", str(broken[:1]))
+        if task.solution or task.bug:
+            after = [_mended(task, boxes, seconds) for _ in range(TIMES)]
+            failing = next((run for run in after if not run.passed), None)
+            _require(failing is None, "the reference fails", failing.why if failing else "")
+    except BoxLostError as error:
+        raise _NoTaskError("box lost", str(error)) from None
+    except BoxFullError as error:
+        raise _NoTaskError("no room on disk", str(error)) from None
+
+
+def _require(condition: bool, reason: str, seen: str = "") -> None:
+    if not condition:
+        raise _NoTaskError(reason, seen)
+
+
+def _untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
+    box = boxes.open(task.base)
+    try:
+        _begin(box, task, seconds)
+        return judge_in(box, task, seconds)
+    finally:
+        box.close()
+
+
+def _mended(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
+    """The reference, judged like a submission."""
+    box = boxes.open(task.base)
+    try:
+        _begin(box, task, seconds)
+        command, diff = (APPLY, task.solution) if task.solution else (REVERSED, task.bug)
+        done = box.exec(command, seconds, diff.encode())
+        _require(done.status == 0, "the reference does not apply", " ".join(done.output.split())[:200])
+        saved = box.save()
+    finally:
+        box.close()
+    return judge(boxes, task, saved, seconds)
+
+
+def _begin(box: Box, task: RepositoryTask, seconds: float) -> None:
+    try:
+        begin(box, task, seconds)
+    except UserError as error:
+        raise _NoTaskError("the fault does not apply", str(error)) from None

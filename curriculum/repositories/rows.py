@@ -1,0 +1,164 @@
+"""Tasks as others publish them: rows of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym, as users have them on disk."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.tasks.files import Bad, File, FileRow
+from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport
+
+Kind = Literal["auto", "swe_bench", "swe_gym", "swe_smith", "r2e_gym"]
+IMAGES = {
+    "swe_bench": ("swebench/sweb.eval.x86_64.{}:latest", "_1776_"),
+    "swe_gym": ("xingyaoww/sweb.eval.x86_64.{}:latest", "_s_"),
+}
+"""Names of the images that are published with the rows, and what stands for "__" of an instance in them."""
+
+R2E_TESTS = PYTEST.replace("{tests}", "r2e_tests {tests}")
+R2E_TESTS = f"ln -sfn /r2e_tests r2e_tests; {R2E_TESTS}"
+ISSUE = re.compile(r"\[ISSUE\](.*?)\[/ISSUE\]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class RepositoryRows(Source):
+    """Rows of a JSONL, JSON or Parquet file, each with the columns that its data set publishes.
+
+    SWE-bench, SWE-Gym: instance_id, problem_statement, patch (the solution), test_patch, FAIL_TO_PASS, PASS_TO_PASS (a
+    list, or a list as JSON text). SWE-smith: the same without test_patch, where patch is the fault, and image_name.
+    R2E-Gym: docker_image, problem_statement, expected_output_json; it has no solution as a diff.
+
+    Rows are dropped and counted that name no test, or lack a column. Whether a row is a task at all is found out by
+    `halfway validate --rows`.
+
+    Attributes:
+        path: the file.
+        kind: whose columns; "auto" looks at the first row.
+        trees: a folder with a source tree for each instance, named by its id, for boxes that run here; empty = images.
+        command: how tests are run, see `RepositoryTask`; empty = pytest.
+    """
+
+    path: str
+    kind: Kind = "auto"
+    trees: str = ""
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "repository_rows.path", self.path, "give a file")
+        known = not self.command or "{tests}" in self.command
+        require(known, "repository_rows.command", self.command, "say with {tests} where the test files go")
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        """All rows in their order."""
+        found: dict[str, Problem] = {}
+        dropped: Counter[str] = Counter()
+        examples: list[str] = []
+        for row in _WholeRows(self.path).rows():
+            values = row.values
+            problem = values if isinstance(values, Bad) else self._problem(values)
+            if isinstance(problem, Problem) and problem.id in found:
+                problem = Bad("repeats an earlier row")
+            if isinstance(problem, Bad):
+                dropped[problem.reason] += 1
+                examples += [f"{row.where}: {problem}"] if len(examples) < MAX_EXAMPLES else []
+            else:
+                found[problem.id] = problem
+        if not found:
+            first = f" (first: {examples[0]})" if examples else ""
+            raise UserError(f"{self.path}: no row is a task on a repository{first}; check repository_rows.kind")
+        return Loaded(tuple(found.values()), SourceReport(len(found), dict(dropped), tuple(examples)))
+
+    def _problem(self, values: Mapping[str, Any]) -> Problem | Bad:
+        kind = kind_of(values) if self.kind == "auto" else self.kind
+        task = task_of(values, kind, self.trees, self.command)
+        if isinstance(task, Bad):
+            return task
+        statement = str(values.get("problem_statement") or "")
+        inner = ISSUE.search(statement)
+        features: dict[str, float | str] = {"repository": str(values.get("repo") or values.get("repo_name") or "")}
+        return to_problem(task, inner[1] if inner else statement, kind, features)
+
+
+class _WholeRows(File):
+    """A file of which every column is read."""
+
+    def rows(self) -> Iterator[FileRow]:
+        return self._rows()
+
+    def _columns(self, known: list[str]) -> list[str]:
+        return known
+
+
+def kind_of(values: Mapping[str, Any]) -> Kind:
+    """Whose columns a row has."""
+    if "expected_output_json" in values:
+        return "r2e_gym"
+    if "image_name" in values and "test_patch" not in values:
+        return "swe_smith"
+    return "swe_bench"
+
+
+def task_of(values: Mapping[str, Any], kind: str, trees: str = "", command: str = "") -> RepositoryTask | Bad:
+    """The task in a row, or what the row lacks."""
+    name = str(values.get("instance_id") or values.get("commit_hash") or "")
+    if not name:
+        return Bad("no instance_id")
+    tests = _expected(values) if kind == "r2e_gym" else _listed(values, "FAIL_TO_PASS")
+    going = () if kind == "r2e_gym" else _listed(values, "PASS_TO_PASS")
+    if isinstance(tests, Bad) or isinstance(going, Bad):
+        return tests if isinstance(tests, Bad) else Bad("PASS_TO_PASS is no list of tests")
+    if not tests:
+        return Bad("no test that is to pass")
+    base = _base(values, kind, name, trees)
+    patch = _diff(values, "patch")
+    if kind != "r2e_gym" and not patch:
+        return Bad("no patch")
+    if kind == "r2e_gym":
+        return RepositoryTask(name, base, "", "", tests, (), command or R2E_TESTS)
+    if kind == "swe_smith":
+        return RepositoryTask(name, base, patch, "", tests, going, command or PYTEST)
+    return RepositoryTask(name, base, "", _diff(values, "test_patch"), tests, going, command or PYTEST, patch)
+
+
+def _base(values: Mapping[str, Any], kind: str, name: str, trees: str) -> Base:
+    if trees:
+        return Base(str(Path(trees) / name))
+    image = str(values.get("docker_image") or values.get("image_name") or "")
+    if not image and kind in IMAGES:
+        pattern, separator = IMAGES[kind]
+        image = pattern.format(name.replace("__", separator).lower())
+    return Base(image=image, place="/testbed")
+
+
+def _listed(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
+    value = values.get(column)
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return Bad(f"{column} is no list of tests")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(test, str) for test in value):
+        return Bad(f"{column} is no list of tests")
+    return tuple(value)
+
+
+def _expected(values: Mapping[str, Any]) -> tuple[str, ...] | Bad:
+    try:
+        outcomes = json.loads(values["expected_output_json"])
+        return tuple(test for test, outcome in outcomes.items() if outcome == "PASSED")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return Bad("expected_output_json is no mapping of tests")
+
+
+def _diff(values: Mapping[str, Any], column: str) -> str:
+    text = str(values.get(column) or "")
+    return text if not text or text.endswith("\n") else f"{text}\n"

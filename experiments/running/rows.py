@@ -1,0 +1,33 @@
+"""Every task on a repository of a run's source, tried before the run: untouched it fails, mended it passes."""
+
+from pathlib import Path
+
+from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.files import write_problems
+from halfway.experiments.config.run import RunConfig
+
+
+def check_rows(config: RunConfig, kept: Path | None) -> str:
+    """What was kept and what was dropped, in a line.
+
+    Args:
+        kept: where the tasks that hold are written, for the source `file` with its columns id and verifier.
+
+    Raises:
+        UserError: if the run is none on repositories, this machine cannot run boxes, or no task holds.
+    """
+    environment = config.build_environment()
+    if not isinstance(environment, Repository):
+        raise UserError("--rows: the run's environment is not `repository`, whose tasks can be tried; leave it out")
+    train = config.problems.train
+    wanted = None if train is None else train + config.evaluation.problems
+    loaded = config.source().load(wanted, Stream(config.problems.seed))
+    found = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
+    if not found.problems:
+        raise UserError(f"problems.source: no task holds: {found.report}")
+    if kept is not None:
+        write_problems(found.problems, str(kept))
+    return f"{found.report} (before that: {loaded.report})"

@@ -1,0 +1,236 @@
+"""Where tasks on repositories come from, and what is no task."""
+
+import ast
+import hashlib
+import json
+import tarfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_repository, small_task
+
+from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.boxes.bubblewrap import Bubblewrap
+from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.archives import RepositoryArchives, unpacked
+from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.mutation import patch, sites
+from halfway.curriculum.repositories.rows import RepositoryRows, kind_of, task_of
+from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.files import Bad
+from halfway.curriculum.tasks.sources import SOURCES
+
+FIX = patch("stats/means.py", FAULTY, SOUND)
+
+# Mutation.
+
+SOURCE = '''def f(a, b, *rest):
+    """Kept: 1 + 1."""
+    total = a - b
+    if a < 3 and not b:
+        total = max(a, b)
+    for x in rest:
+        print(x)
+    return total
+
+
+class C:
+    def g(self):
+        return "\\N{SNOWMAN}" + str(True)
+'''
+
+
+def test_every_site_is_one_edit_of_one_function() -> None:
+    found = list(sites("m.py", SOURCE))
+    kinds = Counter(site.kind for site in found)
+    assert kinds == {
+        **{"remove_assignment": 2, "operator": 2, "operands": 1, "invert": 1, "remove_branch": 1, "and_or": 1},
+        **{"compare": 1, "off_by_one": 2, "not": 1, "arguments": 1, "remove_loop": 1, "remove_call": 1},
+        **{"return": 2, "bool": 1},
+    }
+    assert {site.function for site in found} == {"f", "C.g"}
+    texts = [mutant.text for site in found if (mutant := site.mutant())]
+    assert len(texts) == len(set(texts)) == len(found)
+    for text in texts:
+        ast.parse(text)
+        changed = [line for line in zip(text.splitlines(), SOURCE.splitlines(), strict=False) if line[0] != line[1]]
+        assert changed and "Kept: 1 + 1." in text
+
+
+def test_a_mutant_is_what_its_kind_says() -> None:
+    of = {site.kind: mutant.text for site in sites("m.py", SOURCE) if (mutant := site.mutant())}
+    assert "total = (b - a)" in of["operands"] and "max(b, a)" in of["arguments"] and "a <= 3" in of["compare"]
+    assert "(a < 3 or not b)" in of["and_or"] and "str(False)" in of["bool"]
+    assert list(sites("m.py", "def f(:")) == []
+
+
+@needs_boxes
+@pytest.mark.parametrize("text", ["a\nb\n", "a\nb", "", "a\r\nb\r\n"])
+def test_patches_apply(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "f.txt").write_bytes(b"a\nc\n")
+    box = Bubblewrap().open(Base(str(tmp_path / "r")))
+    done = box.exec("git apply --whitespace=nowarn -", 20, patch("f.txt", "a\nc\n", text).encode())
+    assert (done.status, box.read("f.txt") if text else b"") == (0, text.encode()), done.output
+    box.close()
+
+
+# Source distributions.
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> tuple[Path, str]:
+    """The small repository, without a fault, as a source distribution."""
+    small_repository(tmp_path / "means-1.0")
+    path = tmp_path / "means-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as opened:
+        opened.add(tmp_path / "means-1.0", "means-1.0")
+    return path, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@needs_boxes
+def test_mutants_that_tests_notice_are_tasks(archive: tuple[Path, str]) -> None:
+    path, sha256 = archive
+    source = RepositoryArchives({str(path): sha256}, seconds=60)
+    loaded = source.load(2, Stream(0))
+    assert loaded.report.kept == 2 and {p.id for p in loaded.problems} == {
+        p.id for p in source.load(2, Stream(0)).problems
+    }
+    for problem in loaded.problems:
+        task = from_text(problem.answer, problem.id)
+        assert task.fail_to_pass and task.pass_to_pass and problem.features["repository"] == "means-1.0"
+        assert task.fail_to_pass[0] in problem.prompt and task.bug not in problem.prompt
+    assert checked(loaded.problems, Bubblewrap(), 60).report.dropped == {}
+
+
+def test_archives_are_pinned(archive: tuple[Path, str], tmp_path: Path) -> None:
+    path, sha256 = archive
+    assert (unpacked(path, sha256) / "stats" / "means.py").read_text() == SOUND
+    with pytest.raises(UserError, match=r"SHA-256: .* is not acceptable; the one with 0000 was meant"):
+        unpacked(path, "0000")
+    with pytest.raises(UserError, match=r"cannot be read .* pip download"):
+        unpacked(tmp_path / "none.tar.gz", sha256)
+    with pytest.raises(UserError, match="say how many to train on"):
+        RepositoryArchives({str(path): sha256}).load(None, Stream(0))
+
+
+@needs_boxes
+def test_an_archive_whose_tests_do_not_run_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "empty-1").mkdir()
+    (tmp_path / "empty-1" / "test_a.py").write_text("import nothing_like_this\n")
+    path = tmp_path / "empty-1.tar.gz"
+    with tarfile.open(path, "w:gz") as opened:
+        opened.add(tmp_path / "empty-1", "empty-1")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(UserError, match=r"1 problems wanted, 0 found .1 archive whose tests do not run"):
+        RepositoryArchives({str(path): sha256}, seconds=60).load(1, Stream(0))
+
+
+# Rows.
+
+ROW = {
+    "instance_id": "Means__means-1",
+    "repo": "means/means",
+    "problem_statement": "Sums are negative.",
+    "patch": FIX,
+    "test_patch": "",
+    "FAIL_TO_PASS": json.dumps(list(FAIL)),
+    "PASS_TO_PASS": list(PASS),
+}
+
+
+def test_rows_of_every_kind() -> None:
+    task = task_of(ROW, "swe_bench")
+    assert isinstance(task, RepositoryTask)
+    assert (task.fail_to_pass, task.pass_to_pass, task.solution, task.bug) == (FAIL, PASS, FIX, "")
+    assert task.base == Base(image="swebench/sweb.eval.x86_64.means_1776_means-1:latest", place="/testbed")
+    gym = task_of(ROW, "swe_gym", "/trees")
+    assert isinstance(gym, RepositoryTask) and gym.base == Base("/trees/Means__means-1")
+    smith = {key: value for key, value in ROW.items() if key != "test_patch"} | {"image_name": "smith/x"}
+    assert kind_of(smith) == "swe_smith" and kind_of(ROW) == "swe_bench"
+    broken = task_of(smith, "swe_smith")
+    assert isinstance(broken, RepositoryTask) and (broken.bug, broken.solution) == (FIX, "")
+    r2e = {
+        "docker_image": "r2e/x",
+        "commit_hash": "abc",
+        "expected_output_json": '{"A.test_a": "PASSED", "b": "FAILED"}',
+    }
+    assert kind_of(r2e) == "r2e_gym"
+    listed = task_of(r2e, "r2e_gym")
+    assert isinstance(listed, RepositoryTask) and listed.tests == ("A.test_a",) and listed.base.image == "r2e/x"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"instance_id": ""}, "no instance_id"),
+        ({"FAIL_TO_PASS": "[]"}, "no test that is to pass"),
+        ({"FAIL_TO_PASS": "test_a"}, "FAIL_TO_PASS is no list of tests"),
+        ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS is no list of tests"),
+        ({"patch": None}, "no patch"),
+    ],
+)
+def test_a_row_that_lacks_something_is_dropped_and_counted(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    assert task_of({**ROW, **change}, "swe_bench") == Bad(reason)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in (ROW, {**ROW, **change}, ROW)) + "\n")
+    loaded = RepositoryRows(str(path)).load(None, Stream(0))
+    assert loaded.report.kept == 1 and loaded.report.dropped == {reason: 1, "repeats an earlier row": 1}
+    path.write_text(json.dumps({**ROW, **change}) + "\n")
+    with pytest.raises(UserError, match=f"no row is a task on a repository .first: .*{reason}"):
+        RepositoryRows(str(path)).load(None, Stream(0))
+
+
+def test_names_resolve() -> None:
+    assert SOURCES.get("repository_rows") is RepositoryRows and SOURCES.get("repository_archives") is RepositoryArchives
+
+
+# What is no task.
+
+
+@needs_boxes
+def test_what_is_no_task_is_dropped_with_its_reason(tmp_path: Path) -> None:
+    sound = small_task(tmp_path)
+    harmless = patch("stats/means.py", SOUND, SOUND + "\n# a remark\n")
+    wrong = patch("stats/means.py", FAULTY, FAULTY + "\n# a remark\n")
+    nothing = "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n"
+    flaky = TESTS + "\n\ndef test_luck():\n    import random\n\n    assert random.random() < 0.5\n"
+    fickle = Base(str(tmp_path / "fickle"))
+    small_repository(Path(fickle.tree))
+    (Path(fickle.tree) / "tests" / "test_means.py").write_text(flaky)
+    tasks = {
+        "": sound,
+        "passes untouched": replace(sound, bug=harmless),
+        "tests do not run": replace(sound, command="true {tests}"),
+        "a test passes that is to fail": replace(sound, fail_to_pass=(*FAIL, *PASS), pass_to_pass=PASS),
+        "a test fails that is to pass all the time": replace(sound, fail_to_pass=FAIL[:1], pass_to_pass=FAIL[1:]),
+        "the reference fails": replace(sound, solution=wrong),
+        "the reference does not apply": replace(sound, solution=nothing),
+        "the fault does not apply": replace(sound, bug=nothing),
+    }
+    problems = [to_problem(task, str(i), "s", {}) for i, task in enumerate(tasks.values())]
+    told: list[int] = []
+    loaded = checked(problems, Bubblewrap(), 60, parallel=2, tell=lambda: told.append(1))
+    assert loaded.problems == (problems[0],) and len(told) == len(problems)
+    assert loaded.report.dropped == dict.fromkeys(list(tasks)[1:], 1)
+    lucky = to_problem(
+        replace(sound, base=fickle, fail_to_pass=(*FAIL, "tests/test_means.py::test_luck")), "x", "s", {}
+    )
+    seen = Counter(reason for _ in range(6) for reason in checked([lucky], Bubblewrap(), 60).report.dropped)
+    assert seen["tests vary from run to run"] or seen["a test passes that is to fail"]
+
+
+@needs_boxes
+def test_history_is_stripped(tmp_path: Path) -> None:
+    """A commit with the solution beside the tree is nowhere in the box."""
+    task = small_task(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "solution").write_text(FIX)
+    box = Repository().boxes.open(task.base)
+    assert box.exec("ls -A; git log 2>&1 | tail -1", 20).output.split("\n")[:2] == ["stats", "tests"]
+    box.close()
