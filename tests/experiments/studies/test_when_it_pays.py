@@ -13,7 +13,14 @@ from paths import REPOSITORY
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.studies import when_it_pays
-from halfway.experiments.studies.when_it_pays import Regime, cheapest, page_text, read_regimes, write_page
+from halfway.experiments.studies.when_it_pays import (
+    Regime,
+    cheapest,
+    cheapest_table,
+    page_text,
+    read_regimes,
+    write_page,
+)
 
 PAGE = REPOSITORY / "experiments" / "results" / "contest"
 SKILLS = {"grpo": 0.3, "faster": 1.2, "fastest": 2.0, "slower": -0.3, "told": 3.0}
@@ -74,3 +81,9 @@ def test_a_summary_is_read_as_it_was_written() -> None:
 def test_the_committed_page_is_that_of_the_committed_summaries() -> None:
     regimes, references = read_regimes(PAGE)
     assert (PAGE / "README.md").read_text() == page_text(regimes, references, (PAGE / "notes.md").read_text())
+
+
+def test_the_readme_s_table_is_that_of_the_committed_summaries() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    for row in cheapest_table(*read_regimes(PAGE)).rows:
+        assert f"| {' | '.join(row)} |\n" in readme
