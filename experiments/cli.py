@@ -157,8 +157,12 @@ def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in 
 
 @command()
 def report(folder: Folder) -> None:
-    """Print the table of a run or comparison, finished or not, and write its report again."""
-    _config_in(folder)
+    """Print the table of a run or comparison, finished or not, and write its report again.
+
+    A run that another trainer hosts counts too: give the folder with its decisions.jsonl.
+    """
+    if not (folder / "hosted.json").exists():
+        _config_in(folder)
     _show_report(_console(), folder)
 
 

@@ -372,4 +372,4 @@ def test_the_core_needs_what_it_declares_and_no_more(wheel: Path, workplace: Pat
     assert core.finish(workplace, "python", "steer.py").split() == [*CONTROLLERS.names(), "set()"]
     assert "floor=" in core.finish(workplace, "python", "-m", "halfway.experiments.cli", "list", "greso")
     refused = core.finish(workplace, "halfway", "run", "tiny.yaml", code=2)
-    assert refused == "error: halfway run: needs the package omegaconf; pip install 'halfway[train]'\n"
+    assert refused == "error: halfway run: needs the package yaml; pip install 'halfway[train]'\n"

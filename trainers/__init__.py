@@ -8,5 +8,6 @@
 - `learner`: from groups to new weights
 - `distributed`: several processes, and the machines they run on
 - `probes`: heads that read hidden states and guess pass rates
+- `hosts`: the same chains inside the trainers of others
 - `propel`: training a task generator on a probe's guess (PROPEL)
 """

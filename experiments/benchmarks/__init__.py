@@ -7,6 +7,7 @@
 - `sandbox`: generated functions per second
 - `repositories`: episodes on real repositories: replays that are equal, throughput
 - `trl`: one step here and in TRL
+- `hosts`: a hosted chain beside the plain host
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker
 - `audit_throughput`: how fast logs are read, and in how much memory

@@ -7,6 +7,7 @@
 - `rollouts`: the engine that `rollouts` names, with its options
 - `model_files`: what a model's own files say of it
 - `components`: registered components: `{name: options}` to dataclasses
+- `chains`: the controllers of a recipe as a chain, for other trainers
 - `yaml_files`: files over their bases, and overrides
 - `paths`: paths that lead there from anywhere
 - `validation`: plain mappings to dataclasses, naming the field that is wrong

@@ -1,6 +1,6 @@
 """Registered parts in a configuration: names and options in, frozen dataclasses out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,17 +13,20 @@ from halfway.experiments.config.validation import typed
 
 Members = tuple[tuple[str, PassRateController[Any]], ...]
 
+Make = Callable[[type[Any], Any, str], Any]
+"""Makes an instance of a dataclass from a mapping of its options; the text is where they stand in the file."""
+
 Component = dict[str, dict[str, Any]]
 """`{name: options}`, with every option written out; the dataclass of that name gives their types."""
 
 
-def build_component(registry: Registry, name: str, options: Any, path: str) -> Any:
+def build_component(registry: Registry, name: str, options: Any, path: str, make: Make = typed) -> Any:
     """The registered dataclass called `name`, made from a mapping of its options (None: all defaults).
 
     Raises:
         UserError: for an unknown name or option, or a value that the dataclass refuses.
     """
-    return typed(kind_of(registry, name, path), {} if options is None else options, f"{path}.{name}")
+    return make(kind_of(registry, name, path), {} if options is None else options, f"{path}.{name}")
 
 
 def kind_of(registry: Registry, name: str, path: str) -> type[Any]:
@@ -66,18 +69,18 @@ def options_of(built: Any) -> dict[str, Any]:
     return {name: options_of(value) if is_dataclass(value) else value for name, value in values.items()}
 
 
-def members(entries: Any, path: str = "controllers") -> Members:
+def members(entries: Any, path: str = "controllers", make: Make = typed) -> Members:
     """The labelled controllers of a list whose entries are `name`, `{name: options}` or `{label: {use: name, ...}}`."""
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UserError(f"{path}: {entries!r} is not acceptable; give a list of controllers, such as [uniform]")
-    return tuple(_member(entry, path) for entry in entries)
+    return tuple(_member(entry, path, make) for entry in entries)
 
 
-def _member(entry: Any, path: str) -> tuple[str, PassRateController[Any]]:
+def _member(entry: Any, path: str, make: Make) -> tuple[str, PassRateController[Any]]:
     label, name, options = _split(entry, path)
     if label == name:
-        return label, build_component(CONTROLLERS, name, options, path)
-    return label, typed(kind_of(CONTROLLERS, name, f"{path}.{label}.use"), options, f"{path}.{label}")
+        return label, build_component(CONTROLLERS, name, options, path, make)
+    return label, make(kind_of(CONTROLLERS, name, f"{path}.{label}.use"), options, f"{path}.{label}")
 
 
 def _split(entry: Any, path: str) -> tuple[str, str, Any]:

@@ -1,9 +1,11 @@
-"""From plain mappings to frozen dataclasses through OmegaConf, with one-line errors that name the field."""
+"""From plain mappings to frozen dataclasses, with one-line errors that name the field."""
 
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.registry import unknown
@@ -34,6 +36,29 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
         raise UserError(f"{path or 'configuration'}: {str(error).splitlines()[0]}") from None
     assert isinstance(built, kind)
     return built
+
+
+def converted(kind: type[Options], data: Any, path: str = "") -> Options:
+    """The same as `typed` without OmegaConf, of which other trainers pin another version or have none.
+
+    It is as strict as JSON: text is no number, even if it looks like one.
+    """
+    check_names(kind, data, path)
+    hints = get_type_hints(kind)
+    values = {name: _converted(hints[name], value, _join(path, name)) for name, value in data.items()}
+    try:
+        return kind(**values)
+    except UserError as error:
+        raise UserError(_under(path, str(error))) from None
+
+
+def _converted(hint: Any, value: Any, path: str) -> Any:
+    if isinstance(hint, type) and is_dataclass(hint):
+        return converted(hint, value, path)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        raise _wrong_type(path, value, hint) from None
 
 
 def check_names(kind: type[Any], data: Any, path: str) -> None:

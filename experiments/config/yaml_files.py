@@ -1,9 +1,12 @@
 """YAML files laid over one another, and dotted overrides on top: plain mappings, not checked yet.
 
-OmegaConf is imported where it is used: `halfway list` does without it, as the core is installed without it.
+Reading a file takes PyYAML alone, since trainers that host a chain pin an OmegaConf of their own, or have none.
+OmegaConf is imported where it is used: overrides and interpolations.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,24 +77,68 @@ def _base(name: str, folder: Path) -> Path:
 
 def parse(path: Path) -> dict[str, Any]:
     """The mapping in one YAML file. "3e-4" is a number here, which plain YAML 1.1 takes for text."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import MarkedYAMLError, YAMLError
+    import yaml
 
     try:
-        content = OmegaConf.load(path)
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, _loader())
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give a YAML file") from None
-    except MarkedYAMLError as error:
+    except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
-    if not OmegaConf.is_dict(content) or not content:
+    if not isinstance(content, dict) or not content:
         raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
-    return plain(content)
+    return {str(k): v for k, v in content.items()}
+
+
+NUMBER = re.compile(
+    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
+    |[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?
+    |[-+]?\.(?:inf|Inf|INF)
+    |\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+"""A number with a fraction or an exponent, as YAML 1.2 writes it."""
+
+
+@cache
+def _loader() -> type[Any]:
+    """PyYAML's safe loader with YAML 1.2's numbers, no dates, and no key twice in a mapping."""
+    import yaml
+
+    base: Any = yaml.SafeLoader
+
+    class Loader(base):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys: set[Any] = set()
+            for key_node, _ in node.value:
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    continue
+                key = self.construct_object(key_node, deep=True)
+                if key in keys:
+                    raise yaml.constructor.ConstructorError(
+                        "while constructing a mapping",
+                        node.start_mark,
+                        f"found duplicate key {key}",
+                        key_node.start_mark,
+                    )
+                keys.add(key)
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
+    replaced = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in replaced]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
+    return Loader
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:

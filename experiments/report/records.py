@@ -14,6 +14,8 @@ from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
+HOSTED = "hosted.json"
+"""What a run in another trainer has in the place of a configuration; JSON is YAML."""
 NEAR_HALF = (3 / 8, 5 / 8)
 """Pass rates that the reports call near one half, both ends included."""
 
@@ -247,7 +249,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     decisions, cut_decisions = read_jsonl(folder / "decisions.jsonl", GroupRecord)
     steps, cut_steps = read_jsonl(folder / "steps.jsonl", StepRecord)
     evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
-    config = _read_yaml(folder / "config.yaml")
+    config = _read_yaml(folder / "config.yaml") or _read_yaml(folder / HOSTED)
     last_step = steps[-1].step if steps else -1
     # A run that is still writing may have logged the groups of a step whose own record is not there yet.
     complete = [record for record in decisions if record.step <= last_step]

@@ -1,0 +1,156 @@
+"""What every host's adapter is made of, without a host: rows, outcomes, records, state."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_harness import problem_set
+
+from halfway.controllers.bandit import Bandit
+from halfway.controllers.greso import Greso
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Chain, UserError, chain
+from halfway.curriculum.problems import Message
+from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.streams import Stream
+from halfway.experiments.cli import app
+from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.outcomes import Judge, rollout_of
+from halfway.trainers.hosts.rows import Columns, Rows, rows_of
+
+GROUPS, SIZE = 4, 8
+CHAIN = chain(("uniform", Uniform()), ("greso", Greso()))
+
+
+def hosting(folder: Path, controller: Chain = CHAIN, rows: Rows | None = None, **options: Any) -> Hosting:
+    rows = rows or rows_of(problem_set(40), controller)
+    return Hosting(controller, rows, SIZE, folder, Host("a host"), **options)
+
+
+def steps(run: Hosting, first: int, last: int) -> None:
+    """Training steps of a host that draws one step ahead, on the simulated learner."""
+    simulated = SimulatedRollouts()
+    waiting = run.draw(GROUPS) if run.session.step == 0 else run.session.next_batch(GROUPS)
+    for step in range(first, last):
+        ahead = run.draw(GROUPS)
+        groups = simulated.run([ticket.request for ticket in waiting], Stream(step))
+        for ticket, group in zip(waiting, groups, strict=True):
+            for rollout in group.rollouts:
+                run.record(ticket.id, rollout)
+        run.commit(version=step)
+        waiting = ahead
+
+
+def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
+    whole, broken = hosting(tmp_path / "whole"), hosting(tmp_path / "broken")
+    (tmp_path / "checkpoint").mkdir()
+    whole.begin()
+    steps(whole, 0, 8)
+    broken.begin()
+    steps(broken, 0, 4)
+    broken.save(tmp_path / "checkpoint")
+    steps_lost = hosting(tmp_path / "broken")  # another process, whose last steps are forgotten
+    steps_lost.load(tmp_path / "checkpoint")
+    steps(steps_lost, 4, 6)
+    resumed = hosting(tmp_path / "broken")
+    resumed.load(tmp_path / "checkpoint")
+    steps(resumed, 4, 8)
+    resumed.end()
+    name = "decisions.jsonl"
+    assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes()
+    lines = [json.loads(line) for line in (tmp_path / "broken" / "steps.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(8)) and lines[-1]["rollouts"] == 8 * GROUPS * SIZE
+    groups = [json.loads(line) for line in (tmp_path / "broken" / name).read_text().splitlines()]
+    assert sum(group["outcome"] != "skipped" for group in groups) == 8 * GROUPS
+
+
+def test_one_process_writes(tmp_path: Path) -> None:
+    run = hosting(tmp_path / "rank1", writes=False)
+    run.begin()
+    steps(run, 0, 2)
+    run.save(tmp_path)
+    run.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = hosting(tmp_path / "mine")
+    run.begin()
+    steps(run, 0, 8)
+    run.end()
+    app(["report", str(tmp_path / "mine")], standalone_mode=False)
+    assert "report.html" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
+    assert json.dumps(summary).count('"mine"') and (tmp_path / "mine" / "figures").is_dir()
+
+
+def test_a_batch_that_does_not_fill_is_one_line(tmp_path: Path) -> None:
+    nobody = chain(("greso", Greso()))
+    run = hosting(tmp_path, nobody, rows_of(problem_set(3), nobody))
+    with pytest.raises(UserError, match="only 0 of 4 problems are left to roll out, and a batch of a host has a fixed"):
+        run.draw(GROUPS)
+
+
+def test_what_cannot_be_scored_is_lost_and_counted(tmp_path: Path) -> None:
+    run = hosting(tmp_path)
+    run.begin()
+    for place, ticket in enumerate(run.draw(GROUPS)):
+        for i in range(SIZE):
+            run.record(
+                ticket.id, None if place == 0 or i == 0 else rollout_of([5, 1], i % 2 == 0, float(i % 2 == 0), {1}, 0)
+            )
+    run.commit(0)
+    lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    assert [(line["n"], line["outcome"], line["dropped"]) for line in lines] == [
+        (0, "empty", {"unscored": SIZE}),
+        *[(SIZE - 1, "trained", {"unscored": 1})] * 3,
+    ]
+
+
+ROWS = [
+    {
+        "prompt": [{"role": "user", "content": f"{i}+1="}],
+        "answer": str(i + 1),
+        "topic": "even" if i % 2 else "odd",
+        "x": i,
+    }
+    for i in range(6)
+]
+
+
+def test_rows_become_problems_and_keep_their_columns() -> None:
+    choosing = chain(("bandit", Bandit(category="topic")))
+    rows = rows_of(ROWS, choosing)
+    assert [problem.id for problem in rows.problems] == list("012345")
+    assert rows.problems[1].messages == (Message("user", "1+1="),) and rows.problems[1].prompt == "1+1="
+    assert list(rows.problems.column("topic")) == ["odd", "even"] * 3
+    assert rows.row(rows.problems[4]) == ROWS[4]
+    with pytest.raises(UserError, match="there is no column 'question'"):
+        rows_of(ROWS, choosing, Columns(prompt="question"))
+    with pytest.raises(UserError, match=r"id '(even|odd)' occurs twice"):
+        rows_of(ROWS, choosing, Columns(id="topic"))
+    with pytest.raises(UserError, match="problems: 'str' is not acceptable; give a ProblemSet, a Dataset"):
+        rows_of("train.jsonl", choosing)
+
+
+def test_rows_of_datasets() -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = rows_of(datasets.Dataset.from_list(ROWS), CHAIN)
+    assert rows.problems[2].answer == "3" and rows.row(rows.problems[2])["x"] == 2
+
+
+def test_success_is_raw() -> None:
+    judge = Judge("right")
+    assert [judge.success(value) for value in (0, 1.0, True, None, float("nan"))] == [False, True, True, None, None]
+    with pytest.raises(UserError, match=r"reward: 'right' gave 0.5, and a success is 0 or 1; say threshold="):
+        judge.success(0.5)
+    assert [Judge("score", 0.5).success(value) for value in (-1.0, 0.4, 0.5, 7.0)] == [False, False, True, True]
+    rollout = rollout_of([7, 8, 9, 1], True, 0.7, {1}, 3, num_replayed=2)
+    assert (rollout.num_generated, rollout.num_replayed, rollout.truncated, rollout.policy_versions) == (
+        2,
+        2,
+        False,
+        (3,),
+    )
+    assert rollout.trained_reward == 0.7 and rollout_of([7], False, 0.0, {1}, 0).truncated

@@ -1,0 +1,267 @@
+"""A chain in TRL's `GRPOTrainer`: the real trainer, the lab policy."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_harness import training
+from paths import DRIVERS, IMPORTABLE
+
+trl = pytest.importorskip("trl")
+
+import trl_lab  # noqa: E402
+from trl_lab import GROUPS, SIZE  # noqa: E402
+
+import halfway  # noqa: E402
+from halfway.controllers.greso import Greso  # noqa: E402
+from halfway.controllers.prefix_sampling import PrefixSampling  # noqa: E402
+from halfway.controllers.pros import Pros  # noqa: E402
+from halfway.controllers.uniform import Uniform  # noqa: E402
+from halfway.curriculum import Chain, Group, Request, Rollout, Stream, UserError, chain  # noqa: E402
+from halfway.trainers.loop.options import Budget, FillOptions  # noqa: E402
+
+CHAINS: dict[str, Chain] = {
+    "greso": chain(("uniform", Uniform()), ("greso", Greso(frozen_epochs=0))),
+    "pros": chain(("pros", Pros(reuse=False))),
+    "prefixes": chain(("prefix_sampling", PrefixSampling(max_share=0.5)), ("uniform", Uniform())),
+}
+ROUTES = [("greso", "rows"), ("greso", "rollouts"), ("pros", "rows"), ("prefixes", "rows"), ("prefixes", "rollouts")]
+
+
+def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "halfway" / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "through"), ROUTES)
+def test_a_run_that_is_killed_and_resumed_is_the_same(name: str, through: Any, tmp_path: Path) -> None:
+    whole = trl_lab.trainer(CHAINS[name], trl_lab.config(tmp_path / "whole", 4), through=through)
+    whole.train()
+    broken = tmp_path / "broken"
+    shutil.copytree(tmp_path / "whole" / "checkpoint-2", broken / "checkpoint-2")
+    shutil.copytree(tmp_path / "whole" / "halfway", broken / "halfway")  # with records behind the checkpoint
+    again = trl_lab.trainer(CHAINS[name], trl_lab.config(broken, 4), through=through)
+    again.train(resume_from_checkpoint=str(broken / "checkpoint-2"))
+    assert (broken / "halfway" / "decisions.jsonl").read_bytes() == (
+        tmp_path / "whole" / "halfway" / "decisions.jsonl"
+    ).read_bytes()
+    assert trl_lab.losses(again) == trl_lab.losses(whole)
+    groups = [record for record in records(broken) if record["outcome"] != "skipped"]
+    assert len(groups) == 4 * GROUPS and {record["n"] for record in groups} == {SIZE}
+    assert [sum(r["step"] == step for r in groups) for step in range(4)] == [GROUPS] * 4
+    if name == "prefixes":
+        assert any(record["prefix_tokens"] for record in groups)
+
+
+def test_replayed_tokens_have_no_gradient_and_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl import GRPOTrainer
+
+    seen: list[tuple[int, float, float]] = []
+    loss_of, scores_of = GRPOTrainer._compute_loss, GRPOTrainer._get_per_token_logps_and_entropies
+
+    def watched(self: Any, model: Any, inputs: Any) -> Any:
+        own_BT = inputs["completion_mask"] * inputs["tool_mask"]
+        replayed = int((inputs["completion_mask"] * (1 - inputs["tool_mask"])).sum())
+        assert int(inputs["num_items_in_batch"]) == int(own_BT.sum()), "the normaliser counts own tokens"
+        kept: dict[str, Any] = {}
+
+        def spied(*arguments: Any, **options: Any) -> Any:
+            found = scores_of(*arguments, **options)
+            found[0].retain_grad()
+            kept["logprobs_BT"] = found[0]
+            return found
+
+        monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", spied)
+        loss_of(self, model, inputs).backward()
+        model.zero_grad()
+        monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scores_of)
+        gradient_BT = kept["logprobs_BT"].grad.abs()
+        seen.append((replayed, float(gradient_BT[own_BT == 0].sum()), float(gradient_BT[own_BT == 1].sum())))
+        return loss_of(self, model, inputs)
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", watched)
+    options = {"gradient_accumulation_steps": 1, "per_device_train_batch_size": GROUPS * SIZE, "save_steps": 100}
+    trl_lab.trainer(CHAINS["prefixes"], trl_lab.config(tmp_path, 5, **options)).train()
+    prefixed = [each for each in seen if each[0] > 0]
+    assert prefixed and all(others == 0 for _, others, _ in seen)
+    assert any(own > 0 for _, _, own in prefixed)
+    replayed = [record for record in records(tmp_path) if record["prefix_tokens"]]
+    assert replayed and all(record["tokens"] <= record["n"] * (40 - record["prefix_tokens"]) for record in replayed)
+
+
+@dataclass
+class Script:
+    """Passes every problem's n-th group with n successes, one after the other: here, and in Halfway's own loop."""
+
+    visits: Counter[str] = field(default_factory=Counter)
+    version: int = 0
+
+    def successes(self, problem: str) -> list[bool]:
+        self.visits[problem] += 1
+        passed = (len(problem) * 7 + sum(map(ord, problem)) + self.visits[problem]) % (SIZE + 1)
+        return [i < passed for i in range(SIZE)]
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        none = trl_lab.no_tokens()
+        return [Group(r, none, tuple(Rollout((), good) for good in self.successes(r.problem.id))) for r in requests]
+
+    def sync(self, version: int) -> None:
+        self.version = version
+
+    def reward(self, id: Sequence[str], **_: Any) -> list[float]:
+        firsts = [id[i] for i in range(0, len(id), SIZE)]
+        return [float(good) for problem in firsts for good in self.successes(problem)]
+
+
+@pytest.mark.parametrize("name", ["greso", "pros"])
+def test_equal_rewards_give_the_decisions_of_the_own_loop(name: str, tmp_path: Path) -> None:
+    steps = 6
+    script, native = Script(), tmp_path / "native"
+    args = trl_lab.config(tmp_path / "trl", steps, max_completion_length=2, save_strategy="no")
+    trl_lab.trainer(CHAINS[name], args, reward=script.reward, through="rollouts").train()
+    own = {"rollouts": Script(), "problems": trl_lab.problems(), "controller": CHAINS[name], "num_rollouts": SIZE}
+    training(native, FillOptions(groups=GROUPS, degenerate="keep"), Budget(steps=steps), **own).train()
+
+    def decided(folder: Path) -> list[Any]:
+        lines = map(json.loads, (folder / "decisions.jsonl").read_text().splitlines())
+        return [[line[key] for key in ("step", "round", "problem", "origin", "decisions", "k", "n")] for line in lines]
+
+    assert decided(tmp_path / "trl" / "halfway") == decided(native)
+    assert len(decided(native)) >= steps * GROUPS
+
+
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+@pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
+def test_prompts_may_be_conversations(name: str, through: Any, tmp_path: Path) -> None:
+    given = [
+        {"id": p.id, "prompt": [{"role": "user", "content": p.prompt}], "answer": p.answer} for p in trl_lab.problems()
+    ]
+    shown: list[Any] = []
+
+    def reward(prompts: Any, completions: Any, id: Any, **rest: Any) -> list[float]:
+        shown.extend(prompts)
+        assert not [name for name in rest if name.startswith("halfway")]
+        return trl_lab.passed(prompts, [completion[0]["content"] for completion in completions], id)
+
+    _, tokenizer = trl_lab.policy()
+    tokenizer.chat_template = TEMPLATE
+    options = {"through": through, "processing_class": tokenizer}
+    trainer = trl_lab.trainer(CHAINS[name], trl_lab.config(tmp_path, 4), reward, given, **options)
+    trainer.train()
+    text = {row["id"]: row["prompt"] for row in given}
+    drawn = [record["problem"] for record in records(tmp_path) if record["outcome"] != "skipped"]
+    assert shown == [text[problem] for problem in drawn for _ in range(SIZE)]
+    assert any(record["k"] for record in records(tmp_path))
+    if name == "prefixes":
+        assert any(record["prefix_tokens"] for record in records(tmp_path))
+
+
+def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
+    async def waits(completions: Sequence[str], **_: Any) -> list[float]:
+        return [0.25 for _ in completions]
+
+    def length(completions: Sequence[str], **_: Any) -> list[float]:
+        return [len(completion) / 100 for completion in completions]
+
+    from datasets import Dataset
+
+    held_out = Dataset.from_list([{"prompt": p.prompt, "id": p.id, "answer": p.answer} for p in trl_lab.problems()][:4])
+    options = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
+    args = trl_lab.config(tmp_path, 2, save_strategy="no", **options)
+    rewards = [length, trl_lab.passed, waits]
+    with pytest.raises(UserError, match="success: say which of length, passed, waits"):
+        halfway.trl(CHAINS["greso"], trl_lab.problems(), rewards, args)
+    model, tokenizer = trl_lab.policy()
+    hosted = halfway.trl(CHAINS["greso"], trl_lab.problems(), rewards, args, success="passed")
+    trainer = trl.GRPOTrainer(model, **hosted, eval_dataset=held_out, processing_class=tokenizer)
+    trainer.train()
+    history = trainer.state.log_history
+    assert any("eval_rewards/passed/mean" in entry for entry in history)
+    assert all("halfway/greso/p_easy" in entry for entry in history if "loss" in entry)
+    assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is no evidence"
+
+
+def test_a_reward_that_is_no_success_is_refused(tmp_path: Path) -> None:
+    def shaped(completions: Sequence[str], **_: Any) -> list[float]:
+        return [0.3 for _ in completions]
+
+    trainer = trl_lab.trainer(CHAINS["greso"], trl_lab.config(tmp_path, 1), shaped)
+    with pytest.raises(
+        UserError, match=r"reward: 'shaped' gave 0.3, and a success is 0 or 1; say threshold="
+    ) as caught:
+        trainer.train()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shuffle_dataset": True}, "args.shuffle_dataset: True is not acceptable; give False"),
+        ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: 2 is not acceptable; give 0"),
+        ({"max_steps": -1}, "args.max_steps: -1 is not acceptable"),
+        ({"remove_unused_columns": True}, "args.remove_unused_columns: True"),
+        ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: 3 is not acceptable; give a multiple of 2"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    args = trl_lab.config(tmp_path, 4)
+    for name, value in changes.items():
+        setattr(args, name, value)
+    with pytest.raises(UserError) as caught:
+        halfway.trl(CHAINS["greso"], trl_lab.problems(), trl_lab.passed, args)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("controller", "words"),
+    [
+        (Pros(), "controllers.it needs the entropy of every sampled token, which TRL "),
+        ("replay", "controllers.it needs training on groups of earlier steps, which TRL "),
+        ("knapsack", "controllers.it needs groups of different sizes, which TRL "),
+        ("rounds", "which TRL "),
+        ("vcrl", "controllers.it needs weights and advantages of rollouts, see `LossWeights`, which TRL "),
+    ],
+)
+def test_what_trl_does_not_have_is_refused_at_the_start(controller: Any, words: str, tmp_path: Path) -> None:
+    from halfway.controllers import CONTROLLERS
+
+    member = CONTROLLERS.get(controller)() if isinstance(controller, str) else controller
+    listed = chain(("it", member), *(() if controller == Pros() else (("uniform", Uniform()),)))
+    with pytest.raises(UserError) as caught:
+        halfway.trl(listed, trl_lab.problems(), trl_lab.passed, trl_lab.config(tmp_path, 4))
+    assert words in str(caught.value) and "does not have" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_other_problems_and_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
+    args = trl_lab.config(tmp_path, 4, save_steps=2, max_completion_length=2)
+    trl_lab.trainer(CHAINS["greso"], args).train()
+    other = trl_lab.trainer(CHAINS["greso"], args, given=trl_lab.problems(24))
+    with pytest.raises(UserError, match="24 training problems, and the saved session had others"):
+        other.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    (tmp_path / "checkpoint-2" / "halfway.json").unlink()
+    same = trl_lab.trainer(CHAINS["greso"], args)
+    with pytest.raises(UserError, match=r"holds no halfway.json; resume from a checkpoint that was saved with Halfway"):
+        same.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
+def test_two_processes_decide_the_same(name: str, through: str, tmp_path: Path) -> None:
+    steps = 2 if name == "greso" else 3
+    command = [sys.executable, str(DRIVERS / "trl_driver.py"), name, through, str(tmp_path), str(steps)]
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    states = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    assert states[0] == states[1]
+    groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
+    assert len(groups) == steps * GROUPS and {record["n"] for record in groups} == {SIZE}

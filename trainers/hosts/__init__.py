@@ -1,0 +1,7 @@
+"""Halfway inside the trainers of others. Importing anything here loads the core only, except for a host's own files.
+
+- `hosting`: what every host's adapter is made of: session, records on disk, metrics, state
+- `rows`: a host's rows as problems, and back
+- `outcomes`: from a reward to a success, from tokens to a rollout
+- `trl`: TRL's `GRPOTrainer`
+"""

@@ -1,0 +1,232 @@
+"""What every host's adapter is made of: a session, its records on disk, its metrics, and its state in a checkpoint."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.decision_log import group_record, skip_record
+from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import Origin, Rollout
+from halfway.curriculum.session import Session, Ticket
+from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.hosts.rows import Rows
+from halfway.trainers.loop.records import RunLog
+
+STATE_FILE = "halfway.json"
+"""A session in a checkpoint of the host's."""
+
+DESCRIPTION_FILE = "hosted.json"
+"""Beside the records: who hosts what, for `halfway report`."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A trainer that hosts a chain.
+
+    Attributes:
+        name: with its version, for messages and records.
+        provides: what it can give a chain, of `halfway.curriculum.controller.NEEDS`.
+    """
+
+    name: str
+    provides: Collection[str] = ()
+
+
+class Hosting:
+    """A chain at work in another trainer.
+
+    The adapter draws tickets, records rollouts and commits; what was decided is written to `folder` as Halfway's own
+    runs write it. Of several processes with equal sessions, one writes.
+
+    Attributes:
+        session: may be looked at; the adapter drives it.
+        rows: the problems, and the host's rows that they were made of.
+        folder: for decisions.jsonl and steps.jsonl.
+        writes: whether this process writes records and state.
+    """
+
+    def __init__(
+        self,
+        controller: PassRateController[Any],
+        rows: Rows,
+        num_rollouts: int,
+        folder: Path,
+        host: Host,
+        seed: int = 0,
+        writes: bool = True,
+    ):
+        """
+        Raises:
+            UserError: if a controller needs what the host does not have; both are in the message.
+        """
+        self.session = Session(rows.problems, controller, num_rollouts, seed, host.provides, host.name)
+        self.rows, self.folder, self.writes, self.host = rows, folder, writes, host
+        self._seed = seed
+        self._rollouts = self._tokens = 0
+        self._seconds, self._since = 0.0, time.monotonic()
+        self._timing: defaultdict[str, float] = defaultdict(float)
+
+    def begin(self) -> None:
+        """A run from its start: records of an earlier one in the same folder are forgotten."""
+        self._since = time.monotonic()
+        if not self.writes:
+            return
+        self._log.truncate()
+        chosen = getattr(self.session.controller, "members", {"controller": self.session.controller})
+        facts = {"host": self.host.name, "controllers": list(chosen), "seed": self._seed}
+        facts |= {"num_rollouts": self.session.num_rollouts, "problems": len(self.session.problems)}
+        write_json(self.folder / DESCRIPTION_FILE, facts)
+        write_json(self.folder / "status.json", {"state": "running"})
+
+    def end(self) -> None:
+        """The host has finished."""
+        if self.writes:
+            write_json(self.folder / "status.json", {"state": "finished"})
+
+    def draw(self, wanted: int) -> list[Ticket]:
+        """Exactly `wanted` tickets.
+
+        Raises:
+            UserError: if the chain proposes fewer, since a host's batch has a fixed size.
+        """
+        start = time.perf_counter()
+        tickets = self.session.next_batch(wanted)
+        self._timing["propose"] += time.perf_counter() - start
+        if len(tickets) < wanted:
+            raise UserError(
+                f"controllers: only {len(tickets)} of {wanted} problems are left to roll out, and a batch of "
+                f"{self.host.name} has a fixed size; skip or retire fewer, or give more problems"
+            )
+        return tickets
+
+    def row(self, ticket: Ticket) -> dict[str, Any]:
+        """The host's row of a ticket's problem."""
+        return self.rows.row(ticket.request.problem)
+
+    def record(self, ticket: str, rollout: Rollout | None, lost: str = "unscored") -> None:
+        """One rollout of a ticket; None if it cannot be used, and why."""
+        if rollout is None:
+            self.session.record(ticket, (), lost={lost: 1})
+        else:
+            self.session.record(ticket, (rollout,))
+
+    def commit(self, version: int, outcomes: Mapping[str, str] | None = None) -> list[Group]:
+        """The chain observes every whole group; the records say what became of it.
+
+        Args:
+            version: updates behind the present weights.
+            outcomes: ticket -> outcome, of those of which the host knows better than that a group whose rewards differ
+                has trained.
+        """
+        skips, rounds = self.session.skipped, self.session.round
+        start = time.perf_counter()
+        groups = self.session.commit()
+        self._timing["observe"] += time.perf_counter() - start
+        step = self.session.step - 1
+        self._rollouts += sum(group.size for group in groups)
+        self._tokens += sum(group.num_generated for group in groups)
+        ends = [(outcomes or {}).get(group.request.ticket) or outcome_of(group) for group in groups]
+        if self.writes:
+            decided = [skip_record(skip, step, round_) for round_, skip in skips]
+            decided += [
+                group_record(group, step, round_of(group), end) for group, end in zip(groups, ends, strict=True)
+            ]
+            self._log.decisions.append(*decided)
+            self._log.steps.append(self._step_record(version, groups, ends, len(skips), rounds))
+        self._timing.clear()
+        return groups
+
+    def metrics(self) -> dict[str, float]:
+        """What the chain says of itself, for the host's tracker."""
+        return {f"halfway/{name}": float(value) for name, value in self.session.metrics().items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that steers, as plain JSON data, and how long the records are."""
+        return {
+            "session": self.session.state_dict(),
+            "log_sizes": self._log.sizes() if self.writes else {},
+            "spent": [self._rollouts, self._tokens, self._elapsed()],
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = True) -> None:
+        """Continue: what was in flight is offered once more, records written after the checkpoint are cut off.
+
+        Raises:
+            UserError: if it is of other problems or of another chain; nothing is changed then.
+        """
+        self.session.load_state_dict(saved["session"], reissue)
+        self._rollouts, self._tokens, self._seconds = saved["spent"]
+        self._since = time.monotonic()
+        if self.writes:
+            self._log.truncate(saved["log_sizes"])
+            write_json(self.folder / "status.json", {"state": "running"})
+
+    def save(self, folder: Path) -> None:
+        """Write the state into a checkpoint of the host's."""
+        if self.writes:
+            write_json(folder / STATE_FILE, self.state_dict())
+
+    def load(self, folder: Path) -> None:
+        """Read it again.
+
+        Raises:
+            UserError: if the checkpoint has none, or one of another run.
+        """
+        path = folder / STATE_FILE
+        if not path.exists():
+            raise UserError(f"{folder}: holds no {STATE_FILE}; resume from a checkpoint that was saved with Halfway")
+        self.load_state_dict(json.loads(path.read_text()))
+
+    @cached_property
+    def _log(self) -> RunLog:
+        return RunLog(self.folder)
+
+    def _elapsed(self) -> float:
+        return self._seconds + time.monotonic() - self._since
+
+    def _step_record(
+        self, version: int, groups: Sequence[Group], ends: Sequence[str], skipped: int, rounds: int
+    ) -> dict[str, Any]:
+        """One line of steps.jsonl, of the step that was just committed."""
+        counts = {
+            f"{origin.value}_counts": _pass_counts([g for g in groups if g.request.origin is origin])
+            for origin in (Origin.FRESH, Origin.PREFIX, Origin.HINTED, Origin.GENERATED)
+        }
+        return {
+            "step": self.session.step - 1,
+            "policy_version": version,
+            "rollouts": self._rollouts,
+            "tokens": self._tokens,
+            "seconds": self._elapsed(),
+            "rounds": rounds,
+            "starved": False,
+            "groups": {"rolled_out": len(groups), **Counter(ends)},
+            "skipped": skipped,
+            "timing": dict(self._timing),
+            **counts,
+            "learner": {},
+            "controllers": self.session.metrics(),
+        }
+
+
+def outcome_of(group: Group) -> str:
+    """What becomes of a group in a host that trains whatever has a signal."""
+    return "empty" if group.size == 0 else "degenerate" if group.degenerate else "trained"
+
+
+def round_of(group: Group) -> int:
+    """The round that drew a group, within the step that drew it: the middle of its ticket."""
+    return int(group.request.ticket.split(".")[1])
+
+
+def _pass_counts(groups: Sequence[Group]) -> list[int]:
+    """Histogram over k = 0..N."""
+    counts = Counter(group.num_passed for group in groups)
+    return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]

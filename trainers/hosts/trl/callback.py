@@ -1,0 +1,54 @@
+"""State in TRL's checkpoints."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import TrainerCallback
+
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.hosts.hosting import Hosting
+from halfway.trainers.hosts.trl.rewards import Observer
+from halfway.trainers.hosts.trl.rollouts import ends_of
+from halfway.trainers.hosts.trl.settings import between_generations
+
+Base: Any = TrainerCallback
+
+
+class Forgets(Protocol):
+    def forget(self) -> None:
+        """Draw anew what was fetched ahead."""
+
+
+class HalfwayCallback(Base):  # type: ignore[misc]
+    """Saves the session with every checkpoint, and goes on from the one that the trainer resumes from.
+
+    Attributes:
+        hosting: the session and its records, to be looked at.
+    """
+
+    def __init__(self, hosting: Hosting, observer: Observer, source: Forgets):
+        self.hosting, self._observer, self._source = hosting, observer, source
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._observer.ends = ends_of(kwargs["processing_class"], kwargs["model"])
+        if state.global_step == 0:
+            self.hosting.begin()
+            return
+        if not between_generations(args, state.global_step):
+            raise UserError(
+                f"resume_from_checkpoint: checkpoint-{state.global_step} was saved inside a generation; resume from "
+                "one that was saved between two"
+            )
+        self.hosting.load(checkpoint(args, state))
+        self._source.forget()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if between_generations(args, state.global_step):
+            self.hosting.save(checkpoint(args, state))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.hosting.end()
+
+
+def checkpoint(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"

@@ -1,0 +1,111 @@
+"""A data set of empty slots. A slot gets its problem when the loader fetches it, one generation ahead of its use."""
+
+from typing import Any
+
+from halfway.curriculum.session import Ticket
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.hosts.hosting import Hosting
+from halfway.trainers.hosts.rows import TICKET
+
+START, START_TEXT, SLOT = "halfway_start", "halfway_start_text", "halfway_slot"
+
+
+class LateRows:
+    """Fills slots with the session's tickets, a generation at a time.
+
+    TRL fetches the rows of a generation once for every pass over it; they get the same tickets each time.
+
+    A prefix, or a hint that the response begins with, stands at the end of the prompt, on which TRL never trains. That
+    asks for prompts of plain text, and for tokens that survive being text; a prefix that does not is lost, and counted.
+
+    Attributes:
+        groups: of a generation.
+        tokenizer: only needed where a chain attaches prefixes.
+    """
+
+    def __init__(self, hosting: Hosting, groups: int, tokenizer: Any = None):
+        self.hosting, self.groups, self.tokenizer = hosting, groups, tokenizer
+        self._chunks: dict[int, list[dict[str, Any]]] = {}
+
+    def dataset(self, generations: int) -> Any:
+        """A `datasets.Dataset` of that many generations, and of those that the loader fetches ahead."""
+        from datasets import Dataset
+
+        slots = Dataset.from_dict({SLOT: range((generations + 2) * self.groups)})
+        return slots.with_transform(_Transform(self))
+
+    def forget(self) -> None:
+        """Draw anew what was fetched ahead."""
+        self._chunks.clear()
+
+    def fill(self, batch: dict[str, list[int]]) -> dict[str, list[Any]]:
+        """The rows of some slots, as columns."""
+        rows = [self._row(*divmod(slot, self.groups)) for slot in batch[SLOT]]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def _row(self, chunk: int, place: int) -> dict[str, Any]:
+        if chunk not in self._chunks:
+            self._chunks = {number: rows for number, rows in self._chunks.items() if number >= chunk - 1}
+            self._chunks[chunk] = self._drawn()
+        return self._chunks[chunk][place]
+
+    @property
+    def _attaches(self) -> bool:
+        return bool(self.hosting.session.controller.needs & {"prefixes", "hints"})
+
+    def _drawn(self) -> list[dict[str, Any]]:
+        """Rows for a generation. A ticket whose prefix is not the same tokens as text is abandoned, and replaced."""
+        rows: list[dict[str, Any]] = []
+        while len(rows) < self.groups:
+            for ticket in self.hosting.draw(self.groups - len(rows)):
+                row = {**self.hosting.row(ticket), TICKET: ticket.id}
+                if self._attaches:
+                    prompt, start, text = self._started(ticket, row["prompt"])
+                    row |= {"prompt": prompt, START: start, START_TEXT: text}
+                if row.get(START_TEXT, "") is None:
+                    self.hosting.session.abandon(ticket.id, "retokenized")
+                else:
+                    rows.append(row)
+        return rows
+
+    def _started(self, ticket: Ticket, prompt: Any) -> tuple[Any, list[int], str | None]:
+        """The prompt with what the response begins with; that as tokens, and as text: None if it is others as text."""
+        request = ticket.request
+        if request.prefix is None and request.hint is None:
+            return prompt, [], ""
+        if not isinstance(prompt, str):
+            raise UserError(
+                "through: 'rows' cannot attach a prefix to a prompt that is a list of messages; give through='rollouts'"
+            )
+        if request.hint is not None:
+            added = request.hint.text
+            if request.hint.place == "prompt":
+                return prompt + request.hint.opening + added, [], ""
+            return prompt + added, self._encode(added), added
+        assert request.prefix is not None
+        start = request.prefix.turns[0].tokens_T.tolist()
+        text = self.tokenizer.decode(start)
+        if self._encode(prompt + text) != self._encode(prompt) + start:
+            return prompt, start, None
+        return prompt + text, start, text
+
+    def _encode(self, text: str) -> list[int]:
+        # As TRL reads a prompt of plain text.
+        tokens: list[int] = self.tokenizer(text=[text])["input_ids"][0]
+        return tokens
+
+
+class _Transform:
+    """What `datasets` calls. It is hashed by pickling it, and a session with all its problems is not to be pickled."""
+
+    def __init__(self, rows: LateRows):
+        self._rows = rows
+
+    def __call__(self, batch: dict[str, list[int]]) -> dict[str, list[Any]]:
+        return self._rows.fill(batch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, ("halfway",)
+
+    def __deepcopy__(self, memo: Any) -> "_Transform":
+        return self
