@@ -80,7 +80,8 @@ def learn(config: RunConfig, lr: float, epochs: int, batch: int) -> Iterator[Poi
         chosen, order = [pairs[place] for place in order[:batch]], order[batch:]
         ids, labels = padded(chosen)
         logits = policy(input_ids=ids).logits[:, :-1]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED)
+        target = labels[:, 1:].flatten()
+        loss: Any = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target, ignore_index=IGNORED)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), config.learner.max_grad_norm)
