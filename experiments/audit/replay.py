@@ -80,6 +80,8 @@ class Replayed:
         silent: silent visits among those offered.
         unanswered: rollouts that were asked for and are not in the log, by reason.
         distance: median number of steps between the asking and the group that answers.
+        again: share of the groups that answer which had answered before, since a chooser may ask for a problem more
+            often than the run visited it.
         calibration: None for a controller without believed pass rates.
         metrics: of the controller at the end.
         course: visits offered, and those of them refused, of each step.
@@ -95,6 +97,7 @@ class Replayed:
     silent: int = 0
     unanswered: Mapping[str, int] = field(default_factory=dict)
     distance: float = 0.0
+    again: float = 0.0
     calibration: Calibration | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     course: tuple[tuple[int, int], ...] = ()
@@ -281,6 +284,7 @@ class Replay:
         self.pools: dict[str, Pool] = {}
         self.unanswered: Counter[str] = Counter()
         self.distances: list[int] = []
+        self.used: set[int] = set()  # ids of visits, which the world keeps
         self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed, observed, rate at the visit before
         self.latest: dict[int, float] = {}
@@ -305,6 +309,7 @@ class Replay:
             silent=self.silent,
             unanswered=dict(self.unanswered),
             distance=float(np.median(self.distances)) if self.distances else 0.0,
+            again=1 - len(self.used) / len(self.distances) if self.distances else 0.0,
             calibration=calibration(self.beliefs) if self.beliefs else None,
             metrics={key.partition("/")[2]: value for key, value in metrics.items() if not key.startswith("log/")},
             course=tuple(self.course),
@@ -349,6 +354,7 @@ class Replay:
                 self.session.abandon(ticket.id, NO_VISIT)
                 return
             self.distances.append(abs(visit.step - step))
+            self.used.add(id(visit))
             pool = self.pools[ticket.id] = Pool(visit, Stream(0).at("replay", step, ticket.id).generator())
         passed, count = pool.draw(request.num_rollouts)
         self.rollouts += count

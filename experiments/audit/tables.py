@@ -150,7 +150,8 @@ def counterfactuals(one: Audited) -> list[Table]:
         caption = (
             "The log's own history as the world, defaults of each. Rightly: skipped visits that were silent. Caught: "
             "of the silent visits. A lesson: a group that teaches; dynamic sampling pays the price as logged for "
-            "each group of a full batch. Answered: rollouts asked for that the log holds."
+            "each group of a full batch. Answered: rollouts asked for that the log holds; again: by groups that had "
+            "answered before, so that what a chooser saves here it would not save for ever."
         )
         if left_out > 0:
             caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
@@ -245,7 +246,7 @@ def _replayed(each: Replayed) -> tuple[str, ...]:
         percent(each.precision) if skips else NONE,
         percent(each.caught) if skips else NONE,
         NONE if each.price is None else f"{each.price:.1f}",
-        percent(each.answered),
+        percent(each.answered) + (f", {percent(each.again)} again" if each.again else ""),
     )
 
 

@@ -111,8 +111,9 @@ def rollouts_per_group(run: Run) -> float | None:
 
 
 def wasted_share(run: Run) -> float | None:
-    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring."""
-    fates = outcome_rollouts(run.groups)
+    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring. Stored
+    groups were generated once, in the step that rolled them out."""
+    fates = outcome_rollouts([group for group in run.groups if group.origin != "stored"])
     total = fates.total()
     return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
 

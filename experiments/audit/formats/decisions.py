@@ -67,6 +67,8 @@ class Decisions(Reader):
                         dropped["group of a step that was not finished"] += 1
                     elif row.outcome == "skipped":
                         skipped[row.reason or "not said"] += 1
+                    elif row.origin == Origin.STORED:
+                        dropped["group that was trained once more, not rolled out again"] += 1
                     elif not _seen_before(row, waiting):
                         records.append(row)
         reading = Reading(name, self.trainer, measure="tokens", dropped=dict(dropped))

@@ -155,6 +155,14 @@ def test_a_carried_group_counts_once(tmp_path: Path) -> None:
     assert read.reading.dropped == {"group of a step that was not finished": 1}
 
 
+def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
+    groups = [decision(k=4), decision(step=1, k=4, origin="stored"), decision(step=1, k=0, outcome="degenerate")]
+    write_records(tmp_path, groups, [{"step": 0, "seconds": 1.0}, {"step": 1, "seconds": 2.0}], [])
+    [read] = read_logs([tmp_path])
+    assert findings(read).spending.rollouts == 16 and wasted(read.history) == 0.5
+    assert read.reading.dropped == {"group that was trained once more, not rolled out again": 1}
+
+
 def test_lost_rollouts_are_spent_too(tmp_path: Path) -> None:
     groups = [
         decision(k=8, outcome="degenerate"),

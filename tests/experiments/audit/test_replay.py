@@ -106,6 +106,15 @@ def test_a_chooser_is_answered_by_the_nearest_visit() -> None:
     found = Replay("uniform", Uniform(), world).run()
     assert (found.kind, found.visits, found.teaching) == ("chooses", 20, 20)
     assert found.rollouts == 20 * N and found.distance <= 1
+    assert 0 <= found.again < 0.5
+
+
+def test_groups_that_answer_again_are_counted() -> None:
+    """A problem that is asked for in every step, and was visited in every second one."""
+    passed_TP = np.full((10, 1), -1)
+    passed_TP[::2], extra = 4, np.tile([[-1], [8]], (5, 1))
+    found = Replay("uniform", Uniform(), world_of(history(np.hstack([passed_TP, extra])))).run()
+    assert found.visits == 10 and found.again > 0
 
 
 def test_what_was_never_visited_near_is_not_answered() -> None:
