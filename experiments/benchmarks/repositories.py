@@ -5,29 +5,39 @@ Source distributions come from `pip download --no-deps --no-binary :all: toolz t
     python -m halfway.experiments.benchmarks.repositories record FOLDER episodes.json     one episode of each project
     python -m halfway.experiments.benchmarks.repositories replay episodes.json 200        in a process of its own
     python -m halfway.experiments.benchmarks.repositories throughput episodes.json 1 8 32
+    python -m halfway.experiments.benchmarks.repositories overlap                         no barrier between turns
 """
 
 import hashlib
 import json
+import math
 import os
 import resource
 import sys
 import time
 from base64 import b64decode, b64encode
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from halfway.curriculum.boxes.base import Box
+from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.environments.repository import Repository, RepositoryEpisode
+from halfway.curriculum.groups import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.archives import RepositoryArchives
 from halfway.curriculum.repositories.task import from_text
+from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion
+from halfway.trainers.rollouts.collector import Collector
 
 ENVIRONMENT = Repository(max_turns=20, seconds=300, test_seconds=600)
 
@@ -157,6 +167,73 @@ def one_episode(recorded: dict[str, Any]) -> RepositoryEpisode:
     return episode
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Episodes of `max_turns` turns, whose tools take an exponential time that is the same in every run."""
+
+    slow_tools: bool
+    max_turns: int = 8
+    unit: Unit = "steps"
+
+    def start(self, problems: Sequence[Problem]) -> list[tuple[int, int]]:
+        return [(i, 0) for i, _ in enumerate(problems)]
+
+    def step(self, episodes: Sequence[tuple[int, int]], responses: Sequence[str]) -> list[StepResult[tuple[int, int]]]:
+        with ThreadPoolExecutor(len(episodes)) as pool:
+            list(pool.map(lambda episode: time.sleep(self.seconds(*episode)), episodes))
+        over = [turn + 1 == self.max_turns for _, turn in episodes]
+        return [
+            StepResult((number, turn + 1), "" if last else "ok", True if last else None)
+            for (number, turn), last in zip(episodes, over, strict=True)
+        ]
+
+    def seconds(self, number: int, turn: int) -> float:
+        return -0.5 * math.log(1 - Stream(0).at(number, turn).uniform())
+
+
+@dataclass
+class Sleeping:
+    """An engine that takes .2 s for whatever it is given."""
+
+    serves_all: bool = False
+    replicas: int = 1
+
+    def generate(
+        self, contexts: Sequence[Any], max_new_tokens: Sequence[int], seeds: Sequence[int], finished: Any = None
+    ) -> list[Completion]:
+        time.sleep(0.2)
+        zeros_T = np.zeros(1, np.float32)
+        completions = [Completion(np.ones(1, np.int32), zeros_T, zeros_T, "end", 0) for _ in contexts]
+        for i, completion in enumerate(completions):
+            finished(i, completion)
+        return completions
+
+    def sync(self, policy: Any, version: int) -> None:
+        pass
+
+
+class Letters:
+    """A tokenizer of code points."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(map(chr, token_ids))
+
+
+def overlap() -> None:
+    """64 attempts of 8 turns: generation .2 s a batch, tools .5 s on average."""
+    environment = Waiting(False)
+    alone = [sum(0.2 + environment.seconds(i, turn) for turn in range(8)) for i in range(64)]
+    for slow in (False, True):
+        collector = Collector(Sleeping(), Waiting(slow), Letters(), 100)
+        began = time.perf_counter()
+        collector.run([Request(Problem(str(i), "x", ""), 8) for i in range(8)], Stream(0))
+        print(f"{'own tool' if slow else 'barrier'}: {time.perf_counter() - began:.1f} s")
+    print(f"an attempt alone takes {sum(alone) / 64:.1f} s on average, the longest {max(alone):.1f} s")
+
+
 def cpu_seconds() -> float:
     """Of this process and all that it has waited for, and of the workers of its boxes with theirs."""
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -183,6 +260,8 @@ def main() -> None:
             replay(json.loads(Path(episodes).read_text()), int(times))
         case ["throughput", episodes, *widths]:
             throughput(json.loads(Path(episodes).read_text()), list(map(int, widths)))
+        case ["overlap"]:
+            overlap()
         case _:
             raise SystemExit(__doc__)
 

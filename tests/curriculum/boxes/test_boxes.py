@@ -148,6 +148,13 @@ def test_the_normaliser_leaves_other_numbers_alone() -> None:
     assert normalised("2 passed in 0.31s") == normalised("2 passed in 12.00s") == "2 passed in ...s"
 
 
+def test_the_slowest_tests_of_a_run_are_left_out() -> None:
+    head = "===== slowest 3 durations =====\n"
+    one = f"{head}0.31s call     tests/test_a.py::test_b\n0.01s setup    tests/test_a.py::test_b\nend"
+    other = f"{head}0.29s call     tests/test_a.py::test_c\n\n(2 durations < 0.005s hidden.  Use -vv to show these durations.)\nend"
+    assert normalised(one) == normalised(other) == f"{head}end"
+
+
 # Hostility.
 
 SECRET = "a word that no box may tell another"
