@@ -143,19 +143,24 @@ def throughput(episodes: list[dict[str, Any]], widths: list[int]) -> None:
     names = ("open", "call of `true`", "save")
     print(f"{recorded['archive']}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; median of 20:")
     print("; ".join(f"{name} {sorted(part)[10] * 1000:.0f} ms" for name, part in zip(names, parts, strict=True)))
-    print("at once  episodes/s  calls/s  CPU s/episode  replay/recording  memory/episode (MiB)")
+    print("at once  episodes/s  calls/s  CPU s/episode  peak MiB/episode  KiB held/episode")
     for width in widths:
         many = [episodes[i % len(episodes)] for i in range(max(width, 4))]
         before, began = cpu_seconds(), time.perf_counter()
         with ThreadPoolExecutor(width) as pool:
-            list(pool.map(one_episode, many))
+            played = [pool.submit(one_episode, each) for each in many]
+            peak = 0.0
+            while not all(each.done() for each in played):
+                peak = max(peak, sum(memory for _, _, memory in descendants().values()))
+                time.sleep(0.2)
+        assert all(each.result() is not None for each in played)
         seconds, spent = time.perf_counter() - began, cpu_seconds() - before
         calls = sum(len(each["turns"]) for each in many)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        held = sum(len(b64decode(each["turns"][-1]["saved"])) for each in many) / len(many) / 2**20
+        held = sum(len(b64decode(each["turns"][-1]["saved"])) for each in many) / len(many) / 1024
         print(
             f"{width:7d}  {len(many) / seconds:10.2f}  {calls / seconds:7.2f}  {spent / len(many):13.2f}  "
-            f"{'':16}  {held:.3f} held, {peak:.0f} at most while a command runs"
+            f"{peak / width / 2**20:16.0f}  {held:16.1f}",
+            flush=True,
         )
 
 
@@ -237,19 +242,25 @@ def overlap() -> None:
 def cpu_seconds() -> float:
     """Of this process and all that it has waited for, and of the workers of its boxes with theirs."""
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    total = sum(usage.ru_utime + usage.ru_stime for usage in own)
-    parents = {os.getpid()}
-    tick = os.sysconf("SC_CLK_TCK")
-    facts: dict[int, tuple[int, float]] = {}
+    return sum(usage.ru_utime + usage.ru_stime for usage in own) + sum(cpu for _, cpu, _ in descendants().values())
+
+
+def descendants() -> dict[int, tuple[int, float, float]]:
+    """Every process that this one has started, directly or not: its parent, processor seconds, bytes of its own."""
+    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    facts: dict[int, tuple[int, float, float]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            sizes = Path(f"/proc/{name}/statm").read_text().split()
         except OSError:
             continue
-        facts[int(name)] = (int(fields[1]), sum(map(int, fields[11:15])) / tick)
-    for _ in range(4):
-        parents |= {pid for pid, (parent, _) in facts.items() if parent in parents}
-    return total + sum(facts[pid][1] for pid in parents - {os.getpid()} if pid in facts)
+        memory = (int(sizes[1]) - int(sizes[2])) * page if len(sizes) > 2 else 0
+        facts[int(name)] = (int(fields[1]), sum(map(int, fields[11:15])) / tick, memory)
+    found = {os.getpid()}
+    for _ in range(8):
+        found |= {pid for pid, (parent, _, _) in facts.items() if parent in found}
+    return {pid: facts[pid] for pid in found - {os.getpid()} if pid in facts}
 
 
 def main() -> None:

@@ -1,0 +1,114 @@
+"""Rollouts in a real repository: prefixes are replayed through execution, and go on as the original did."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from repositories import MEND, needs_boxes, said, small_problem
+
+from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.rollouts.attempts import Replays
+from halfway.trainers.rollouts.collector import Collector
+
+pytestmark = needs_boxes
+END = 0
+
+
+class Letters:
+    """A tokenizer of code points; 0 ends a response."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(chr(token) for token in token_ids if token != END)
+
+
+@dataclass
+class Agent:
+    """An engine that gives the commands of a script, by how many it has given in its context; every fourth seed
+    submits at once instead of mending."""
+
+    script: Sequence[str]
+    serves_all: bool = False
+    replicas: int = 1
+
+    def generate(
+        self,
+        contexts: Sequence[Any],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        assert finished is not None
+        completions = []
+        for i, context in enumerate(contexts):
+            turn = "".join(map(chr, context)).count("I look.")
+            command = "submit" if seeds[i] % 4 == 0 else self.script[turn]
+            tokens_T = np.asarray([*map(ord, said(command)), END], np.int32)
+            zeros_T = np.zeros(len(tokens_T), np.float32)
+            completions.append(Completion(tokens_T, zeros_T, zeros_T, "end", 0))
+            finished(i, completions[-1])
+        return completions
+
+    def sync(self, policy: Any, version: int) -> None:
+        pass
+
+
+def collector(*script: str) -> Collector:
+    environment = Repository(max_turns=8, seconds=20, test_seconds=60, parallel=2)
+    return Collector(Agent(script), environment, Letters(), 10_000, replays=Replays(1.0))
+
+
+def contents(group: Group) -> list[Any]:
+    return [
+        ([(t.tokens_T.tolist(), t.num_replayed, t.observation, t.state) for t in rollout.turns], rollout.success)
+        for rollout in group.rollouts
+    ]
+
+
+def child(request: Request, parent: Group, length: int) -> Request:
+    longest = max(parent.rollouts, key=lambda rollout: len(rollout.turns))
+    prefix = Prefix(cut(longest, length, "steps"), length, "steps", parent.num_passed, parent.size, longest.success)
+    return Request(request.problem, 3, Origin.PREFIX, prefix)
+
+
+WORK = ("ls; cat stats/means.py", "python -m pytest -q 2>&1 | tail -3; echo > /tmp/note", MEND, "submit")
+
+
+def test_prefixes_of_a_repository_are_replayed_and_go_on(tmp_path: Path) -> None:
+    request = Request(small_problem(tmp_path), 6)
+    (parent,) = collector(*WORK).run([request], Stream(0))
+    assert parent.size == 6 and 0 < parent.num_passed < 6 and parent.dropped == {}
+    (again,) = collector(*WORK).run([request], Stream(0))
+    assert contents(parent) == contents(again)  # what a run does again after it was killed in the middle
+    for length in (1, 2, 3):
+        rolling = collector(*WORK)
+        (group,) = rolling.run([child(request, parent, length)], Stream(1))
+        assert (group.size, group.request.origin, rolling.replays.diverged) == (3, Origin.PREFIX, 0)
+        longest = max(parent.rollouts, key=lambda rollout: len(rollout.turns))
+        for rollout in group.rollouts:
+            pairs = zip(rollout.turns[:length], longest.turns, strict=False)
+            assert all((a.observation, a.state, a.tool_seconds) == (b.observation, b.state, 0.0) for a, b in pairs)
+            assert [turn.num_replayed > 0 for turn in rollout.turns].count(True) == length
+            if len(rollout.turns) == 4:  # it went on as the script does
+                assert rollout.success and rollout.turns[2].state == longest.turns[2].state
+
+
+@pytest.mark.parametrize("command", ["date +%N", "head -c 9 /dev/urandom > noise"])
+def test_what_diverges_is_rolled_out_from_the_beginning(tmp_path: Path, command: str) -> None:
+    request = Request(small_problem(tmp_path), 6)
+    (parent,) = collector("ls", command, MEND, "submit").run([request], Stream(0))
+    rolling = collector("ls", command, MEND, "submit")
+    (group,) = rolling.run([child(request, parent, 3)], Stream(1))
+    assert (group.size, group.request.origin, group.request.prefix) == (3, Origin.FRESH, None)
+    assert group.request.decisions[-1].action.startswith("diverged at step 2: ")
+    assert rolling.replays.diverged == 1 and all(not rollout.num_replayed for rollout in group.rollouts)
