@@ -206,3 +206,28 @@ def test_numbers_that_no_trainer_writes_are_counted(tmp_path: Path) -> None:
     assert table.reading.dropped == {"rollout without a finite reward": 1, odd: 1}
     assert verl.history.num_rollouts == 2
     assert verl.reading.dropped == {odd: 1}
+
+
+def test_hours_are_told_by_files_written_in_order(tmp_path: Path) -> None:
+    for step in (1, 2, 10):
+        path = tmp_path / f"{step}.jsonl"
+        path.write_text(line(step=step) + line(step=step, reward=0))
+        os.utime(path, (1e9, 1e9 + 1800 * step))
+    [log] = read_logs([tmp_path])
+    # 9 half hours between the first and the last of three files, and as long for the first as for the others.
+    assert log.hours == pytest.approx(9 / 2 * 3 / 2) and "written" in log.hours_from
+    os.utime(tmp_path / "2.jsonl", (1e9, 1e9))
+    assert read_logs([tmp_path])[0].hours is None
+
+
+def test_several_logs_are_told_apart(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "1.jsonl").write_text(line() + line(reward=0))
+    assert [log.name for log in read_logs([tmp_path / "runs"])] == ["large", "small"]
+    page = tmp_path / "audit.html"
+    words = ["audit", str(tmp_path / "runs" / "small"), str(tmp_path / "runs" / "large"), "--write", str(page)]
+    result = CliRunner().invoke(app, [*words, "--replay", "none"])
+    assert result.exit_code == 0
+    assert page.read_text().index("<h2>small</h2>") < page.read_text().index("<h2>large</h2>")
