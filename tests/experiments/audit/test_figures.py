@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_runs import Script, decision, write_records, write_run
+from synthetic_runs import Script, decision, step_record, write_records, write_run
 
 from halfway.experiments.audit.figures import (
     Kind,
@@ -157,10 +157,15 @@ def test_a_carried_group_counts_once(tmp_path: Path) -> None:
 
 def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
     groups = [decision(k=4), decision(step=1, k=4, origin="stored"), decision(step=1, k=0, outcome="degenerate")]
-    write_records(tmp_path, groups, [{"step": 0, "seconds": 1.0}, {"step": 1, "seconds": 2.0}], [])
+    write_records(tmp_path, groups, [step_record(step=0), step_record(step=1)], [])
     [read] = read_logs([tmp_path])
     assert findings(read).spending.rollouts == 16 and wasted(read.history) == 0.5
     assert read.reading.dropped == {"group that was trained once more, not rolled out again": 1}
+    pytest.importorskip("omegaconf")
+    from halfway.experiments.report.arms import wasted_share
+    from halfway.experiments.report.records import load_run_records
+
+    assert wasted_share(load_run_records(tmp_path)) == 0.5
 
 
 def test_lost_rollouts_are_spent_too(tmp_path: Path) -> None:
