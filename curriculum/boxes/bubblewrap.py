@@ -66,7 +66,7 @@ class Bubblewrap:
         require(self.processes >= 8, "bubblewrap.processes", self.processes, "a shell with pytest needs 8")
         require(self.disk_mib >= 1, "bubblewrap.disk_mib", self.disk_mib, "give at least 1")
         require(self.files >= 64, "bubblewrap.files", self.files, "give at least 64")
-        python = Path(self.python or sys.prefix) / "bin" / "python"
+        python = Path(self.python or sys.prefix) / "bin" / "python3"
         require(python.exists(), "bubblewrap.python", self.python, "give the folder of a Python environment")
 
     @property
@@ -264,7 +264,7 @@ def _visible(prefix: str) -> tuple[list[str], list[tuple[str, str]]]:
     system = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
     visible = [path for path in system if os.path.isdir(path) and not os.path.islink(path)]
     links = [(os.readlink(path), path) for path in system if os.path.islink(path)]
-    python = os.path.realpath(os.path.join(prefix, "bin", "python"))
+    python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
     for path in (os.path.dirname(os.path.dirname(python)), prefix):
         if not path.startswith("/usr/") and path not in ("/", "/usr", *visible):
             visible.append(path)

@@ -5,7 +5,7 @@ import base64
 import shlex
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -40,9 +40,12 @@ class SweRex:
     Attributes:
         deployment: `type` (docker, remote, modal, fargate, daytona) and options of swe-rex's configuration of that
             type. The image comes from the task.
+        path: folders in front of PATH, whether they are there or not: where the images of SWE-bench and R2E-Gym keep
+            the Python that their tests need.
     """
 
     deployment: dict[str, Any] = field(default_factory=lambda: {"type": "docker", "python_standalone_dir": "/root"})
+    path: tuple[str, ...] = ("/opt/miniconda3/envs/testbed/bin", "/testbed/.venv/bin")
 
     def __post_init__(self) -> None:
         require("type" in self.deployment, "swerex.deployment", self.deployment, "give a type, such as docker")
@@ -66,14 +69,15 @@ class SweRex:
             deployment = get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
         except ValueError as error:
             raise UserError(f"swerex.deployment: {one_line(error)}; see swe-rex's configuration") from None
-        return SweRexBox(deployment, base)
+        return SweRexBox(deployment, base, self.path)
 
 
 class SweRexBox:
     """One container. See `base.Box`; `save` knows regular files and links of the work tree, not /tmp."""
 
-    def __init__(self, deployment: Any, base: Base):
+    def __init__(self, deployment: Any, base: Base, path: Sequence[str] = ()):
         self._deployment, self._place = deployment, base.tree or base.place
+        self._path = "".join(f"{folder}:" for folder in path)
         self._call(deployment.start(), SERVICE_SECONDS)
         listing = LIST.format(which=r"\( -type f -o -type l \)")
         self._must(
@@ -84,6 +88,7 @@ class SweRexBox:
         began = time.monotonic()
         fed = f"base64 -d <<< {base64.b64encode(given).decode()} |" if given else ""
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in VARIABLES.items() if name != "PATH")
+        variables += f' PATH="{self._path}$PATH"'
         shell = f"timeout -s KILL {seconds} bash --noprofile --norc -c {shlex.quote(command)}"
         line = f"cd {shlex.quote(self._place)} && {{ {fed} env {variables} {shell} ; }} 2>&1; echo {MARK}$?"
         output, status = self._run(line, seconds + SERVICE_SECONDS)

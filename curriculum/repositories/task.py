@@ -11,7 +11,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
 
-PYTEST = "python -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
+PYTEST = "python3 -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
 
 INSTRUCTIONS = """\
 You work in a shell in the repository at {place}. Its code has the fault that is described below. Find it and mend it in
