@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,6 @@ class Reading:
         identified: whether a problem is recognised when it comes again in another step.
         keeps_silent: whether groups without a difference in reward are in the log; without them no counterfactual is
             sound, and shares of them mean nothing.
-        has_groups: whether it says which rollouts are of one group.
         passes_at: the least reward of a rollout that counts as passed; None where the log says itself what passed.
     """
 
@@ -150,7 +149,6 @@ class Reading:
     dropped: Mapping[str, int] = field(default_factory=dict)
     identified: bool = True
     keeps_silent: bool = True
-    has_groups: bool = True
     passes_at: float | None = None
 
 
@@ -173,8 +171,3 @@ class Log:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     hours: float | None = None
     hours_from: str = ""
-
-
-def columns_of(history: History) -> dict[str, Any]:
-    """The groups as plain lists by column, for JSON or a data frame."""
-    return {name: getattr(history, name).tolist() for name in _COLUMNS}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from halfway.controllers import CONTROLLERS
 from halfway.controllers.greso import Greso
 from halfway.controllers.knapsack import Knapsack
 from halfway.controllers.pilot import Pilot
@@ -155,6 +156,11 @@ def test_a_belief_in_steady_rates_is_calibrated() -> None:
 def test_what_a_log_cannot_answer_is_refused(names: list[str], why: str) -> None:
     [found] = replay(log(STEADY), names)
     assert isinstance(found, Refused) and why in found.why
+
+
+def test_every_registered_controller_is_replayed_or_refused_in_words() -> None:
+    for found in replay(log(STEADY), CONTROLLERS.names()):
+        assert found.rollouts > 0 if isinstance(found, Replayed) else len(found.why) > 10
 
 
 def test_a_log_without_silent_groups_has_no_counterfactual() -> None:
