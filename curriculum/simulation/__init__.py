@@ -5,4 +5,5 @@
 - `attempts`: the rollouts of such a learner
 - `evidence`: what a log says, laid out for the fit
 - `fitting`: from a log to the dynamics of its learner
+- `pairs`: pass counts before and after training
 """

@@ -9,6 +9,10 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tables.text import TextTable
 
 NOT_ENOUGH = "not enough to tell"
+TRUST = (
+    "Trust the order more than the sizes: against a contest of nine arms the order had Kendall's tau .72, but measured "
+    "leads were between -.1 and 1.3 times the predicted ones (experiments/results/predicted_ranks)."
+)
 
 
 def sentence(advice: Advice) -> str:
@@ -23,7 +27,9 @@ def sentence(advice: Advice) -> str:
         seen = f"; the nearest, {lead.candidate.name}, is {_lead(lead)}" if lead else ""
         return f"stay with plain GRPO: no chain is clearly ahead of it on learners like yours{seen}"
     why = _reason(best, plain)
-    return f"take {best.candidate.name}: {_lead(best)} of plain GRPO at equal {_spent(advice)}, since {why}"
+    return (
+        f"try {best.candidate.name} first: simulated {_lead(best)} of plain GRPO at equal {_spent(advice)}, since {why}"
+    )
 
 
 def _lead(row: Row) -> str:
@@ -70,7 +76,7 @@ def ranking_table(advice: Advice) -> TextTable:
         "problems of the same kinds at the end; 95 % over draws, fit and simulation together, but not how far the "
         "simulation itself can be off; chance of being ahead of the plain chain on the same learner. What a prefix of "
         "a failure is worth is not in the log: it is drawn too. Idle: the chain proposed nothing more before the "
-        "budget was spent.",
+        f"budget was spent. {TRUST}",
     )
 
 

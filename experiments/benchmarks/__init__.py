@@ -6,6 +6,7 @@
 - `overlap`: judging while others are still sampled
 - `sandbox`: generated functions per second
 - `repositories`: episodes on real repositories: replays that are equal, throughput
+- `simulation`: a chain on a simulated learner of a million problems
 - `trl`: one step here and in TRL
 - `hosts`: a hosted chain beside the plain host
 - `install_size`: packages, disk and import time of an installation

@@ -5,6 +5,8 @@
 - `estimation_error`: what PROS believed against freshly measured pass rates
 - `pros_audit`: do the counts that steer PROS agree with the log?
 - `counterfactual`: what an audit says GRESO would skip, against what it did skip
+- `pass_count_pairs`: public pass counts before and after training, against the simulated learner
+- `predicted_ranks`: the order of arms that the simulation predicts from one plain log, against the measured order
 - `supervised`: supervised steps on the references that hints are cut from
 - `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons
 """

@@ -1,0 +1,52 @@
+"""What a simulated run costs: a chain on a learner of many problems, with wall-clock and CPU seconds.
+
+python -m halfway.experiments.benchmarks.simulation --problems 1000000 --steps 1000
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from halfway.curriculum import Problem, ProblemSet
+from halfway.curriculum.simulation.skills import Course, Dynamics, SkillLearner, bumps
+from halfway.experiments.advice.candidates import Candidate
+from halfway.experiments.advice.play import Setting, play
+from halfway.trainers.loop.options import FillOptions
+
+SIZE = 8
+
+
+def main() -> None:
+    """Build, play, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--groups", type=int, default=256)
+    parser.add_argument("--controllers", nargs="+", default=["uniform"])
+    arguments = parser.parse_args()
+    clocks = time.perf_counter(), time.process_time()
+    ease_P = np.random.default_rng(0).normal(-1, 3, arguments.problems)
+    place_P = np.argsort(np.argsort(ease_P)) / arguments.problems
+    learner = SkillLearner(Course.of(ease_P, bumps(place_P, 8)), Dynamics(rate=0.01))
+    problems = ProblemSet([Problem(f"p{i}", "", "") for i in range(arguments.problems)])
+    clocks = said(f"{arguments.problems:,} problems made", clocks)
+    setting = Setting(SIZE, 0, arguments.steps * arguments.groups * SIZE, points=2)
+    controller = Candidate("played", tuple(arguments.controllers)).chain()
+    played = play(controller, problems, learner, FillOptions(groups=arguments.groups), setting)
+    said(
+        f"{played.steps:,} steps of {arguments.groups} groups of {SIZE} played, pass rate "
+        f"{played.scores[0]:.3f} to {played.scores[-1]:.3f}",
+        clocks,
+    )
+
+
+def said(what: str, since: tuple[float, float]) -> tuple[float, float]:
+    """Print what took how long, and begin again."""
+    now = time.perf_counter(), time.process_time()
+    print(f"{what}: {now[0] - since[0]:.1f} s, {now[1] - since[1]:.1f} s of CPU")
+    return now
+
+
+if __name__ == "__main__":
+    main()
