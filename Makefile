@@ -23,8 +23,9 @@ test-engines: engines
 # The newest TRL is in the tests' own environment.
 test-hosts: hosts
 	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
+	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py)
 
-hosts: $(HOSTS)/trl/installed
+hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed
 
 check: lint test test-engines
 
@@ -78,6 +79,14 @@ $(HOSTS)/trl/installed: $(VENV)/installed-dev constraints/hosts/trl.txt
 	$(PYTHON) -m venv $(HOSTS)/trl
 	$(HOSTS)/trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/trl.txt
 	$(HOSTS)/trl/bin/python constraints/hosts/over.py $(abspath $(VENV))
+	touch $@
+
+# verl wants another transformers, so it has everything of its own. Its own extras ask for GPUs.
+$(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
+	$(PYTHON) -m venv $(HOSTS)/verl
+	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(TORCH_ARGS)
+	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/verl.txt
+	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 clean:

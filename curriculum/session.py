@@ -204,6 +204,10 @@ class Session:
         outcome = self._expecting(ticket)
         self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
 
+    def flying(self) -> list[Ticket]:
+        """Tickets of which rollouts are missing, in the order they were drawn."""
+        return [Ticket(ticket, outcome.request) for ticket, outcome in self._outcomes.items() if outcome.missing]
+
     def expects(self, ticket: str) -> bool:
         """Whether rollouts of a ticket are missing."""
         return ticket in self._outcomes and self._outcomes[ticket].missing > 0

@@ -4,4 +4,7 @@
 - `rows`: a host's rows as problems, and back
 - `outcomes`: from a reward to a success, from tokens to a rollout
 - `trl`: TRL's `GRPOTrainer`
+- `verl`: verl's V1 trainers
+- `trinity`: a task selector for Trinity-RFT
+- `tinker`: a data set for tinker-cookbook
 """

@@ -1,0 +1,86 @@
+"""A chain as a data set of tinker-cookbook: its real interfaces; the training loop is played."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tinker_cookbook")
+
+import numpy as np
+
+import halfway
+from halfway.curriculum import UserError
+
+GROUPS, SIZE = 4, 8
+ROWS = [{"id": f"p{i}", "prompt": f"{i}+1=", "rate": (i % 6) / 5} for i in range(24)]
+
+
+def dataset(folder: Path, rng: np.random.Generator, chain: list[str] | None = None) -> Any:
+    from tinker_cookbook.rl.types import EnvGroupBuilder
+
+    from halfway.trainers.hosts.tinker import Batches, SessionDataset
+
+    class Builder(EnvGroupBuilder):
+        def __init__(self, row: dict[str, Any]):
+            self.row = row
+
+        async def make_envs(self) -> Any:
+            return [object() for _ in range(SIZE)]
+
+        async def compute_group_rewards(self, trajectory_group: Any, env_group: Any) -> Any:
+            return [(float(rng.random() < self.row["rate"]), {}) for _ in trajectory_group]
+
+    controller = halfway.from_yaml(chain or ["uniform", "greso"])
+    batches = Batches(groups=GROUPS, group_size=SIZE, number=100, folder=str(folder))
+    return SessionDataset(controller, ROWS, Builder, batches)
+
+
+async def rolled_out(builder: Any) -> None:
+    envs = await builder.make_envs()
+    trajectories = [SimpleNamespace(transitions=[SimpleNamespace(reward=0.0)]) for _ in envs]
+    await builder.compute_group_rewards(trajectories, envs)
+    await builder.cleanup()
+
+
+def train(data: Any, first: int, last: int, fails: int = -1) -> None:
+    for index in range(first, last):
+        for place, builder in enumerate(data.get_batch(index)):
+            if place != fails:
+                asyncio.run(rolled_out(builder))
+
+
+def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = dataset(tmp_path, rng)
+    train(whole, 0, 4)
+    drawn = rng.bit_generator.state
+    train(whole, 4, 9)
+    log = tmp_path / "decisions.jsonl"
+    before = log.read_bytes()
+    groups = [line for line in map(json.loads, before.splitlines()) if line["outcome"] != "skipped"]
+    assert len(groups) == 8 * GROUPS and {group["n"] for group in groups} == {SIZE}
+    rng.bit_generator.state = drawn
+    train(dataset(tmp_path, rng), 4, 9)
+    assert log.read_bytes() == before
+
+
+def test_a_group_that_failed_is_lost_and_counted(tmp_path: Path) -> None:
+    train(dataset(tmp_path, np.random.default_rng(0)), 0, 2, fails=1)
+    groups = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    assert [(group["n"], group["dropped"]) for group in groups] == [
+        (SIZE, {}),
+        (0, {"failed": SIZE}),
+        (SIZE, {}),
+        (SIZE, {}),
+    ]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"controllers.prefix_sampling needs .*, which tinker-cookbook"):
+        dataset(tmp_path, np.random.default_rng(0), ["prefix_sampling", "uniform"])
+    with pytest.raises(UserError, match=r"batch-00000007.json: no such state; resume with the folder"):
+        dataset(tmp_path, np.random.default_rng(0)).get_batch(7)

@@ -1,0 +1,79 @@
+"""A chain as Trinity-RFT's selector: its real scheduler, reader and operator; rewards are drawn."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trinity")
+
+import numpy as np
+
+from halfway.curriculum import UserError
+
+BATCH, SIZE, TASKS = 4, 8, 24
+
+
+def scheduler(folder: Path, state: dict[str, Any] | None = None) -> Any:
+    from trinity.buffer.task_scheduler import get_taskset_scheduler
+    from trinity.common.config import Config, DataSelectorConfig, TasksetConfig
+
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    (data / "train.jsonl").write_text(
+        "".join(json.dumps({"question": f"q{i}", "answer": "1"}) + "\n" for i in range(TASKS))
+    )
+    config = Config()
+    config.buffer.batch_size, config.buffer.total_steps, config.buffer.total_epochs = BATCH, 40, 100
+    taskset = TasksetConfig(name="t", path=str(data), split="train")
+    taskset.total_epochs, taskset.default_workflow_type = 100, "math_workflow"
+    taskset.format.prompt_key, taskset.format.response_key = "question", "answer"
+    taskset.batch_size, taskset.repeat_times = BATCH, SIZE
+    options = {"chain": ["uniform", "greso"], "num_rollouts": SIZE, "folder": str(folder / "halfway")}
+    kind = "halfway.trainers.hosts.trinity.HalfwaySelector"
+    taskset.data_selector = DataSelectorConfig(selector_type=kind, seed=0, kwargs=options)
+    config.buffer.explorer_input.tasksets = [taskset]
+    return get_taskset_scheduler(state or {}, config)
+
+
+def explore(tasks: Any, steps: int, rng: np.random.Generator) -> None:
+    from trinity.buffer.operators.mappers.pass_rate_calculator import PassRateCalculator
+
+    for _ in range(steps):
+        done = []
+        for task in asyncio.run(tasks.read()):
+            rate = (task.index["index"] % 6) / 5
+            done += [
+                SimpleNamespace(info={"task_index": task.index}, reward=float(rng.random() < rate)) for _ in range(SIZE)
+            ]
+        tasks.feedback(PassRateCalculator().process(done)[1])
+
+
+def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = scheduler(tmp_path)
+    explore(whole, 4, rng)
+    saved = {"taskset_states": json.loads(json.dumps(whole.state_dict())), "latest_iteration": 4}
+    drawn = rng.bit_generator.state
+    explore(whole, 4, rng)
+    log = tmp_path / "halfway" / "decisions.jsonl"
+    before = log.read_bytes()
+    groups = [line for line in map(json.loads, before.splitlines()) if line["outcome"] != "skipped"]
+    assert len(groups) == 8 * BATCH and {group["n"] for group in groups} == {SIZE}
+    rng.bit_generator.state = drawn
+    explore(scheduler(tmp_path, saved), 4, rng)
+    assert log.read_bytes() == before
+
+
+def test_means_become_counts() -> None:
+    from halfway.trainers.hosts.trinity import counted, share
+
+    assert counted(0.375, 8) == (3, 8) and counted(0.0, 8) == (0, 8) and counted(1.0, 8) == (8, 8)
+    assert counted(3 / 7, 8) == (3, 7), "one rollout was lost"
+    assert counted(float(np.float32(1 / 3)), 8) == (2, 6)
+    with pytest.raises(UserError, match=r"a task's mean is 0.37, which rewards of 0 and 1 cannot have in 8 rollouts"):
+        counted(0.37, 8)
+    assert [share(9, i, 2) for i in range(2)] == [5, 4]

@@ -1,0 +1,151 @@
+"""tinker-cookbook 0.6 as a host: a data set of environment groups, each of which tells what came back.
+
+    batches = Batches(groups=32, group_size=8, number=500, folder="runs/halfway")
+    dataset = SessionDataset(chain, rows, builder_of, batches)
+
+`builder_of(row)` makes the `EnvGroupBuilder` of a row, with `group_size` environments; give the data set from an
+`RLDatasetBuilder` of your own.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset
+
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.outcomes import Judge
+from halfway.trainers.hosts.rows import rows_of
+
+DatasetBase: Any = RLDataset
+BuilderBase: Any = EnvGroupBuilder
+BuilderOf = Callable[[dict[str, Any]], Any]
+KEPT = 200
+"""States on disk, one of each batch: the trainer does not say which of them has a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What a run's batches are like.
+
+    Attributes:
+        groups: of a batch.
+        group_size: rollouts of a group.
+        number: batches of the run; give at least as many as it has steps, since the trainer begins again after them.
+        folder: for records and states.
+        threshold: from which total reward on a rollout is a success; None = it is 0 or 1.
+    """
+
+    groups: int
+    group_size: int
+    number: int
+    folder: str
+    seed: int = 0
+    threshold: float | None = None
+
+
+class SessionDataset(DatasetBase):  # type: ignore[misc]
+    """Draws a batch when the trainer asks for it. What came back of the batch before is observed first.
+
+    A run that is resumed asks for the batch of its checkpoint, whose state is read from `folder`.
+    """
+
+    def __init__(self, controller: PassRateController[Any], problems: Any, builder_of: BuilderOf, batches: Batches):
+        """
+        Args:
+            problems: rows, as `halfway.trl` takes them.
+
+        Raises:
+            UserError: if a controller needs more than rewards.
+        """
+        self.batches, self.builder_of, self.folder = batches, builder_of, Path(batches.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rows = rows_of(problems, controller)
+        host = Host(f"tinker-cookbook {version('tinker-cookbook')}")
+        self.hosting = Hosting(controller, rows, batches.group_size, self.folder, host, batches.seed)
+        self.judge = Judge("total reward", batches.threshold)
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self.batches.number
+
+    def get_batch(self, index: int) -> Sequence[Any]:
+        """The builders of a batch. Batches are asked for in order; any other begins where that one was."""
+        if index != self._next:
+            self._load(index)
+        elif index == 0:
+            self.hosting.begin()
+        else:
+            self._finish(index)
+        state = {"hosting": self.hosting.state_dict()}
+        write_json(self._path(index), state)
+        self._path(index - KEPT).unlink(missing_ok=True)
+        self._next = index + 1
+        return [
+            ObservedBuilder(self, ticket.id, self.builder_of(self.hosting.row(ticket)))
+            for ticket in self.hosting.draw(self.batches.groups)
+        ]
+
+    def observe(self, ticket: str, rewards: Sequence[float]) -> None:
+        """What one group came to. A group that is tried again counts once."""
+        if not self.hosting.session.expects(ticket):
+            return
+        for reward in rewards[: self.hosting.session.num_rollouts]:
+            good = self.judge.success(reward)
+            self.hosting.record(ticket, None if good is None else Rollout((), good, reward=reward))
+
+    def _finish(self, index: int) -> None:
+        """End the step before: rollouts that did not come back by now have failed."""
+        for ticket in self.hosting.session.flying():
+            self.hosting.session.abandon(ticket.id, "failed")
+        self.hosting.commit(index - 1)
+
+    def _path(self, index: int) -> Path:
+        return self.folder / f"batch-{index:08d}.json"
+
+    def _load(self, index: int) -> None:
+        path = self._path(index)
+        if not path.exists():
+            raise UserError(f"{path}: no such state; resume with the folder that the run wrote, or begin a new one")
+        self.hosting.load_state_dict(json.loads(path.read_text())["hosting"])
+
+
+class ObservedBuilder(BuilderBase):  # type: ignore[misc]
+    """A builder of the user's that tells the session its group's total rewards, when they are computed."""
+
+    def __init__(self, dataset: SessionDataset, ticket: str, inner: Any):
+        self.dataset, self.ticket, self.inner = dataset, ticket, inner
+
+    async def make_envs(self) -> Any:
+        envs = await self.inner.make_envs()
+        wanted = self.dataset.hosting.session.num_rollouts
+        if len(envs) != wanted:
+            raise UserError(f"builder_of: makes {len(envs)} environments, and group_size is {wanted}; make as many")
+        return envs
+
+    async def compute_group_rewards(self, trajectory_group: list[Any], env_group: Sequence[Any]) -> Any:
+        scored = await self.inner.compute_group_rewards(trajectory_group, env_group)
+        totals = [
+            math.fsum(transition.reward for transition in trajectory.transitions) + reward
+            for trajectory, (reward, _) in zip(trajectory_group, scored, strict=True)
+        ]
+        self.dataset.observe(self.ticket, totals)
+        return scored
+
+    async def cleanup(self) -> None:
+        await self.inner.cleanup()
+
+    def logging_tags(self) -> list[str]:
+        tags: list[str] = self.inner.logging_tags()
+        return tags
+
+    def __reduce__(self) -> Any:
+        raise UserError("builder_of: rollouts in other processes cannot tell the session what came back; run them here")

@@ -1,0 +1,111 @@
+"""Trinity-RFT 0.6 as a host: a selector of tasks.
+
+    data_selector:
+      selector_type: halfway.trainers.hosts.trinity.HalfwaySelector
+      kwargs: {chain: chain.yaml, num_rollouts: 8, folder: runs/halfway}
+
+With the operator `pass_rate_calculator` in `data_processor.experience_pipeline`, which gives back the mean reward of
+each task and nothing else; so chains that need tokens are refused.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from trinity.buffer.selector.selector import BaseSelector
+
+import halfway
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.support.errors import UserError, require
+from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.rows import Rows
+
+Base: Any = BaseSelector
+CLOSE = 1e-4
+"""How near to a whole number of successes a mean has to be: Trinity may have rounded it to single precision."""
+
+
+class HalfwaySelector(Base):  # type: ignore[misc]
+    """Chooses tasks by their place in the task set.
+
+    Trinity merges a task that is twice in a batch; its mean is then shared out over both groups.
+    """
+
+    def __init__(self, data_source: Any, config: Any):
+        super().__init__(data_source, config)
+        options = config.kwargs
+        for name in ("chain", "num_rollouts", "folder"):
+            require(name in options, f"data_selector.kwargs.{name}", None, "give chain, num_rollouts and folder")
+        # The rows stay with Trinity: a controller that reads features is told that there are none.
+        problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
+        controller = halfway.from_yaml(options["chain"])
+        folder = Path(options["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        host = Host(f"Trinity-RFT {version('trinity-rft')}")
+        size = int(options["num_rollouts"])
+        self.hosting = Hosting(controller, Rows(problems, None, ()), size, folder, host, int(config.seed))
+        self._waiting: defaultdict[int, deque[list[str]]] = defaultdict(deque)  # place -> tickets of each batch
+        self._begun = False
+        self._steps = 0
+
+    def get_indices(self, batch_size: int, return_extra_info: bool = False) -> list[int]:
+        if not self._begun:
+            self.hosting.begin()
+            self._begun = True
+        batch: defaultdict[int, list[str]] = defaultdict(list)
+        places: list[int] = []
+        for ticket in self.hosting.draw(batch_size):
+            places.append(int(ticket.request.problem.id))
+            batch[places[-1]].append(ticket.id)
+        for place, tickets in batch.items():
+            self._waiting[place].append(tickets)
+        return places
+
+    def feedback(self, indices: Sequence[int], values: Sequence[float]) -> None:
+        size = self.hosting.session.num_rollouts
+        for place, mean in zip(indices, values, strict=True):
+            tickets = self._waiting[place].popleft() if self._waiting[place] else []
+            passed, scored = counted(float(mean), size * len(tickets)) if tickets else (0, 0)
+            for i, ticket in enumerate(tickets):
+                mine, of = share(passed, i, len(tickets)), share(scored, i, len(tickets))
+                rollouts = [Rollout((), success=number < mine) for number in range(of)]
+                lost = {"unscored": size - of} if of < size else {}
+                self.hosting.session.record(ticket, rollouts, lost=lost)
+        self.hosting.commit(self._steps)
+        self._steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"current_index": 0, "halfway": {"hosting": self.hosting.state_dict(), "steps": self._steps}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue. What was in flight is lost with the explorer, and is offered again."""
+        state = state_dict.get("halfway")
+        if state is None:
+            return
+        self.hosting.load_state_dict(state["hosting"], reissue=True)
+        self._waiting.clear()
+        self._steps, self._begun = int(state["steps"]), True
+
+
+def counted(mean: float, size: int) -> tuple[int, int]:
+    """(successes, rollouts) behind a mean of rewards of 0 and 1, with as few rollouts lost as can be.
+
+    Raises:
+        UserError: if no number of rollouts up to `size` has that mean.
+    """
+    for number in range(size, 0, -1):
+        passed = round(mean * number)
+        if 0 <= passed <= number and abs(mean * number - passed) < CLOSE:
+            return passed, number
+    raise UserError(
+        f"reward: a task's mean is {mean:.6g}, which rewards of 0 and 1 cannot have in {size} rollouts; give the "
+        "chain a reward that is 1 for a success and 0 else"
+    )
+
+
+def share(total: int, place: int, parts: int) -> int:
+    """One of `parts` nearly equal parts of a whole; the first ones are larger."""
+    return total // parts + (place < total % parts)

@@ -1,0 +1,121 @@
+"""A replay buffer for verl that tells the session what came back.
+
+verl offers `custom_sampler` for classes like this. One name in here is not meant for it: verl evicts groups inside
+`sample`, and only `_sync_metadata_from_transfer_queue` comes before that, in every mode.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+
+from halfway.curriculum.support.errors import UserError, require
+from halfway.trainers.hosts.outcomes import rollout_of
+from halfway.trainers.hosts.rows import TICKET
+from halfway.trainers.hosts.verl import steering
+from halfway.trainers.hosts.verl.prefix_loop import START
+
+FIELDS = ("rm_scores", "responses", "extra_fields", TICKET, START)
+
+
+class Observing:
+    """Sees every finished group before any is evicted."""
+
+    def __init__(self, **options: Any):
+        self._seen: dict[str, str] = {}  # uid of what verl holds -> ticket
+        super().__init__(**options)
+
+    def _sync_metadata_from_transfer_queue(self: Any) -> None:
+        super()._sync_metadata_from_transfer_queue()  # type: ignore[misc]
+        known = self.prompt_global_steps["train"]
+        self._seen = {uid: ticket for uid, ticket in self._seen.items() if uid in known}
+        failed = self.failure_keys["train"] - self._seen.keys()
+        new = (self.finished_keys["train"] | failed) - self._seen.keys()
+        keys = [key for key in self.partitions["train"] if key.split("_")[0] in new]
+        if keys:
+            data = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS))
+            self._record(keys, data)
+        for uid in failed & self._seen.keys():
+            steering.current().abandon(self._seen[uid], "failed")
+
+    def _record(self: Any, keys: list[str], data: Any) -> None:
+        """Give the session what came back under some keys."""
+        steered = steering.current()
+        ends = steered.ends
+        for i, key in enumerate(keys):
+            ticket = plain(data[TICKET][i])
+            self._seen[key.split("_")[0]] = ticket
+            reward = float(data["rm_scores"][i].sum())
+            judged = named(plain(data["extra_fields"][i]), steered.success) if steered.success else reward
+            success = steered.judge.success(judged)
+            tag = self.partitions["train"][key]
+            version = int(tag.get("min_global_steps") or tag["global_steps"])
+            replayed = len(json.loads(plain(data[START][i])))
+            tokens = data["responses"][i].tolist()
+            done = None if success is None else rollout_of(tokens, success, reward, ends, version, replayed)
+            steered.hosting.record(ticket, done)
+
+    def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
+        if partition_id != "train":
+            return batch, metrics
+        steered = steering.current()
+        surplus: dict[str, str] = {}
+        if steered.synchronous:  # nothing is in flight now: what is missing has failed, what was not taken is discarded
+            for ticket in sorted(steered.handed):
+                steered.abandon(ticket, "failed")
+            taken = {self._seen[key.split("_")[0]] for key in batch.keys}
+            whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
+            surplus = dict.fromkeys(whole - taken, "surplus")
+        for group in steered.hosting.commit(global_steps, surplus):
+            steered.handed.discard(group.request.ticket)
+        return batch, {**metrics, **steered.hosting.metrics()}
+
+
+class SessionBuffer(Observing, ReplayBuffer):  # type: ignore[misc]
+    """Of synchronous trainers."""
+
+
+class SessionBufferAsync(Observing, ReplayBufferAsync):  # type: ignore[misc]
+    """Of asynchronous ones."""
+
+
+def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> Any:
+    """The buffer of a trainer, with the settings that verl would give its own."""
+    filters = sampler_kwargs.get("filter_groups")
+    metric = None
+    if filters is not None and filters.get("enable", False):
+        metric = filters.get("metric")
+        require(bool(metric), "algorithm.filter_groups.metric", metric, "name one, such as reward")
+    refills = bool(sampler_kwargs.get("sync_refill_failed_groups", False))
+    options |= {"filter_groups_metric": metric, "sync_refill_failed_groups": refills, "sampler_kwargs": sampler_kwargs}
+    if trainer_mode != "sync":
+        return SessionBufferAsync(trainer_mode=trainer_mode, **options)
+    size = sampler_kwargs.get("train_batch_size")
+    return SessionBuffer(
+        trainer_mode=trainer_mode,
+        train_batch_size=size,
+        gen_batch_size=1 if metric is not None or refills else size,
+        max_inflight_gen_batches=filters.get("max_inflight_gen_batches", 1) if metric is not None else 1,
+        **options,
+    )
+
+
+def plain(value: Any) -> Any:
+    """What verl has wrapped for a tensor dictionary."""
+    return getattr(value, "data", value)
+
+
+def named(extra: Mapping[str, Any], name: str) -> float:
+    """A value that the user's reward function gave beside the reward.
+
+    Raises:
+        UserError: if it gave none of that name.
+    """
+    info = extra.get("reward_extra_info") or {}
+    if name not in info:
+        known = ", ".join(sorted(info)) or "nothing"
+        raise UserError(f"data.halfway.success: {name!r} is not what the reward function returns, which is {known}")
+    return float(info[name])

@@ -1,0 +1,120 @@
+"""The session of verl's driver process. verl makes data set and replay buffer apart, so they meet here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import halfway
+from halfway.curriculum.session import Ticket
+from halfway.curriculum.support.errors import UserError, require
+from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.outcomes import Judge
+from halfway.trainers.hosts.rows import Columns, rows_of
+
+PROVIDES = frozenset({"tokens", "prefixes", "hints"})
+
+
+@dataclass
+class Steering:
+    """A session in verl's hands.
+
+    Attributes:
+        block: tickets that are drawn at once. verl may fetch them one by one; shares and quotas are of batches.
+        synchronous: whether nothing is in flight when a batch is sampled.
+        ends: tokens with which a response ends.
+        drawn: tickets that no row has yet.
+        handed: ids of tickets that were fetched and are not observed.
+    """
+
+    hosting: Hosting
+    judge: Judge
+    success: str | None
+    block: int
+    synchronous: bool
+    ends: frozenset[int]
+    drawn: list[Ticket] = field(default_factory=list)
+    handed: set[str] = field(default_factory=set)
+    begun: bool = False
+
+    def next_ticket(self) -> Ticket:
+        """The next row's ticket."""
+        if not self.begun:
+            self.hosting.begin()
+            self.begun = True
+        if not self.drawn:
+            self.drawn = self.hosting.draw(self.block)
+        ticket = self.drawn.pop(0)
+        self.handed.add(ticket.id)
+        return ticket
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "hosting": self.hosting.state_dict(),
+            "drawn": [ticket.id for ticket in self.drawn],
+            "handed": sorted(self.handed),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continue. verl restores what is in flight itself; in synchronous mode nothing is when it saves."""
+        self.hosting.load_state_dict(saved["hosting"], reissue=False)
+        self.drawn = [self.hosting.session.ticket(ticket) for ticket in saved["drawn"]]
+        self.handed = set(saved["handed"])
+        self.begun = True
+
+    def abandon(self, ticket: str, reason: str) -> None:
+        """What is missing of a ticket that was fetched will not come. One that is whole stays so."""
+        if self.hosting.session.expects(ticket):
+            self.hosting.session.abandon(ticket, reason)
+
+
+_current: list[Steering] = []
+
+
+def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
+    """The session of this process, as verl's `data` settings describe it.
+
+    Args:
+        rows: the training rows, as verl has read them.
+        prompt: the column of prompts.
+        ends: tokens with which a response ends.
+
+    Raises:
+        UserError: for settings that cannot work, or a controller that needs what verl does not have.
+    """
+    options = data.get("halfway")
+    if options is None or not options.get("chain"):
+        raise UserError("data.halfway.chain: missing; give a YAML file with controllers, and add +halfway=session")
+    workers = data.dataloader_num_workers
+    require(workers == 0, "data.dataloader_num_workers", workers, "give 0: a worker would ask a copy of the chain")
+    require(not data.shuffle, "data.shuffle", data.shuffle, "give false: the chain decides the order")
+    chain = options.chain if isinstance(options.chain, str) else _plain(options.chain)
+    controller = halfway.from_yaml(chain)
+    host = Host(f"verl {version('verl')}", PROVIDES)
+    found = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
+    folder = Path(options.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    hosting = Hosting(controller, found, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
+    success = options.get("success")
+    judge = Judge(success or "reward", options.get("threshold"))
+    synchronous = options.get("mode", "sync") == "sync"
+    _current[:] = [Steering(hosting, judge, success, int(data.train_batch_size), synchronous, ends)]
+    return _current[0]
+
+
+def current() -> Steering:
+    """What the data set has begun.
+
+    Raises:
+        UserError: if there is no such data set.
+    """
+    if not _current:
+        raise UserError("data.custom_cls: is not Halfway's; add +halfway=session, which sets data set and buffer")
+    return _current[0]
+
+
+def _plain(value: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
