@@ -1,4 +1,4 @@
-"""Bandits over categories of problems: SEC (arXiv 2505.14970), DUMP (arXiv 2504.09710), and learnability."""
+"""Bandits over categories of problems: SEC (arXiv 2505.14970), DUMP (arXiv 2504.09710), and the marin project's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +17,12 @@ from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.signals import survival
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
 TEMPERATURE = {"sec": 1.0, "dump": 0.1}
-FLOOR = {"sec": 0.0, "dump": 0.0, "learnability": 0.05}
+Kind = Literal["sec", "dump", "learnability", "survival", "thompson"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,32 +39,32 @@ class Bandit(PassRateController[BanditState]):
     """Draws a category for every slot by what its groups have taught, and takes its problems in turn.
 
     - "sec": Q_c <- (1 - alpha) Q_c + alpha r_c in each step that tried category c, r_c the mean absolute advantage of
-      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published, and the defaults
-      alpha 0.5 and temperature 1 are ours.
+      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published; 0.5 and 1 are ours.
     - "dump": score_c = mean absolute advantage over the latest `window` groups + bonus sqrt(2 ln(n + 1) / (n_c + 1)),
       n_c the groups of the category; a slot goes to c in proportion to exp(score_c / 0.1).
     - "learnability": a pass rate p_c is drawn once a plan from Beta(1 + s, 1 + n - s), s of n the category's discounted
-      counts; a slot goes to c in proportion to p_c (1 - p_c). With the counts decayed in every step, a category at the
-      floor is tried just often enough to confirm that it never passes. The reversion cures it: so many rollouts, half
-      of them passed, are added in every step, which pulls those that are hardly tried back towards one half. (Bins
-      sampler of the marin project, whose own default is 0 and whose later runs use 2; 2 is the default here.)
+      counts; a slot goes to c in proportion to p_c (1 - p_c).
+    - "survival": the same in proportion to 1 - p_c^N - (1 - p_c)^N, the chance of a group with both outcomes.
+    - "thompson": the share of groups with both outcomes is drawn likewise, and is itself the weight.
 
+    The last three are the bin sampler of the marin project. With the counts decayed in every step, a category at the
+    floor is tried just often enough to confirm that it never passes. The reversion cures it: so many rollouts, half of
+    them passed, and groups, half of them mixed, are added in every step. marin's default is 0, its later runs use 2.
     Only fresh groups are evidence, degenerate groups too: their advantages are 0. Rewards are successes.
 
     Attributes:
         category: feature of the problems, a word or number.
         alpha: weight of the newest step in SEC's Q.
-        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. "learnability" has none.
-        window: groups that DUMP averages over.
-        bonus: factor on DUMP's exploration term.
-        decay: of the counts of "learnability", a step.
+        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. The others have none.
+        window, bonus: groups that DUMP averages over; factor on its exploration term.
+        decay: of the last three kinds' counts, per step.
         reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
         floor: every category has at least about this share of the slots divided by the number of categories; null =
-            0.05 for "learnability" as in its code, else 0.
-        standardised: advantages are divided by the group's standard deviation, as in GRPO.
+            0.05 for marin's kinds as in its code, else 0.
+        standardised: advantages are divided by the group's standard deviation.
     """
 
-    kind: Literal["sec", "dump", "learnability"] = "sec"
+    kind: Kind = "sec"
     category: str = "category"
     alpha: float = 0.5
     temperature: float | None = None
@@ -82,7 +83,7 @@ class Bandit(PassRateController[BanditState]):
         require(self.bonus >= 0, "bandit.bonus", self.bonus, "give 0 or more")
         require(0 <= self.decay <= 1, "bandit.decay", self.decay, "give a number between 0 and 1")
         require(self.reversion >= 0, "bandit.reversion", self.reversion, "give 0 (= none) or more rollouts")
-        fits = self.floor is None or 0 <= self.floor < 1
+        fits = 0 <= (self.floor or 0) < 1
         require(fits, "bandit.floor", self.floor, "give a share from 0 to below 1, or null for the kind's default")
 
     @property
@@ -101,7 +102,7 @@ class Bandit(PassRateController[BanditState]):
         if plan.missing == 0:
             return plan, state
         kinds, generator = self._kinds(state.problems), stream.generator()
-        share_C, turns_P = self.shares(state.arms, generator), state.turns_P
+        share_C, turns_P = self.shares(state.arms, plan.num_rollouts, generator), state.turns_P
 
         def choose(free_F: Positions, wanted: int) -> Positions:
             return draw_problems(kinds, share_C, free_F, wanted, turns_P, generator)
@@ -113,16 +114,21 @@ class Bandit(PassRateController[BanditState]):
             plan = plan.add([request], f"{kinds.names[category]} {share_C[category]:.2f}")
         return plan, replace(state, turns_P=with_turns(turns_P, chosen))
 
-    def shares(self, arms: Arms, generator: np.random.Generator) -> Floats:
-        """The probability of each category."""
-        floor = FLOOR[self.kind] if self.floor is None else self.floor
-        if self.kind == "learnability":
-            rate_C = generator.beta(1 + arms.passed_C, 1 + np.maximum(arms.tried_C - arms.passed_C, 0.0))
-            return floored(rate_C * (1 - rate_C), floor)
+    def shares(self, arms: Arms, size: int, generator: np.random.Generator) -> Floats:
+        """The probability of each category, for groups of this size."""
+        floor = self.floor if self.floor is not None else 0.0 if self.kind in TEMPERATURE else 0.05
+        if self.kind not in TEMPERATURE:
+            good_C, all_C = self._counts(arms)
+            rate_C = generator.beta(1 + good_C, 1 + np.maximum(all_C - good_C, 0.0))
+            worth = {"thompson": rate_C, "learnability": rate_C * (1 - rate_C), "survival": survival(rate_C, size)}
+            return floored(worth[self.kind], floor)
         score_C = arms.value_C
         if self.kind == "dump":
             score_C = optimistic(arms.recent_means_C, arms.count_C, self.bonus)
         return floored(softmax(score_C, self.temperature or TEMPERATURE[self.kind]), floor)
+
+    def _counts(self, arms: Arms) -> tuple[Floats, Floats]:
+        return (arms.mixed_C, arms.groups_C) if self.kind == "thompson" else (arms.passed_C, arms.tried_C)
 
     def observe(self, state: BanditState, groups: Sequence[Group], step: int) -> BanditState:
         counts = fresh_counts(groups, state.problems)
@@ -137,9 +143,8 @@ class Bandit(PassRateController[BanditState]):
 
     def metrics(self, state: BanditState) -> Mapping[str, float]:
         """Of each category NAME: groups_NAME, groups so far; value_NAME, what its share is made of: Q, the mean of the
-        window, or the mean of the posterior pass rate."""
-        names, arms = self._kinds(state.problems).names, state.arms
-        posterior_C = (1 + arms.passed_C) / (2 + arms.tried_C)
-        value_C = {"sec": arms.value_C, "dump": arms.recent_means_C, "learnability": posterior_C}[self.kind]
+        window, or the mean of the posterior that is drawn from."""
+        names, arms, (good_C, all_C) = self._kinds(state.problems).names, state.arms, self._counts(state.arms)
+        value_C = {"sec": arms.value_C, "dump": arms.recent_means_C}.get(self.kind, (1 + good_C) / (2 + all_C))
         groups = {f"groups_{name}": float(count) for name, count in zip(names, arms.count_C.tolist(), strict=True)}
         return groups | {f"value_{name}": value for name, value in zip(names, value_C.tolist(), strict=True)}

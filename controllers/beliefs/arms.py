@@ -20,6 +20,7 @@ class Arms:
         recent_C: mean absolute advantages of the latest groups, oldest first (DUMP's window).
         count_C: groups so far.
         passed_C, tried_C: discounted successes and rollouts, with what the reversion adds.
+        mixed_C, groups_C: the same of groups: those with both outcomes, and all.
     """
 
     value_C: Floats
@@ -27,6 +28,8 @@ class Arms:
     count_C: NDArray[np.int64]
     passed_C: Floats
     tried_C: Floats
+    mixed_C: Floats
+    groups_C: Floats
 
     @property
     def recent_means_C(self) -> Floats:
@@ -37,7 +40,7 @@ class Arms:
 def untried(number: int) -> Arms:
     """Arms without evidence."""
     zeros_C = np.zeros(number)
-    return Arms(zeros_C, ((),) * number, np.zeros(number, np.int64), zeros_C, zeros_C)
+    return Arms(zeros_C, ((),) * number, np.zeros(number, np.int64), zeros_C, zeros_C, zeros_C, zeros_C)
 
 
 def with_advantages(
@@ -64,14 +67,17 @@ def with_advantages(
 def with_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: float, reversion: float) -> Arms:
     """The arms after one step's groups: (s, n) <- decay (s, n) + (new s, new n) + reversion (1/2, 1), for every arm.
 
-    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts of which half passed.
+    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts of which half passed. Likewise (mixed groups,
+    all groups), whose arm tends to as many groups of which half are mixed.
     """
     size = len(arms.value_C)
-    passed_C = decay * arms.passed_C + np.bincount(arm_G, counts.passed, size) + reversion / 2
+    mixed_G = [0 < passed < tried for passed, tried in zip(counts.passed, counts.tried, strict=True)]
     return replace(
         arms,
-        passed_C=passed_C,
+        passed_C=decay * arms.passed_C + np.bincount(arm_G, counts.passed, size) + reversion / 2,
         tried_C=decay * arms.tried_C + np.bincount(arm_G, counts.tried, size) + reversion,
+        mixed_C=decay * arms.mixed_C + np.bincount(arm_G, mixed_G, size) + reversion / 2,
+        groups_C=decay * arms.groups_C + np.bincount(arm_G, minlength=size) + reversion,
     )
 
 

@@ -1,12 +1,13 @@
 """The bandit over categories: scores by hand, and what each kind does with easy, mixed and hopeless categories."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
 from controller_harness import child, group, propose
 
-from halfway.controllers.bandit import Bandit, BanditState
+from halfway.controllers.bandit import Bandit, BanditState, Kind
 from halfway.controllers.beliefs.arms import mean_advantage
 from halfway.controllers.beliefs.features import levels
 from halfway.controllers.laws.shares import draw_problems, floored, share_out, softmax
@@ -24,7 +25,7 @@ RATE = {"easy": 1.0, "hopeless": 0.0, "mixed": 0.5}
 
 
 def shares(controller: Bandit, state: BanditState, seed: int = 0) -> dict[str, float]:
-    found = controller.shares(state.arms, np.random.default_rng(seed))
+    found = controller.shares(state.arms, 8, np.random.default_rng(seed))
     return dict(zip(("easy", "hopeless", "mixed"), found.tolist(), strict=True))
 
 
@@ -90,9 +91,29 @@ def test_learnability_counts_decay_and_revert_by_hand() -> None:
     assert np.mean(drawn) == pytest.approx((weights[:, 1] / weights.sum(1)).mean(), abs=0.02)
 
 
-@pytest.mark.parametrize("kind", ["sec", "dump", "learnability"])
-def test_slots_go_where_groups_teach(kind: str) -> None:
-    controller = Bandit(kind=kind, temperature=0.2 if kind == "sec" else None)
+@pytest.mark.parametrize("kind", ["survival", "thompson"])
+def test_the_other_two_of_marin_by_hand(kind: Literal["survival", "thompson"]) -> None:
+    """Two steps, decay 0.9, reversion 2: pass rates as above; mixed groups 1 of 2, 0 of 1 and 1 of 1."""
+    controller = Bandit(kind=kind, decay=0.9, reversion=2.0, floor=0.0)
+    state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[0], 8), group(PROBLEMS[2], 4)], 0)
+    state = controller.observe(state, [group(PROBLEMS[3], 5), group(PROBLEMS[1], 0)], 1)
+    assert state.arms.mixed_C.tolist() == pytest.approx([0.9 + 1 + 1, 0.9 + 1, 0.9 * 2 + 1])
+    assert state.arms.groups_C.tolist() == pytest.approx([0.9 * 3 + 1 + 2, 0.9 * 2 + 1 + 2, 0.9 * 3 + 2])
+    drawn = [list(shares(controller, state, seed).values()) for seed in range(2000)]
+    if kind == "thompson":
+        good, every = np.asarray([2.9, 1.9, 2.8]), np.asarray([5.7, 4.8, 4.7])
+    else:
+        good = np.asarray([0.9 * 9 + 5 + 1, 0.9 + 1, 0.9 * 5 + 1])
+        every = np.asarray([0.9 * 10 + 8 + 2, 0.9 * 2 + 8 + 2, 0.9 * 10 + 2])
+    rate = np.random.default_rng(1).beta(1 + good, 1 + every - good, (2000, 3))
+    weights = rate if kind == "thompson" else 1 - rate**8 - (1 - rate) ** 8
+    assert np.mean(drawn, axis=0) == pytest.approx((weights / weights.sum(1, keepdims=True)).mean(0), abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["sec", "dump", "learnability", "survival", "thompson"])
+def test_slots_go_where_groups_teach(kind: Kind) -> None:
+    reversion = 0.0 if kind in ("survival", "thompson") else 2.0
+    controller = Bandit(kind=kind, temperature=0.2 if kind == "sec" else None, reversion=reversion)
     found = shares(controller, play(controller, 40))
     assert found["mixed"] > 0.6 and found["mixed"] > 3 * max(found["easy"], found["hopeless"])
 

@@ -54,6 +54,10 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "bandit_learnability_knapsack": lambda: chain(
         ("bandit", CONTROLLERS.get("bandit")(kind="learnability")), ("knapsack", CONTROLLERS.get("knapsack")())
     ),
+    "bandit_survival": lambda: chain(("bandit", CONTROLLERS.get("bandit")(kind="survival"))),
+    "bandit_thompson_greso": lambda: chain(
+        ("bandit", CONTROLLERS.get("bandit")(kind="thompson")), ("greso", CONTROLLERS.get("greso")())
+    ),
     "prefixes_servo_greso": lambda: chain_of(("prefix_sampling", "servo", "greso")),
     "servo_e2h_retire": lambda: chain(
         ("servo", CONTROLLERS.get("servo")(rule="cosine", levels=4)), ("retire", CONTROLLERS.get("retire")(returns=5))
