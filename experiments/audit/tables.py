@@ -36,8 +36,11 @@ def headline(one: Audited) -> str:
     spent = found.spending
     text = (
         f"{percent(found.silent)} of {found.groups:,} groups were silent ({percent(found.all_failed)} all failed, "
-        f"{percent(found.all_passed)} all passed): {spent.silent:,} of {spent.rollouts:,} rollouts"
+        f"{percent(found.all_passed)} all passed): "
     )
+    others = len(one.log.history) - found.groups
+    text += f"with {others:,} groups that did not begin at a problem itself, " if others else ""
+    text += f"{spent.silent:,} of {spent.rollouts:,} rollouts"
     if spent.tokens and spent.silent_tokens is not None:
         text += f", {percent(spent.silent_tokens / spent.tokens)} of the {reading.measure}"
     if spent.hours is not None and spent.silent_hours is not None:
