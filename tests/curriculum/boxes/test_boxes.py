@@ -155,6 +155,11 @@ def test_the_slowest_tests_of_a_run_are_left_out() -> None:
     assert normalised(one) == normalised(other) == f"{head}end"
 
 
+def test_addresses_are_numbered_as_they_appear() -> None:
+    seen = normalised("<f at 0x7ffff60813a0> <g at 0x7ffff6081300> <f at 0x7ffff60813a0> 0xdeadbeef 0x10")
+    assert seen == "<f at 0x000000000001> <g at 0x000000000002> <f at 0x000000000001> 0xdeadbeef 0x10"
+
+
 # Hostility.
 
 SECRET = "a word that no box may tell another"
