@@ -277,6 +277,7 @@ def test_forbidden_namespaces_are_one_line(why: str) -> None:
     assert why in line and "sysctl kernel.unprivileged_userns_clone=1" in line and "\n" not in line
 
 
+@needs_boxes
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a right away that only root has")
 def test_namespaces_that_the_kernel_refuses(base: Base) -> None:
     """A limit of no user namespaces, as administrators set it, in a namespace of our own."""
