@@ -65,7 +65,8 @@ def imported(path: Path, anywhere: bool) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level == 0
     }
-    return found - {"halfway"} - set(sys.stdlib_module_names)
+    beside = {other.stem for other in path.parent.glob("*.py")}  # what a script started by its path may import
+    return found - {"halfway"} - set(sys.stdlib_module_names) - beside
 
 
 def distributions(module: str) -> set[str]:
