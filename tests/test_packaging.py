@@ -375,4 +375,4 @@ def test_the_core_needs_what_it_declares_and_no_more(wheel: Path, workplace: Pat
     (workplace / "log.jsonl").write_text("".join(rows))
     assert "0.0 % of 4 groups were silent" in core.finish(workplace, "halfway", "audit", "log.jsonl")
     refused = core.finish(workplace, "halfway", "run", "tiny.yaml", code=2)
-    assert refused == "error: halfway run: needs the package yaml; pip install 'halfway[train]'\n"
+    assert refused == "error: halfway run: needs the package omegaconf; pip install 'halfway[train]'\n"

@@ -27,8 +27,9 @@ from halfway.experiments.running.runs import prepare, train
 
 # A table of results, and copies of configurations beside their results, are not recipes.
 NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml"}
-# The cluster recipes' models, data and machines are not here: see the tests with CLUSTER.
-NO_RECIPES_IN = {"cluster", "results", "runs", "build", "dist"}
+# The cluster recipes' models, data and machines are not here: see the tests with CLUSTER. What stands under hosts are
+# settings of other trainers.
+NO_RECIPES_IN = {"cluster", "hosts", "results", "runs", "build", "dist"}
 
 CLUSTER = sorted((REPOSITORY / "experiments" / "cluster").glob("*.yaml"))
 

@@ -422,5 +422,7 @@ def test_every_built_in_name_resolves() -> None:
         "operator_sheets": "OperatorSheets",
         "pool": "Pool",
         "reasoning_gym": "ReasoningGym",
+        "repository_archives": "RepositoryArchives",
+        "repository_rows": "RepositoryRows",
         "running_sums": "RunningSums",
     }

@@ -22,7 +22,7 @@ fill: {policy: once, groups: 6}
     "pros, fitted, with greso by belief": """
 controllers:
   - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
-  - greso: {frozen_epochs: 0, evidence: belief}
+  - greso: {frozen_epochs: 0, evidence: belief, p_easy: 0.1, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
     "both, with surplus carried over": """
