@@ -22,12 +22,11 @@ problems: {source: {running_sums: {max_lines: 9}}, train: 24}
 model: {path: POLICY}
 fill: {policy: once, groups: 8}
 rollouts:
-  engine: vllm_servers
+  engine:
+    vllm_servers: {kv_cache_gib: 0.1, max_length: 256, count: 2, seconds: 15, start_seconds: 600, folder: FOLDER}
   num_rollouts: 8
   max_response_tokens: 64
   sync_tolerance: 1e-4
-  vllm: {kv_cache_gib: 0.1, max_length: 256}
-  servers: {count: 2, seconds: 15, start_seconds: 600, folder: FOLDER}
 learner: {lr: 1e-4}
 budget: {steps: 5}
 evaluation: {points: 1, samples: 2, problems: 8}
