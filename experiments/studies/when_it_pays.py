@@ -19,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markdown import Markdown
@@ -28,13 +27,13 @@ from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.matched import Matched
 from halfway.experiments.report.analysis.reach import Reach, Spent
-from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, STYLE, flat, grid
+from halfway.experiments.report.figures.forest import ROW_INCHES, ratios
+from halfway.experiments.report.figures.style import INK, PALETTE, STYLE, flat, grid
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.costs import SIGNS
 from halfway.experiments.report.tables.text import TextTable, interval, number, percent
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
-MARKERS = {"": "o", "at least": ">", "at most": "<"}
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,12 @@ def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str)
 def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     """A panel for each regime and measure of cost: every arm's cost beside the baseline's."""
     arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
-    height = 0.9 + 0.27 * len(arms)
+    colors = [PALETTE[1] if arm in references else PALETTE[0] for arm in arms]
+    height = 0.9 + ROW_INCHES * len(arms)
     drawn, axes = grid(len(regimes), len(MEASURES), height=height, sharex=True, sharey=True)
     for regime, line in zip(regimes, axes, strict=True):
         for (measure, label), ax in zip(MEASURES.items(), line, strict=True):
-            _panel(ax, [regime.spent(arm, measure) if arm in regime.others else None for arm in arms], arms, references)
+            ratios(ax, [regime.spent(arm, measure) if arm in regime.others else None for arm in arms], colors)
             if regime is regimes[0]:
                 ax.set_title(label)
         line[0].set_ylabel(regime.name)
@@ -207,22 +207,6 @@ def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel(f"times the cost of {regimes[0].baseline}")
     return drawn
-
-
-def _panel(ax: Axes, row: Sequence[Spent | None], arms: Sequence[str], references: frozenset[str]) -> None:
-    ax.set_xscale("log")
-    ax.axvline(1, color=MUTED, linewidth=0.9)
-    ax.grid(axis="y", visible=False)
-    for y, (arm, spent) in enumerate(zip(arms, row, strict=True)):
-        color = PALETTE[1] if arm in references else PALETTE[0]
-        if spent is None or spent.ratio is None:
-            text = "not reached" if spent is not None and spent.bound else "not run"
-            ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
-            continue
-        ends = [spent.ratio.value if end is None else end for end in (spent.ratio.low, spent.ratio.high)]
-        ax.plot(ends, [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
-        inside = color if spent.clear else "white"
-        ax.plot([spent.ratio.value], [y], MARKERS[spent.ratio_bound], color=color, markersize=6, markerfacecolor=inside)
 
 
 def write_page(folder: Path) -> str:

@@ -65,7 +65,7 @@ def reach_forest(comparison: Comparison, summary: Summary) -> Figure | None:
     for reach, line in zip(reaches, axes, strict=True):
         spent_of = {row.arm: row.spent for row in reach.rows}
         for axis, ax in zip(axes_of_cost, line, strict=True):
-            _ratios(ax, [spent_of[arm][axis.name] for arm in others], [colors[arm] for arm in others])
+            ratios(ax, [spent_of[arm][axis.name] for arm in others], [colors[arm] for arm in others])
         line[0].set_ylabel(f"to {_goal(reach)}")
         _names(line[0], others)
     _ticks(axes[0][0])
@@ -78,12 +78,13 @@ def _goal(reach: Reach) -> str:
     return f"{reach.baseline}'s end" if reach.kind == "baseline" else f"{reach.target:.3g}"
 
 
-def _ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
+def ratios(ax: Axes, row: Sequence[Spent | None], colors: Sequence[str]) -> None:
+    """What arms spent beside the baseline, one below the other; None = an arm that was not run."""
     ax.set_xscale("log")
     ax.axvline(1, color=MUTED, linewidth=0.9)
     for y, (spent, color) in enumerate(zip(row, colors, strict=True)):
-        if spent.ratio is None:
-            text = "not reached" if spent.bound else ""
+        if spent is None or spent.ratio is None:
+            text = "not run" if spent is None else "not reached" if spent.bound else ""
             ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
             continue
         found = spent.ratio
