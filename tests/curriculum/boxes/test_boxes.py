@@ -170,7 +170,7 @@ HOSTILE = {
     "files: passwords": "cat /etc/shadow /etc/passwd && echo WON",
     "files: home": "ls /root /home/* && echo WON",
     "files: host's temporary": "ls /tmp | grep . && echo WON",
-    "files: this checkout": "ls HERE && echo WON",
+    "files: this checkout": "cat HERE/pyproject.toml && echo WON",
     "files: system": "echo > /usr/bin/x && echo WON",
     "files: environment of Python": "echo > $(python -c 'import pytest; print(pytest.__file__)') && echo WON",
     "files: root": "echo > /x && echo WON",

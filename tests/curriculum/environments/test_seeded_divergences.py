@@ -19,7 +19,7 @@ SEEDED = {
     "random bytes in a file": "head -c 9 /dev/urandom > notes",
     "a random number of Python": "python -c 'import random; print(random.random())' > /tmp/kept",
     "uptime": "cat /proc/uptime",
-    "a background writer": "(while :; do date +%N > notes; done) & sleep 0.1",
+    "a background writer": "(while :; do date +%N >> notes; done) & until [ -s notes ]; do sleep 0.01; done",
 }
 CHANGED = {
     "a truncated file": "truncate -s 3 stats/means.py",
