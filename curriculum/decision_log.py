@@ -33,11 +33,14 @@ Skipped problems are those refused before any rollout. A group "carried" out of 
 step that trains it. Nothing in the log depends on the clock, so equal runs write equal bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
+from halfway.curriculum.prefix import ParentCount
+from halfway.curriculum.signals import NEAR_HALF
 
 
 def group_record(group: Group, step: int, round_index: int, outcome: str) -> Mapping[str, Any]:
@@ -98,3 +101,90 @@ def skip_record(skip: Skip, step: int, round_index: int) -> Mapping[str, Any]:
         "reason": f"{skip.member}: {skip.reason}",
         "dropped": {},
     }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One line, read back; fields as above, of which it has those that reports use."""
+
+    step: int
+    problem: str
+    origin: str
+    outcome: str
+    k: int | None
+    n: int | None
+    tokens: int
+    prefix_tokens: int = 0
+    prefix_length: int = 0
+    parent: str | None = None
+    parent_passed: int | None = None
+    parent_size: int | None = None
+    policy_version: int | None = None
+    reason: str | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Scored rollouts; 0 for a skipped problem."""
+        return self.n or 0
+
+    @property
+    def scored(self) -> bool:
+        return self.size > 0
+
+    @property
+    def pass_rate(self) -> float:
+        """Share of passing rollouts. Asks for a scored group."""
+        assert self.k is not None and self.n, "only a scored group has a pass rate"
+        return self.k / self.n
+
+    @property
+    def degenerate(self) -> bool:
+        return self.scored and self.k in (0, self.n)
+
+    @property
+    def near_half(self) -> bool:
+        """Whether the pass rate lies in `NEAR_HALF`."""
+        return self.scored and NEAR_HALF[0] <= self.pass_rate <= NEAR_HALF[1]
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it began at the start of one of the data set's own problems: no prefix, and not generated."""
+        return self.origin == "fresh"
+
+    @property
+    def prefixed(self) -> bool:
+        return self.origin == "prefix"
+
+    @property
+    def generated(self) -> bool:
+        return self.origin == "generated"
+
+    @property
+    def parent_count(self) -> ParentCount | None:
+        """k and N of the parent group that the prefix was cut from."""
+        if self.parent_passed is None or self.parent_size is None:
+            return None
+        return ParentCount(self.parent_passed, self.parent_size)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """By which a carried group is known when it comes again."""
+        return (self.problem, self.origin, self.prefix_tokens, self.policy_version, self.k, self.n)
+
+
+def each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
+    """Each group once: a carried group comes again in the step that trains it, and takes over that outcome."""
+    groups: list[GroupRecord] = []
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    for record in records:
+        earlier = next((i for i in waiting.get(record.key, ()) if groups[i].step < record.step), None)
+        if earlier is not None:
+            groups[earlier] = replace(groups[earlier], outcome=record.outcome)
+            if record.outcome != "carried":
+                waiting[record.key].remove(earlier)
+            continue
+        if record.outcome == "carried":
+            waiting.setdefault(record.key, []).append(len(groups))
+        groups.append(record)
+    return groups

@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+NEAR_HALF = (3 / 8, 5 / 8)
+"""Pass rates that are called near one half, both ends included."""
+
 
 def entropy(p: ArrayLike) -> Floats:
     """Information in the outcome of one rollout: -p log2 p - (1 - p) log2 (1 - p), in bits (E.1, eq. 4).

@@ -3,12 +3,11 @@
 import hashlib
 import os
 import shutil
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from halfway.curriculum.boxes.trees import CACHES, EPOCH
-from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.atomic import made_once
 from halfway.curriculum.support.errors import UserError
 
 LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
@@ -41,16 +40,11 @@ def kept(tree: str, cache: Path, uid: int) -> str:
     folder = cache / "bases" / name
     if folder.is_dir():
         return name
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
-        try:
-            shutil.copytree(root, partial / "tree", symlinks=True, ignore=_left_out)
-            _settle(partial / "tree", uid)
-            if not folder.is_dir():
-                os.replace(partial / "tree", folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with made_once(folder) as partial:
+        shutil.copytree(root, partial / "tree", symlinks=True, ignore=_left_out)
+        _settle(partial / "tree", uid)
+        if not folder.is_dir():
+            os.replace(partial / "tree", folder)
     return name
 
 

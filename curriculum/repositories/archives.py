@@ -1,9 +1,7 @@
 """Tasks made here: source distributions of the package index, each with one fault by mutation."""
 
 import hashlib
-import shutil
 import tarfile
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +17,7 @@ from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.atomic import made_once
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
@@ -185,16 +183,13 @@ def unpacked(archive: Path, sha256: str) -> Path:
     folder = cache_folder("") / "archives" / found[:24]
     if folder.is_dir():
         return folder
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+    with made_once(folder) as partial:
         try:
             with tarfile.open(archive) as opened:
                 opened.extractall(partial / "all", filter="data")
-            inside = list((partial / "all").iterdir())
-            (inside[0] if len(inside) == 1 else partial / "all").rename(folder)
         except tarfile.TarError as error:
             raise UserError(f"{archive}: no source distribution ({one_line(error)}); give a .tar.gz") from None
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        inside = list((partial / "all").iterdir())
+        if not folder.is_dir():
+            (inside[0] if len(inside) == 1 else partial / "all").rename(folder)
     return folder

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -71,6 +72,24 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(partial, path)
         undo.pop_all()
+
+
+@contextmanager
+def made_once(path: Path) -> Iterator[Path]:
+    """Yield a new, empty folder in which to make a file or folder; whoever comes first renames it to `path`.
+
+    Several processes may make the same thing at once: each gets a folder of its own, which is removed at the end.
+
+    Raises:
+        WriteError: if it cannot be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=path.parent))
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _remove_file(path: Path) -> None:

@@ -5,7 +5,7 @@
 - `reading`: from paths to logs
 - `files`: files of others: found, read in pieces, never run
 - `parquet`: tables in Parquet
-- `collector`: from rollouts to groups
+- `builder`: from rollouts to groups
 - `formats`: readers of rollout logs
 - `figures`: the numbers: silence, memory, spending, fates of problems
 - `suspects`: problems whose rewards look wrong

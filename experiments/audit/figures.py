@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from halfway.curriculum.signals import NEAR_HALF
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, Flags, History, Ints, Log, Visits
 
 BINS = 12
@@ -61,7 +62,7 @@ class Streak:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CategoryChange:
     """A kind of problem in the first and in the last third of the steps."""
 
     category: str
@@ -122,7 +123,7 @@ class Findings:
 
     Attributes:
         silent, all_failed, all_passed: shares of the fresh groups.
-        near_half: share with a pass rate in 3/8..5/8.
+        near_half: share with a pass rate in `NEAR_HALF`.
         groups, steps, group_size: N is the commonest size.
         outcomes: groups of any origin by what became of them, where the log says so.
         wasted: share of the rollouts in groups that did not train, or that were lost; None where the log does not say.
@@ -143,7 +144,7 @@ class Findings:
     over_time: tuple[Stretch, ...]
     memory: tuple[Memory, ...] = ()
     streaks: tuple[Streak, ...] = ()
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[CategoryChange, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     wasted: float | None = None
     skipped: int = 0
@@ -169,7 +170,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
         silent=_share(silent_V),
         all_failed=_share(fresh.all_failed_V),
         all_passed=_share(fresh.all_passed_V),
-        near_half=_share((rate_V >= 3 / 8) & (rate_V <= 5 / 8)),
+        near_half=_share((rate_V >= NEAR_HALF[0]) & (rate_V <= NEAR_HALF[1])),
         price=fresh.num_rollouts / taught if taught else None,
         spending=spending(history, log.hours if hours is None else hours),
         fates=fates(visits),
@@ -265,7 +266,7 @@ def fates(visits: Visits) -> Fates:
     )
 
 
-def kinds(fresh: History) -> tuple[Kind, ...]:
+def kinds(fresh: History) -> tuple[CategoryChange, ...]:
     """Pass rates by kind of problem, in the first and in the last third of the steps, the largest kinds first."""
     names = sorted({name for name in fresh.category_P if name})
     if not names or not len(fresh):
@@ -281,7 +282,7 @@ def kinds(fresh: History) -> tuple[Kind, ...]:
         parts = [fresh.where(mine_V & part_V) for part_V in (early_V, late_V)]
         if min(map(len, parts)) >= LEAST_CATEGORY:
             before, after = (float(part.passed_V.sum() / part.size_V.sum()) for part in parts)
-            found.append(Kind(name, int(mine_V.sum()), before, after, _share(fresh.silent_V[mine_V])))
+            found.append(CategoryChange(name, int(mine_V.sum()), before, after, _share(fresh.silent_V[mine_V])))
     return tuple(sorted(found, key=lambda kind: -kind.groups)[:MOST_CATEGORIES])
 
 

@@ -7,7 +7,8 @@ from statistics import fmean, median
 
 import numpy as np
 
-from halfway.experiments.report.records import EvaluationRecord, GroupRecord, Run, outcome_rollouts
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.experiments.report.records import EvaluationRecord, Run, outcome_rollouts
 from halfway.experiments.report.shares import by_seed, share
 from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
 

@@ -10,79 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 from omegaconf import OmegaConf
 
+from halfway.curriculum.decision_log import GroupRecord, each_once
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
 """What a run in another trainer has in the place of a configuration; JSON is YAML."""
-NEAR_HALF = (3 / 8, 5 / 8)
-"""Pass rates that the reports call near one half, both ends included."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
-    """One line of decisions.jsonl (fields: see `halfway.curriculum.decision_log`)."""
-
-    step: int
-    problem: str
-    origin: str
-    outcome: str
-    k: int | None
-    n: int | None
-    tokens: int
-    prefix_tokens: int = 0
-    prefix_length: int = 0
-    parent: str | None = None
-    parent_passed: int | None = None
-    parent_size: int | None = None
-    policy_version: int | None = None
-    reason: str | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Scored rollouts; 0 for a skipped problem."""
-        return self.n or 0
-
-    @property
-    def scored(self) -> bool:
-        return self.size > 0
-
-    @property
-    def pass_rate(self) -> float:
-        """Share of passing rollouts. Asks for a scored group."""
-        assert self.k is not None and self.n, "only a scored group has a pass rate"
-        return self.k / self.n
-
-    @property
-    def degenerate(self) -> bool:
-        return self.scored and self.k in (0, self.n)
-
-    @property
-    def near_half(self) -> bool:
-        """Whether the pass rate lies in `NEAR_HALF`."""
-        return self.scored and NEAR_HALF[0] <= self.pass_rate <= NEAR_HALF[1]
-
-    @property
-    def fresh(self) -> bool:
-        """Whether it began at the start of one of the data set's own problems: no prefix, and not generated."""
-        return self.origin == "fresh"
-
-    @property
-    def prefixed(self) -> bool:
-        return self.origin == "prefix"
-
-    @property
-    def generated(self) -> bool:
-        return self.origin == "generated"
-
-    @property
-    def parent_count(self) -> ParentCount | None:
-        """k and N of the parent group that the prefix was cut from."""
-        if self.parent_passed is None or self.parent_size is None:
-            return None
-        return ParentCount(self.parent_passed, self.parent_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +193,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
         folder=folder,
         state=_read_state(folder / "status.json"),
         config=config,
-        groups=_resolve_carried([record for record in complete if record.outcome != "skipped"]),
+        groups=each_once([record for record in complete if record.outcome != "skipped"]),
         skips=[record for record in complete if record.outcome == "skipped"],
         steps=steps,
         evaluations=evaluations,
@@ -298,24 +232,6 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
         "trained_tokens": record.trained_tokens,
         "seconds": record.seconds,
     }
-
-
-def _resolve_carried(records: Sequence[GroupRecord]) -> list[GroupRecord]:
-    """Each group once: a carried group comes again in the step that trains it, and takes over that outcome."""
-    groups: list[GroupRecord] = []
-    waiting: dict[tuple[Any, ...], list[int]] = {}
-    for record in records:
-        key = (record.problem, record.origin, record.prefix_tokens, record.policy_version, record.k, record.n)
-        earlier = [i for i in waiting.get(key, []) if groups[i].step < record.step]
-        if earlier:
-            groups[earlier[0]] = replace(groups[earlier[0]], outcome=record.outcome)
-            if record.outcome != "carried":
-                waiting[key].remove(earlier[0])
-            continue
-        if record.outcome == "carried":
-            waiting.setdefault(key, []).append(len(groups))
-        groups.append(record)
-    return groups
 
 
 def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:

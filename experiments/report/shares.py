@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from halfway.experiments.report.records import GroupRecord
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.statistics.intervals import Estimate, clustered_mean, over_seeds, proportion
 
 

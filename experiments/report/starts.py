@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.prefix_metrics import final_ratio
-from halfway.experiments.report.records import GroupRecord, Run, parent_counts
+from halfway.experiments.report.records import Run, parent_counts
 from halfway.experiments.report.shares import by_seed, mean_pass_rate, share
 from halfway.experiments.report.statistics.intervals import Estimate
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.records import GroupRecord, load_run_records
+from halfway.experiments.report.records import load_run_records
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
 from halfway.experiments.report.tables.text import TextTable, interval
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from halfway.experiments.report.records import Comparison, EvaluationRecord, GroupRecord, Run, StepRecord
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.experiments.report.records import Comparison, EvaluationRecord, Run, StepRecord
 
 SAMPLES = 8
 

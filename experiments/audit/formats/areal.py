@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -52,11 +52,11 @@ class Areal(JsonLines[ArealRow]):
             ),
         )
 
-    def rollouts(self, rows: Sequence[ArealRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[ArealRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         version = found.path.parent.name
         steps = [int(version)] * len(rows) if version.isdecimal() else [row.tail_version for row in rows]
         problems = [bytes(row.prompt) for row in rows]
-        return Rollouts(
+        return RolloutColumns(
             steps=steps,
             problems=problems,
             rewards=[row.reward for row in rows],

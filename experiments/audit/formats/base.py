@@ -9,7 +9,7 @@ import msgspec
 
 from halfway.curriculum.support.registry import Registry
 from halfway.experiments.audit import parquet
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import LINES, Found, Lines, first_record, first_row
 from halfway.experiments.audit.history import Log, Reading
 
@@ -92,12 +92,12 @@ class Reader:
         """What is true of every log of the format."""
         return Reading(format=name, trainer=self.trainer)
 
-    def read(self, files: Sequence[Found], into: Collector) -> None:
+    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
         """Take all files of a run, in order."""
         for found in files:
             self.read_file(found, into)
 
-    def read_file(self, found: Found, into: Collector) -> None:
+    def read_file(self, found: Found, into: HistoryBuilder) -> None:
         """Take one file."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class Reader:
         Args:
             name: of the format.
         """
-        into = Collector(self.reading(name), self.names_problems(files))
+        into = HistoryBuilder(self.reading(name), self.names_problems(files))
         self.read(files, into)
         history, reading = into.finish(self.choices.passes_at)
         return Log("", history, reading, into.shown_texts(), into.conflicts)
@@ -123,13 +123,13 @@ class JsonLines(Reader, Generic[Row]):
 
     row: ClassVar[type[Any]]
 
-    def read_file(self, found: Found, into: Collector) -> None:
+    def read_file(self, found: Found, into: HistoryBuilder) -> None:
         for rows in Lines(self.row, into.drop).batches(found.path):
             rollouts = self.rollouts(rows, found, into)
             if rollouts is not None:
                 into.add(rollouts)
 
-    def rollouts(self, rows: Sequence[Any], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[Any], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         """The rollouts of a batch of lines."""
         raise NotImplementedError
 

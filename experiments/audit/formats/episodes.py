@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import NULL, Head, JsonLines
 from halfway.experiments.audit.history import UNKNOWN, Reading
@@ -97,7 +97,7 @@ class Episodes(JsonLines[Episode]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer, measure="tokens")
 
-    def read(self, files: Sequence[Found], into: Collector) -> None:
+    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
         folders = {found.path.parent for found in files}
         for found in files:
             folder = found.path.parent
@@ -107,7 +107,7 @@ class Episodes(JsonLines[Episode]):
                 into.trap("only the effective rollouts are here; those that were filtered stand in the folder all")
             self.read_file(found, into)
 
-    def rollouts(self, rows: Sequence[Episode], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[Episode], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         kept = [row for row in rows if not row.evaluates]
         if len(kept) < len(rows):
             into.drop("episode of an evaluation", len(rows) - len(kept))
@@ -122,7 +122,7 @@ class Episodes(JsonLines[Episode]):
             if problem.decode() not in into.texts:
                 into.describe(problem, _text(row.task.data))
         alone = any(row.group is None for row in kept)
-        return Rollouts(
+        return RolloutColumns(
             steps=[row.step for row in kept],
             problems=problems,
             rewards=[row.reward for row in kept],
@@ -154,12 +154,12 @@ class Results(JsonLines[ResultRow]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer, traps=("an evaluation has no steps: nothing here is about change",))
 
-    def rollouts(self, rows: Sequence[ResultRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[ResultRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         problems = [str(row.example_id).encode() for row in rows]
         for row, problem in zip(rows, problems, strict=True):
             if problem.decode() not in into.texts:
                 into.describe(problem, " ".join(bytes(row.prompt)[:600].decode("utf-8", "replace").split()))
-        return Rollouts(
+        return RolloutColumns(
             steps=[0] * len(rows),
             problems=problems,
             rewards=[row.reward for row in rows],

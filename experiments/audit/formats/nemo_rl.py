@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found, number_in
 from halfway.experiments.audit.formats.base import NULL, Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -45,17 +45,17 @@ class NemoRl(JsonLines[NemoRow]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer)
 
-    def read(self, files: Sequence[Found], into: Collector) -> None:
+    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
         named = [found for found in files if "train_data" in found.path.name]
         if named and len(named) < len(files):
             into.drop("file of validation", len(files) - len(named))
         super().read(named or files, into)
 
-    def read_file(self, found: Found, into: Collector) -> None:
+    def read_file(self, found: Found, into: HistoryBuilder) -> None:
         self.lines = 0
         super().read_file(found, into)
 
-    def rollouts(self, rows: Sequence[NemoRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[NemoRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         step = number_in(found.path.stem) or 0
         filtered = any(row.filtered_rewards is not None for row in rows)
         if filtered:
@@ -70,7 +70,7 @@ class NemoRl(JsonLines[NemoRow]):
             return self._by_order(rows, rewards, step, into)
         into.guess("a problem is the tokens before the first trained one; the log has no key of it")
         found_prompts = [prompt or b"" for prompt in prompts]
-        return Rollouts(
+        return RolloutColumns(
             steps=[step] * len(rows),
             problems=found_prompts,
             rewards=rewards,
@@ -79,8 +79,8 @@ class NemoRl(JsonLines[NemoRow]):
         )
 
     def _by_order(
-        self, rows: Sequence[NemoRow], rewards: Sequence[float | None], step: int, into: Collector
-    ) -> Rollouts | None:
+        self, rows: Sequence[NemoRow], rewards: Sequence[float | None], step: int, into: HistoryBuilder
+    ) -> RolloutColumns | None:
         """Groups of a fixed size, in the order of lines: older files do not say where a prompt ends."""
         size = self.choices.group_size
         into.identified = False
@@ -90,7 +90,7 @@ class NemoRl(JsonLines[NemoRow]):
             return None
         keys = [f"{step}/{(self.lines + i) // size}" for i in range(len(rows))]
         self.lines += len(rows)
-        return Rollouts(
+        return RolloutColumns(
             steps=[step] * len(rows),
             problems=[key.encode() for key in keys],
             rewards=rewards,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import NULL, Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -42,9 +42,9 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
             guesses=("a problem is its prompt's tokens and its reference; the log has no key of it",),
         )
 
-    def rollouts(self, rows: Sequence[OpenInstructRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[OpenInstructRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         responses = [bytes(row.response_tokens) for row in rows]
-        return Rollouts(
+        return RolloutColumns(
             steps=[row.step for row in rows],
             problems=[bytes(row.prompt_tokens) for row in rows],
             answers=[bytes(row.ground_truth) for row in rows],

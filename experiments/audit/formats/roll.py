@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found, number_in
 from halfway.experiments.audit.formats.base import Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -42,7 +42,7 @@ class Roll(JsonLines[RollRow]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer)
 
-    def rollouts(self, rows: Sequence[RollRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[RollRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         for row in rows:
             length = len(row.scores)
             columns: Mapping[str, Sequence[Any]] = {
@@ -55,7 +55,7 @@ class Roll(JsonLines[RollRow]):
             for problem, prompt in zip(problems, row.prompt, strict=False):
                 into.describe(problem, " ".join(bytes(prompt)[:600].decode("utf-8", "replace").strip('"').split()))
             into.add(
-                Rollouts(
+                RolloutColumns(
                     steps=row.global_step or [number_in(found.path.stem) or 0] * length,
                     problems=problems,
                     rewards=row.scores,

@@ -1,6 +1,6 @@
 """A plain table: a problem and a reward in each row, and a step if there is one; JSON lines, CSV or Parquet.
 
-Columns go by any of the usual names. A row may also stand for a group: with its rewards as a list, or with how many
+ColumnNames go by any of the usual names. A row may also stand for a group: with its rewards as a list, or with how many
 rollouts there were and how many passed. `{index: [..], score: [..]}`, one line per step, is what DeepScaleR and POLARIS
 write.
 """
@@ -16,7 +16,7 @@ import msgspec
 
 from halfway.curriculum.support.errors import require
 from halfway.experiments.audit import parquet
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import LINES, Found, Lines, first_record, opened
 from halfway.experiments.audit.formats.base import NULL, Head, Reader, head_of
 from halfway.experiments.audit.history import UNKNOWN, Reading
@@ -34,7 +34,7 @@ ROWS = 8192
 csv.field_size_limit(16 << 20)
 
 
-class Columns(NamedTuple):
+class ColumnNames(NamedTuple):
     """The names of a table's columns; "" where it has none of the kind."""
 
     problem: str
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
     group: str
 
     @classmethod
-    def of(cls, names: frozenset[str], reward: str = "") -> "Columns":
+    def of(cls, names: frozenset[str], reward: str = "") -> "ColumnNames":
         known = (PROBLEM, STEP, (reward,) if reward else REWARD, PASSED, SIZE, TOKENS, RESPONSE, CATEGORY, GROUP)
         return cls(*(next((name for name in kind if name in names), "") for kind in known))
 
@@ -65,16 +65,16 @@ class Table(Reader):
 
     @classmethod
     def knows(cls, head: Head) -> bool:
-        return Columns.of(head.columns).enough
+        return ColumnNames.of(head.columns).enough
 
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer)
 
     def names_problems(self, files: Sequence[Found]) -> bool:
-        return all(Columns.of(head_of(found).columns).problem not in TEXTS for found in files)
+        return all(ColumnNames.of(head_of(found).columns).problem not in TEXTS for found in files)
 
-    def read_file(self, found: Found, into: Collector) -> None:
-        columns = Columns.of(head_of(found).columns, self.choices.reward)
+    def read_file(self, found: Found, into: HistoryBuilder) -> None:
+        columns = ColumnNames.of(head_of(found).columns, self.choices.reward)
         require(bool(columns.enough), "--reward", self.choices.reward, f"{found.path} has no such column")
         counted = f"{columns.passed} of {columns.size}"
         into.guess(
@@ -86,7 +86,9 @@ class Table(Reader):
             for rollouts in _rollouts(batch, columns):
                 into.add(rollouts)
 
-    def _batches(self, found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[str, Sequence[Any]]]:
+    def _batches(
+        self, found: Found, columns: ColumnNames, into: HistoryBuilder
+    ) -> Iterator[Mapping[str, Sequence[Any]]]:
         used = [name for name in columns if name]
         if found.kind == ".parquet":
             yield from parquet.batches(found.path, used, into.drop)
@@ -96,7 +98,7 @@ class Table(Reader):
             yield from _csv(found, columns, into)
 
 
-def _lines(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[str, Sequence[Any]]]:
+def _lines(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Mapping[str, Sequence[Any]]]:
     record = first_record(found.path) or {}
     numbers = {columns.reward, columns.passed, columns.size, columns.tokens, columns.step}
     fields: list[tuple[str, Any, Any]] = []
@@ -114,7 +116,7 @@ def _lines(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[
         yield {name: list(map(attrgetter(f"f{i}"), rows)) for i, name in enumerate(names)}
 
 
-def _csv(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[str, Sequence[Any]]]:
+def _csv(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Mapping[str, Sequence[Any]]]:
     names = [name for name in dict.fromkeys(columns) if name]
     try:
         with opened(found.path) as file:
@@ -136,7 +138,7 @@ def _csv(found: Found, columns: Columns, into: Collector) -> Iterator[Mapping[st
         into.drop(f"file that could not be read to its end ({type(error).__name__})")
 
 
-def _rollouts(batch: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[Rollouts]:
+def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Iterator[RolloutColumns]:
     """The rollouts of a batch of rows: one each; or those of each row together, where it stands for a group."""
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
@@ -161,7 +163,7 @@ def _rollouts(batch: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[
         for name in ("tokens", "response", "category", "group")
         if getattr(columns, name)
     }
-    yield Rollouts(
+    yield RolloutColumns(
         steps=steps,
         problems=problems if all_of(str, problems) else list(map(_key, problems)),
         rewards=_rewards(batch[columns.reward]),
@@ -176,8 +178,8 @@ def _rollouts(batch: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[
     )
 
 
-def _of(problems: Sequence[Any], rewards: Sequence[float | None], steps: Sequence[int]) -> Rollouts:
-    return Rollouts(steps, list(map(_key, problems)), rewards)
+def _of(problems: Sequence[Any], rewards: Sequence[float | None], steps: Sequence[int]) -> RolloutColumns:
+    return RolloutColumns(steps, list(map(_key, problems)), rewards)
 
 
 def _key(value: Any) -> bytes:

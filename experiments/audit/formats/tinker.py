@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -54,12 +54,12 @@ class Tinker(JsonLines[TinkerRow]):
             traps=("neither prompts nor keys are written: a problem cannot be told when it comes again",),
         )
 
-    def rollouts(self, rows: Sequence[TinkerRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[TinkerRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         kept = [row for row in rows if row.split == "train"]
         if len(kept) < len(rows):
             into.drop("rollout of an evaluation", len(rows) - len(kept))
         keys = [f"{row.iteration}/{row.group_idx}" for row in kept]
-        return Rollouts(
+        return RolloutColumns(
             steps=[row.iteration for row in kept],
             problems=[key.encode() for key in keys],
             rewards=[row.total_reward for row in kept],

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import NULL, Head, JsonLines, Reader
 from halfway.experiments.audit.history import UNKNOWN, Reading
@@ -60,11 +60,11 @@ class Trinity(JsonLines[TrinityRow]):
             ),
         )
 
-    def rollouts(self, rows: Sequence[TrinityRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[TrinityRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         first = [row for row in rows if row.eid.step == 0]
         if len(first) < len(rows):
             into.drop("further turn of a run", len(rows) - len(first))
-        return Rollouts(
+        return RolloutColumns(
             steps=[_step(row.eid.batch) for row in first],
             problems=[_prompt(row) for row in first],
             rewards=[row.reward for row in first],
@@ -98,7 +98,7 @@ class TrinityDatabase(Reader):
             ),
         )
 
-    def read_file(self, found: Found, into: Collector) -> None:
+    def read_file(self, found: Found, into: HistoryBuilder) -> None:
         table = table_in(found)
         if table is None:
             return
@@ -114,7 +114,7 @@ class TrinityDatabase(Reader):
                         keys.append(f"{place[0]}/{seen[place]}/{place[1]}")
                         seen[place] += 1
                     into.add(
-                        Rollouts(
+                        RolloutColumns(
                             steps=[int(row[0] or 0) for row in rows],
                             problems=[key.encode() for key in keys],
                             rewards=[row[3] if isinstance(row[3], float | int) else None for row in rows],

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import Head, JsonLines, Reader
 from halfway.experiments.audit.history import Reading
@@ -42,7 +42,7 @@ class Trl(Reader):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer, guesses=(BY_PROMPT,))
 
-    def read(self, files: Sequence[Found], into: Collector) -> None:
+    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
         steps: list[int] = []
         before = b""
         for found in files:
@@ -75,7 +75,9 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer, guesses=(BY_PROMPT,))
 
-    def rollouts(self, rows: Sequence[Mapping[str, msgspec.Raw]], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(
+        self, rows: Sequence[Mapping[str, msgspec.Raw]], found: Found, into: HistoryBuilder
+    ) -> RolloutColumns | None:
         for row in rows:
             columns = _lists(row, into)
             if columns:
@@ -83,7 +85,7 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
         return None
 
 
-def from_columns(columns: Mapping[str, Values], reward: str, into: Collector) -> Rollouts:
+def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilder) -> RolloutColumns:
     """The rollouts of one logged batch.
 
     Args:
@@ -98,7 +100,7 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: Collector) ->
         into.guess(f"the reward is the column {chosen[0]}")
     length = len(columns["prompt"])
     rows = [[column[i] for column in map(columns.__getitem__, chosen)] for i in range(length)]
-    return Rollouts(
+    return RolloutColumns(
         steps=[int(step) for step in columns.get("step", columns.get("gen_step", [0] * length))],
         problems=[_bytes(prompt) for prompt in columns["prompt"]],
         rewards=[_total(row) for row in rows],
@@ -137,14 +139,14 @@ def _bytes(value: Any) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else msgspec.json.encode(value)
 
 
-def _digest(rollouts: Rollouts) -> bytes:
+def _digest(rollouts: RolloutColumns) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for prompt, response in zip(rollouts.problems, rollouts.responses or (), strict=True):
         digest.update(_bytes(prompt) + b"\0" + response + b"\0")
     return digest.digest()
 
 
-def _lists(row: Mapping[str, msgspec.Raw], into: Collector) -> dict[str, Values] | None:
+def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, Values] | None:
     """The columns of one line, prompts and completions undecoded."""
     try:
         found: dict[str, Values] = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from halfway.experiments.audit.collector import Collector, Rollouts
+from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Found
 from halfway.experiments.audit.formats.base import NULL, UNSET, Head, JsonLines
 from halfway.experiments.audit.history import Reading
@@ -43,7 +43,7 @@ class Verl(JsonLines[VerlRow]):
     def reading(self, name: str) -> Reading:
         return Reading(name, self.trainer, guesses=("a problem is its prompt and reference; the log has no key of it",))
 
-    def rollouts(self, rows: Sequence[VerlRow], found: Found, into: Collector) -> Rollouts | None:
+    def rollouts(self, rows: Sequence[VerlRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         passed = [_flag(bytes(row.acc)) for row in rows]
         if self.choices.passes_at is None and any(flag is not None for flag in passed):
             into.guess("passed is the field acc, silent goes by the score; --passes-at counts by the score alone")
@@ -56,7 +56,7 @@ class Verl(JsonLines[VerlRow]):
             )
         groups = None if first.uid is None else [_prompt_of(row.uid or "") for row in rows]
         sources = [row.data_source or "" for row in rows]
-        return Rollouts(
+        return RolloutColumns(
             steps=[row.step for row in rows],
             problems=[bytes(row.input) for row in rows],
             answers=[bytes(row.gts) for row in rows],

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from halfway.experiments.report.records import NEAR_HALF, Comparison
+from halfway.curriculum.signals import NEAR_HALF
+from halfway.experiments.report.records import Comparison
 
 # Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines. The
 # last two are for comparisons of many arms.

@@ -7,7 +7,7 @@ import pytest
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
 from halfway.experiments.audit.figures import (
-    Kind,
+    CategoryChange,
     Memory,
     Streak,
     findings,
@@ -101,7 +101,7 @@ def test_a_streak_ends_with_its_kind_or_its_problem() -> None:
 def test_kinds_of_problems_are_compared_where_both_ends_have_enough() -> None:
     groups = [(step, "a", 1 if step < 22 else 3, 4) for step in range(45)] + [(45, "b", 2, 4)]
     found = findings(log(groups, categories={"a": "algebra", "b": "rare"}))
-    assert found.kinds == (Kind("algebra", 45, 0.25, 0.75, 0.0),)
+    assert found.kinds == (CategoryChange("algebra", 45, 0.25, 0.75, 0.0),)
 
 
 def test_a_weak_policy_that_beats_a_strong_one_points_at_the_problem() -> None:

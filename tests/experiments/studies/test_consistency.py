@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from synthetic_runs import decision, evaluation_record, step_record, write_records
 
-from halfway.experiments.report.records import GroupRecord
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.studies.consistency import Visits, consistency_table, visits
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from contests import comparison_of, run_of
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.design import read_design
 from halfway.experiments.report.analysis.matched import Matched, match
 from halfway.experiments.report.analysis.strata import natural, strata_rows
 from halfway.experiments.report.analysis.tuning import read_tuning
-from halfway.experiments.report.records import GroupRecord, Run, Stratum
+from halfway.experiments.report.records import Run, Stratum
 
 
 def groups(*passed: tuple[int, int]) -> list[GroupRecord]:

@@ -28,7 +28,7 @@ MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
 
 
 @dataclass(slots=True)
-class Rollouts:
+class RolloutColumns:
     """Rollouts of one batch of lines, by column; what a format does not have is None.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rollouts:
 
 
 @dataclass(slots=True)
-class Columns:
+class KeptColumns:
     """What is kept of every rollout."""
 
     steps: "array[int]" = field(default_factory=lambda: array("q"))
@@ -69,7 +69,7 @@ class Columns:
     passed: "array[int]" = field(default_factory=lambda: array("b"))
 
 
-class Collector:
+class HistoryBuilder:
     """Takes rollouts as they are read, in any order, and makes a `History` of them.
 
     Attributes:
@@ -92,7 +92,7 @@ class Collector:
         self.dropped: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         self.conflicts: dict[str, str] = {}
-        self._columns = Columns()
+        self._columns = KeptColumns()
         self._place: dict[int, int] = {}
         self._ids: list[str] = []
         self._categories: list[str] = []
@@ -114,7 +114,7 @@ class Collector:
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
 
-    def add(self, rows: Rollouts) -> None:
+    def add(self, rows: RolloutColumns) -> None:
         """Take the rollouts of one batch."""
         reward_R = _floats(rows.rewards)
         good_R = np.isfinite(reward_R)
@@ -124,7 +124,7 @@ class Collector:
         else:
             self._add(rows)
 
-    def _add(self, rows: Rollouts) -> None:
+    def _add(self, rows: RolloutColumns) -> None:
         try:
             step_R = np.asarray(rows.steps, np.int64)
             tokens_R = self._tokens(rows)
@@ -169,7 +169,7 @@ class Collector:
             return [self._position(mark, key, answer) for mark, key, answer in both]
         return found  # type: ignore[return-value]  # there is no None among them
 
-    def _tokens(self, rows: Rollouts) -> NDArray[np.int32]:
+    def _tokens(self, rows: RolloutColumns) -> NDArray[np.int32]:
         if rows.tokens is not None:
             self.measure = "tokens"
             return np.asarray(rows.tokens, np.int32)
@@ -325,16 +325,16 @@ def _encoded(key: object) -> bytes:
     return key if isinstance(key, bytes) else str(key).encode("utf-8", "replace")
 
 
-def _sane(rows: Rollouts, i: int) -> bool:
+def _sane(rows: RolloutColumns, i: int) -> bool:
     """Whether the step and the tokens of a rollout can be kept."""
     tokens = 0 if rows.tokens is None else rows.tokens[i]
     return abs(rows.steps[i]) <= MOST_STEPS and abs(tokens) <= MOST_TOKENS
 
 
-def _picked(rows: Rollouts, chosen: Sequence[int]) -> Rollouts:
-    columns = {name: getattr(rows, name) for name in Rollouts.__dataclass_fields__}
+def _picked(rows: RolloutColumns, chosen: Sequence[int]) -> RolloutColumns:
+    columns = {name: getattr(rows, name) for name in RolloutColumns.__dataclass_fields__}
     picked: dict[str, Any] = {name: c if c is None else [c[i] for i in chosen] for name, c in columns.items()}
-    return Rollouts(**picked)
+    return RolloutColumns(**picked)
 
 
 def _digest(key: bytes, answer: bytes) -> str:
