@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,12 +41,14 @@ class RepositoryRows(Source):
 
     Attributes:
         path: the file.
+        heldout_path: file of the held-out problems, such as another data set; empty = they are taken from `path`.
         kind: whose columns; "auto" looks at the first row.
         trees: a folder with a source tree for each instance, named by its id, for boxes that run here; empty = images.
         command: how tests are run, see `RepositoryTask`; empty = pytest.
     """
 
     path: str
+    heldout_path: str = ""
     kind: Kind = "auto"
     trees: str = ""
     command: str = ""
@@ -55,6 +57,9 @@ class RepositoryRows(Source):
         require(bool(self.path), "repository_rows.path", self.path, "give a file")
         known = not self.command or "{tests}" in self.command
         require(known, "repository_rows.command", self.command, "say with {tests} where the test files go")
+
+    def heldout(self) -> Source | None:
+        return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         """All rows in their order."""

@@ -28,13 +28,27 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
 
     check_names(kind, data, path)
     try:
-        built = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), data))
+        built = OmegaConf.to_object(OmegaConf.merge(_structured(kind, data), data))
     except UserError as error:
         raise UserError(_under(path, str(error))) from None
     except OmegaConfBaseException as error:
         check_types(kind, data, path)
         raise UserError(f"{path or 'configuration'}: {str(error).splitlines()[0]}") from None
     assert isinstance(built, kind)
+    return built
+
+
+def _structured(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """The fields of `kind` with their defaults, save for mappings that `data` gives: these replace their default."""
+    from omegaconf import OmegaConf, read_write
+
+    built, hints = OmegaConf.structured(kind), get_type_hints(kind)
+    with read_write(built):  # a frozen dataclass gives one that cannot be changed
+        for name, value in data.items():
+            if is_dataclass(hints[name]) and isinstance(value, Mapping):
+                built[name] = _structured(hints[name], value)
+            elif get_origin(hints[name]) is dict and isinstance(value, Mapping):
+                built[name] = {}
     return built
 
 

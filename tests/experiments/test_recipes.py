@@ -129,7 +129,7 @@ def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str
 
 
 def test_the_recipes_for_clusters_were_found() -> None:
-    assert {"one_gpu", "one_node", "two_pools"} <= {file.stem for file in CLUSTER}
+    assert {"one_gpu", "one_node", "two_pools", "swe_14b", "swe_32b"} <= {file.stem for file in CLUSTER}
 
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
@@ -155,10 +155,11 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_the_settings_of_a_recipe_for_a_cluster_train_a_small_model(file: Path, tmp_path: Path) -> None:
-    """Learner, controllers and fill as they are; model, data and engine of the lab, without DeepSpeed."""
+    """Learner, controllers and fill as they are; model, task and engine of the lab, without DeepSpeed."""
     lab = load_run_config(REPOSITORY / "experiments" / "lab" / "grpo.yaml")
     raw = to_plain(load_run_config(file, [each for each in TINY if not each.startswith("fill.m")]))
     raw |= {"problems": to_plain(lab)["problems"] | {"train": 8}, "model": to_plain(lab)["model"], "cluster": {}}
+    raw |= {"environment": to_plain(lab)["environment"]}
     raw["rollouts"] |= {"engine": "transformers", "sync_tolerance": 0.0}
     raw["learner"] |= {"deepspeed": {}}
     assert_trains_for_two_steps(parse_run_config(raw), tmp_path)

@@ -23,7 +23,7 @@ from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_p
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import Bad
-from halfway.curriculum.tasks.sources import SOURCES
+from halfway.curriculum.tasks.sources import SOURCES, split
 
 FIX = patch("stats/means.py", FAULTY, SOUND)
 
@@ -184,6 +184,16 @@ def test_a_row_that_lacks_something_is_dropped_and_counted(tmp_path: Path, chang
     path.write_text(json.dumps({**ROW, **change}) + "\n")
     with pytest.raises(UserError, match=f"no row is a task on a repository .first: .*{reason}"):
         RepositoryRows(str(path)).load(None, Stream(0))
+
+
+def test_held_out_rows_come_from_a_file_of_their_own(tmp_path: Path) -> None:
+    r2e = {"docker_image": "r2e/x", "commit_hash": "abc", "expected_output_json": '{"A.test_a": "PASSED"}'}
+    for name, row in {"train": r2e, "test": ROW}.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    source = RepositoryRows(str(tmp_path / "train.jsonl"), str(tmp_path / "test.jsonl"))
+    train, heldout, _ = split(source, None, 1, Stream(0))
+    images = [from_text(problem.answer, "").base.image for problem in (*train, *heldout)]
+    assert images == ["r2e/x", "swebench/sweb.eval.x86_64.means_1776_means-1:latest"]
 
 
 def test_names_resolve() -> None:

@@ -104,6 +104,17 @@ def test_another_alternative_replaces_the_one_below(run_file: Path) -> None:
     assert load_run_config(run_file, ["budget.rollouts=500"]).budget == Budget(rollouts=500)
 
 
+def test_another_box_replaces_the_usual_one(run_file: Path) -> None:
+    """A mapping that stands for one choice of several is not laid over its default."""
+    swerex = "environment={repository: {max_turns: 3, box: {swerex: {deployment: {type: docker}}}}}"
+    assert load_run_config(run_file, [swerex]).environment["repository"]["box"] == {
+        "swerex": {"deployment": {"type": "docker"}}
+    }
+    back = load_run_config(run_file, [swerex, "environment.repository.box={bubblewrap: {}}"])
+    assert back.environment["repository"]["box"] == {"bubblewrap": {}}
+    assert load_run_config(run_file, ["environment=repository"]).environment["repository"]["box"] == {"bubblewrap": {}}
+
+
 def test_options_of_a_listed_controller_are_changed_by_label(run_file: Path) -> None:
     before, after = load_run_config(run_file), load_run_config(run_file, ["controllers.greso.target=0.4"])
     assert [name for name, _, _ in differences(before, after)] == ["controllers.greso.target"]
