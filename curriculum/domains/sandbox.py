@@ -10,6 +10,7 @@ Each program runs in two lanes if its determinism matters: the lanes are separat
 import json
 import os
 import platform
+import re
 import select
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from halfway.curriculum.domains.sandbox_worker import HEADER, MAGIC, REPLY
+from halfway.curriculum.domains.sandbox_worker import FOLDER, HEADER, MAGIC, REPLY
 from halfway.curriculum.support.errors import UserError, require
 
 WITHOUT_SANDBOX = "HALFWAY_WITHOUT_SANDBOX"
@@ -36,6 +37,8 @@ HASH_SEEDS = (1, 2)
 MAX_REQUEST = 32_768
 """Bytes; a request must fit into a pipe, so that sending it never waits for the program."""
 
+MODULE_FILE = re.compile(r"[a-z_][a-z0-9_]{0,40}\.py")
+FOLDER_BYTES = 2**20
 START_SECONDS = 20.0
 GRACE_SECONDS = 2.0
 
@@ -74,12 +77,22 @@ class Job:
         entry: the function's name.
         inputs: the arguments of each call, as the text of a tuple literal. Each call gets fresh values.
         lane: 0 or 1.
+        files: name and text of Python files that lie, read-only, in the folder where the program runs.
+
+    Raises:
+        ValueError: for a file whose name is not that of a plain Python module.
     """
 
     code: str
     entry: str
     inputs: tuple[str, ...]
     lane: int = 0
+    files: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, _ in self.files:
+            if not MODULE_FILE.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a Python module's file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +157,8 @@ class Sandbox:
         self.close()
 
     def _run_one(self, job: Job) -> Outcome:
-        body = json.dumps({"code": job.code, "entry": job.entry, "inputs": job.inputs}).encode()
+        request = {"code": job.code, "entry": job.entry, "inputs": job.inputs, "files": dict(job.files)}
+        body = json.dumps(request).encode()
         if len(body) > MAX_REQUEST:
             return Failure("too long", f"{len(body)} bytes, at most {MAX_REQUEST}")
         for _ in range(2):  # a worker may have been ended from outside since its last program
@@ -173,7 +187,7 @@ class _Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         )
         self.output = output
-        probe = json.dumps({"code": "def f(): return 1", "entry": "f", "inputs": ["()"]}).encode()
+        probe = json.dumps({"code": "def f(): return 1", "entry": "f", "inputs": ["()"], "files": {}}).encode()
         reply = self.ask(probe, START_SECONDS)
         if reply is None or _outcome(*reply, expected=1) != (Result("1", "1"),):
             self.process.kill()
@@ -261,7 +275,7 @@ def _remedy() -> str:
 
 
 def _walls() -> list[str]:
-    """bubblewrap's options: a root of its own with a Python in it, all of it read-only."""
+    """bubblewrap's options: a root of its own with a Python in it, read-only but for the folder of programs' files."""
     visible = [path for path in ("/usr", "/lib", "/lib64") if os.path.isdir(path) and not os.path.islink(path)]
     links = [(os.readlink(path), path) for path in ("/lib", "/lib64") if os.path.islink(path)]
     base = os.path.realpath(sys.base_prefix)
@@ -273,7 +287,8 @@ def _walls() -> list[str]:
         walls += ["--ro-bind", path, path]
     for target, path in links:
         walls += ["--symlink", target, path]
-    return [*walls, "--ro-bind", str(WORKER), "/worker.py", "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/"]
+    walls += ["--ro-bind", str(WORKER), "/worker.py", "--dev-bind", "/dev/null", "/dev/null"]
+    return [*walls, "--size", str(FOLDER_BYTES), "--tmpfs", FOLDER, "--remount-ro", "/"]
 
 
 @lru_cache(maxsize=8)

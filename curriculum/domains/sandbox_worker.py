@@ -1,11 +1,11 @@
 """The process inside the sandbox: forks one child per program, and never sees a program itself.
 
 Started by `halfway.curriculum.domains.sandbox` as a script, so it imports nothing but the standard library. Requests
-come on
-standard input: a header (magic, length, milliseconds), then a JSON body that only the child reads: code, entry (name of
-the function) and inputs (each a literal tuple of arguments). Replies go to standard output: a status byte, a length and
-what the child wrote. The parent relays these bytes through one buffer that it wipes, and holds no other trace of any
-program, so that a child, which starts as a copy of it, finds nothing of earlier programs.
+come on standard input: a header (magic, length, milliseconds), then a JSON body that only the child reads: code, entry
+(name of the function), inputs (each a literal tuple of arguments) and files (name -> text), which the child writes
+before it is confined. Replies go to standard output: a status byte, a length and what the child wrote. The parent
+relays these bytes through one buffer that it wipes, and holds no other trace of any program, so that a child, which
+starts as a copy of it, finds nothing of earlier programs.
 
 A child that breaks out of Python can write any bytes as its own result. It holds no other open file than that pipe, and
 the answer that its result is compared with never enters the sandbox.
@@ -20,15 +20,20 @@ import os
 import platform
 import resource
 import select
+import shutil
 import signal
 import struct
 import sys
+import tempfile
 import time
 from typing import Any
 
 HEADER = struct.Struct("<4sII")
 REPLY = struct.Struct("<cI")
 MAGIC = b"task"
+FOLDER = "/work"
+"""Where a program's own files lie. Only the parent, and a child before it is confined, can write there."""
+
 MAX_DEPTH = 20
 MAX_TEXT = 4096
 
@@ -154,6 +159,8 @@ class Worker:
             os.dup2(nowhere, standard)
         os.close(nowhere)
         self.memory, self.filtered = memory, filtered
+        self.folder = FOLDER if filtered else tempfile.mkdtemp(prefix="halfway-")
+        os.chmod(self.folder, 0o555)
         self.buffer, self.zeros = bytearray(output + 1), bytes(output + 1)
         self.libc = ctypes.CDLL(None, use_errno=True)
         code = system_call_filter()
@@ -182,12 +189,32 @@ class Worker:
         os.close(results)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        self._clear()
         with memoryview(self.buffer) as view:
             os.write(self.replies, REPLY.pack(status, size))
             sent = 0
             while sent < size:
                 sent += os.write(self.replies, view[sent:size])
             view[:] = self.zeros
+
+    def _clear(self) -> None:
+        """Remove what the child has left in the folder."""
+        if names := os.listdir(self.folder):
+            os.chmod(self.folder, 0o755)
+            for name in names:
+                path = f"{self.folder}/{name}"
+                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+            os.chmod(self.folder, 0o555)
+
+    def _lay_out(self, files: dict[str, str]) -> None:
+        """Write the program's files and go to them; afterwards the folder is read-only."""
+        os.chmod(self.folder, 0o755)
+        for name, text in files.items():
+            with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+                os.chmod(file.fileno(), 0o444)
+        os.chmod(self.folder, 0o555)
+        os.chdir(self.folder)
 
     def _collect(self, results: int, deadline: float) -> tuple[bytes, int]:
         """What the child writes until it ends: k = complete, t = out of time, o = too much output."""
@@ -210,10 +237,13 @@ class Worker:
                 body += os.read(self.requests, length - len(body))
             os.close(self.requests)
             os.close(self.replies)
+            request = json.loads(body)
+            if request["files"]:
+                self._lay_out(request["files"])
             limit(self.memory, seconds)
             if self.filtered:
                 confine(self.libc, self.program)
-            reply = json.dumps(evaluate(json.loads(body))).encode()
+            reply = json.dumps(evaluate(request)).encode()
             while reply:
                 reply = reply[os.write(write_end, reply) :]
         finally:
@@ -227,7 +257,9 @@ def main() -> None:
     for module in modules:  # so that no child has to
         __import__(module)
     gc.freeze()  # a collection in a child would copy every page of the parent's
-    Worker(output, memory, filtered).serve()
+    worker = Worker(output, memory, filtered)
+    worker.serve()
+    os.rmdir(worker.folder)
 
 
 if __name__ == "__main__":

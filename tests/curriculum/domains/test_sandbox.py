@@ -49,6 +49,8 @@ HOSTILE = {
     "files: write": "open('/worker.py', 'w')\nreturn 'won'",
     "files: create": "open('/new', 'w').write('x')\nreturn 'won'",
     "files: temporary": "import tempfile\ntempfile.TemporaryFile()\nreturn 'won'",
+    "files: beside its own": "open('/work/x', 'w')\nreturn 'won'",
+    "files: open the folder": "import os\nos.chmod('/work', 0o777)\nreturn 'won'",
     "files: remove": "import os\nos.unlink('/worker.py')\nreturn 'won'",
     "files: shared memory": "open('/dev/shm/x', 'w')\nreturn 'won'",
     "files: memory file": "import os\nos.memfd_create('x')\nreturn 'won'",
@@ -189,6 +191,21 @@ def test_a_child_finds_no_earlier_program_in_its_memory(sandbox: Sandbox) -> Non
         "         and ''.join(half) in repr(o)[:10000]]\nreturn len(found)"
     )
     assert sandbox.run([hostile(look)]) == [(Result("0", "0"),)]
+
+
+@needs_sandbox
+def test_a_programs_files_can_be_imported_and_not_changed_and_are_gone_afterwards(sandbox: Sandbox) -> None:
+    body = "import os, sys\nsys.path.insert(0, '')\nimport one\n"
+    tampering = "for way in ('w', 'a', 'x'):\n    try:\n        open('one.py' if way != 'x' else 'two.py', way)\n"
+    tampering += "        return 'won'\n    except OSError:\n        pass\n"
+    removing = "try:\n    os.unlink('one.py')\n    return 'won'\nexcept OSError:\n    pass\n"
+    files = (("one.py", "VALUE = 7\n"),)
+    (found,) = sandbox.run([replace(hostile(body + tampering + removing + "return one.VALUE"), files=files)])
+    assert found == (Result("7", "7"),)
+    assert sandbox.run([hostile("import os\nreturn os.listdir('/work')")]) == [(Result("[]", "[]"),)]
+    for name in ("../one.py", "/one.py", "one", "os/one.py", ""):
+        with pytest.raises(ValueError, match="not the name of a Python module's file"):
+            replace(neighbour(), files=((name, ""),))
 
 
 @needs_sandbox
