@@ -32,6 +32,9 @@ SERVICE_SECONDS = 60.0
 NOBODY = 65_432
 """Who runs commands if Halfway itself runs as root: a user that owns nothing."""
 
+OUTSIDE = ("/tests", "/solution", "/logs")
+"""Where a task folder of Harbor expects its scripts and writes its reward: links into /tmp, else read-only."""
+
 MIB = 2**20
 
 
@@ -264,6 +267,7 @@ def _visible(prefix: str) -> tuple[list[str], list[tuple[str, str]]]:
     system = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
     visible = [path for path in system if os.path.isdir(path) and not os.path.islink(path)]
     links = [(os.readlink(path), path) for path in system if os.path.islink(path)]
+    links += [(f"tmp{path}", path) for path in OUTSIDE]
     python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
     for path in (os.path.dirname(os.path.dirname(python)), prefix):
         if not path.startswith("/usr/") and path not in ("/", "/usr", *visible):

@@ -3,6 +3,7 @@
 - `task`: what a task is: a base, a fault, tests
 - `judge`: whether a changed work tree passes
 - `rows`: tasks as SWE-bench, SWE-Gym, SWE-smith and R2E-Gym publish them
+- `harbor`: tasks as folders of the Harbor framework
 - `checking`: whether a task is one: untouched it fails, with the reference it passes
 - `archives`: tasks made of source distributions, by `mutation`
 - `mutation`: single edits of a function, as faults

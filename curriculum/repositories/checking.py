@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from halfway.curriculum.boxes.base import Box, BoxFullError, BoxLostError, BoxMaker
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.harbor import solve
 from halfway.curriculum.repositories.judge import APPLY, Judged, begin, judge, judge_in
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.curriculum.support.errors import UserError
@@ -73,7 +75,7 @@ def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
         _require(not task.pass_to_pass or not good, "a test passes that is to fail", str(good[:1]))
         broken = [test for test in task.pass_to_pass if test in missing]
         _require(not broken, "a test fails that is to pass all the time", str(broken[:1]))
-        if task.solution or task.bug:
+        if task.solution or task.bug or (task.folder and (Path(task.folder) / "solution" / "solve.sh").exists()):
             after = [_mended(task, boxes, seconds) for _ in range(TIMES)]
             failing = next((run for run in after if not run.passed), None)
             _require(failing is None, "the reference fails", failing.why if failing else "")
@@ -102,9 +104,13 @@ def _mended(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
     box = boxes.open(task.base)
     try:
         _begin(box, task, seconds)
-        command, diff = (APPLY, task.solution) if task.solution else (REVERSED, task.bug)
-        done = box.exec(command, seconds, diff.encode())
-        _require(done.status == 0, "the reference does not apply", " ".join(done.output.split())[:200])
+        if task.folder:
+            seen = solve(box, Path(task.folder), seconds)
+            _require(not seen, "the reference fails", seen)
+        else:
+            command, diff = (APPLY, task.solution) if task.solution else (REVERSED, task.bug)
+            done = box.exec(command, seconds, diff.encode())
+            _require(done.status == 0, "the reference does not apply", " ".join(done.output.split())[:200])
         saved = box.save()
     finally:
         box.close()

@@ -3,7 +3,8 @@
 A program under test runs in the test runner's process, so it can reach into the runner. Against that: the exit status
 does not count; every listed test has to be reported as passed; and a test that fails, of a name nobody could know
 beforehand, has to be reported as failed. What cannot be excluded: code written against this very judge, which tells the
-canary from the listed tests while it runs, and forges each report as wanted.
+canary from the listed tests while it runs, and forges each report as wanted. A task folder of Harbor has a script
+instead, whose reward is believed: no canary can be put among tests that nobody here knows.
 """
 
 import re
@@ -12,9 +13,11 @@ import shlex
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from halfway.curriculum.boxes.base import Box, BoxFullError, BoxMaker
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
+from halfway.curriculum.repositories.harbor import rewarded
 from halfway.curriculum.repositories.task import RepositoryTask, is_test
 from halfway.curriculum.support.errors import UserError
 
@@ -33,6 +36,9 @@ RUNNER = frozenset(
     }
 )
 """Modules of the test runner, which a file of the work tree could take the place of."""
+
+STEERING = frozenset({"sitecustomize.py", "usercustomize.py"})
+"""Those that Python runs by itself."""
 
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
 LISTING_SECONDS = 30.0
@@ -66,25 +72,28 @@ def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
         raise UserError(f"repository: the fault of {task.name!r} does not apply to its base ({why}); drop the row")
 
 
-def countable(entry: Entry, known: Collection[str]) -> bool:
+def countable(entry: Entry, known: Collection[str], tests_apart: bool = False) -> bool:
     """Whether a change may stand in the tree that is judged: source code, and nothing that steers the tests.
 
     Args:
         known: names at the top of the base and of its folder src.
+        tests_apart: the tests stand outside of the work tree, so that files of any name may be its content.
     """
     parts = entry.path.split("/")
-    if entry.kind in ("link", "pipe") or is_test(entry.path) or any(part.startswith(".") for part in parts):
+    if entry.kind in ("link", "pipe") or parts[-1] in STEERING or parts[-1].endswith(".pth"):
         return False
-    if parts[-1] in SETTINGS or parts[-1].endswith((".pth", ".pyc", ".so", ".egg-link")):
+    if not tests_apart and (is_test(entry.path) or any(part.startswith(".") for part in parts)):
+        return False
+    if not tests_apart and (parts[-1] in SETTINGS or parts[-1].endswith((".pyc", ".so", ".egg-link"))):
         return False
     top = parts[1] if parts[0] == "src" and len(parts) > 1 else parts[0]
     module = top.removesuffix(".py")
     return top in known or not (module in RUNNER or module in sys.stdlib_module_names)
 
 
-def source_changes(saved: bytes, known: Collection[str]) -> bytes:
+def source_changes(saved: bytes, known: Collection[str], tests_apart: bool = False) -> bytes:
     """The part of the saved changes that counts."""
-    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known))))
+    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known, tests_apart))))
 
 
 def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -> Judged:
@@ -99,7 +108,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     box = boxes.open(task.base)
     try:
         known = set(box.exec("ls -A . src 2> /dev/null", LISTING_SECONDS).output.split("\n"))
-        box.restore(source_changes(saved, known))
+        box.restore(source_changes(saved, known, tests_apart=bool(task.folder)))
         return judge_in(box, task, seconds)
     except BoxFullError:
         return Judged(False, "no room on disk")
@@ -109,6 +118,10 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
 
 def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
     """Judge the tree of a box as it stands."""
+    if task.folder:
+        reward, spent = rewarded(box, Path(task.folder), seconds)
+        why = "no reward was written" if reward is None else "tests fail"
+        return Judged(True, "", (), spent) if reward is not None and reward >= 1 else Judged(False, why, (), spent)
     if task.test_patch and box.exec(APPLY, seconds, task.test_patch.encode()).status:
         return Judged(False, "the patch of tests does not apply")
     folder = task.test_files[0].rpartition("/")[0] if task.test_files else ""

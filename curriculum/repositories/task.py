@@ -47,6 +47,7 @@ class RepositoryTask:
         command: how tests are run, with "{tests}" for the files that the listed tests are in; it has to print
             pytest's lines of passed and failed tests, as its option -rpfE does.
         solution: a diff that mends the fault, for checks only; empty if it is the fault's reverse.
+        folder: a task folder of Harbor, whose script decides instead of listed tests; empty = there is none.
     """
 
     name: str
@@ -57,6 +58,7 @@ class RepositoryTask:
     pass_to_pass: tuple[str, ...] = ()
     command: str = PYTEST
     solution: str = ""
+    folder: str = ""
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -69,16 +71,23 @@ class RepositoryTask:
         return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
 
 
-def to_problem(task: RepositoryTask, statement: str, source: str, features: Mapping[str, float | str]) -> Problem:
+def to_problem(
+    task: RepositoryTask,
+    statement: str,
+    source: str,
+    features: Mapping[str, float | str],
+    instructions: str = INSTRUCTIONS,
+) -> Problem:
     """The problem that a policy gets. Its answer is the task, which the environment reads.
 
     Args:
         statement: what is wrong, in words.
+        instructions: how to work, with {place} and {statement}.
     """
-    prompt = INSTRUCTIONS.format(place=task.base.place, statement=statement.strip())
+    prompt = instructions.format(place=task.base.place, statement=statement.strip())
     answer = as_text(task)
     # Where a base lies on this machine says nothing about the task.
-    stated = as_text(replace(task, base=replace(task.base, tree="")))
+    stated = as_text(replace(task, base=replace(task.base, tree=""), folder=""))
     return Problem(content_id(source, prompt, stated), prompt, answer, source, "exact", features)
 
 
@@ -95,6 +104,7 @@ def as_text(task: RepositoryTask) -> str:
             "pass_to_pass": task.pass_to_pass,
             "command": task.command,
             "solution": task.solution,
+            **({"folder": task.folder} if task.folder else {}),
         }
     )
 

@@ -23,6 +23,7 @@ SOURCES = Registry(
     group="halfway.sources",
     builtin={
         "file": "halfway.curriculum.tasks.files:File",
+        "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
         "ledger": "halfway.curriculum.lab.sources:LedgerAccounts",
         "operator_sheets": "halfway.curriculum.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",

@@ -122,7 +122,7 @@ class ComparisonConfig:
     def tuning_budget(self) -> Budget:
         """What a run of a sweep may spend."""
         unit, total = self.budget.unit, self.tune.share * self.budget.total
-        limit: dict[str, Any] = {unit: total if unit == "seconds" else math.ceil(total)}
+        limit: dict[str, Any] = {unit: total if "seconds" in unit else math.ceil(total)}
         return replace(self.budget, **limit)
 
     def settings(self, arm: str) -> list[Setting]:

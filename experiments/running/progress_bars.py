@@ -46,7 +46,7 @@ def progress_display(console: Console) -> Progress:
 
 def spent(record: Mapping[str, Any], budget: Budget) -> float:
     """How much of the budget is spent, according to a step record."""
-    return float(record["step"] + 1 if budget.unit == "steps" else record[budget.unit])
+    return float(record["step"] + 1 if budget.unit == "steps" else record.get(budget.unit, 0.0))
 
 
 class Bar:

@@ -1,7 +1,11 @@
-"""A small repository with a fault, and whether this machine can run boxes."""
+"""A small repository with a fault, an agent that follows a script, and whether this machine can run boxes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from halfway.curriculum.boxes.base import Base, BoxLostError
@@ -10,6 +14,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion, Finished
 
 SOUND = '''"""Means."""
 
@@ -80,3 +85,47 @@ def small_problem(folder: Path) -> Problem:
 def said(command: str) -> str:
     """A response of a policy."""
     return f"I look.\n\n```bash\n{command}\n```\n"
+
+
+END = 0
+
+
+class Letters:
+    """A tokenizer of code points; 0 ends a response."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(chr(token) for token in token_ids if token != END)
+
+
+@dataclass
+class Agent:
+    """An engine that gives the commands of a script, by how many it has given in its context; every fourth seed
+    submits at once instead of mending."""
+
+    script: Sequence[str]
+    serves_all: bool = False
+    replicas: int = 1
+
+    def generate(
+        self,
+        contexts: Sequence[Any],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        assert finished is not None
+        completions = []
+        for i, context in enumerate(contexts):
+            turn = "".join(map(chr, context)).count("I look.")
+            command = "submit" if seeds[i] % 4 == 0 else self.script[turn]
+            tokens_T = np.asarray([*map(ord, said(command)), END], np.int32)
+            zeros_T = np.zeros(len(tokens_T), np.float32)
+            completions.append(Completion(tokens_T, zeros_T, zeros_T, "end", 0))
+            finished(i, completions[-1])
+        return completions
+
+    def sync(self, policy: Any, version: int) -> None:
+        pass

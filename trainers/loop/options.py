@@ -80,23 +80,26 @@ class FillOptions:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a run trains. Exactly one of the four is given; arms of a comparison share it.
+    """How long a run trains. Exactly one of these is given; arms of a comparison share it.
 
     Attributes:
         rollouts: rollouts generated for training.
         tokens: tokens generated for training.
         steps: learner steps.
         seconds: wall-clock seconds of the loop, without evaluation and checkpoints.
+        tool_seconds: seconds that the environment's tools took in rollouts generated for training, added up over the
+            rollouts, whether they ran at once or not. Replayed steps do not count, nor does evaluation.
     """
 
     rollouts: int | None = None
     tokens: int | None = None
     steps: int | None = None
     seconds: float | None = None
+    tool_seconds: float | None = None
 
     def __post_init__(self) -> None:
         given = {k: v for k, v in vars(self).items() if v is not None}
-        require(len(given) == 1, "budget", given, "give exactly one of rollouts, tokens, steps, seconds")
+        require(len(given) == 1, "budget", given, "give exactly one of rollouts, tokens, steps, seconds, tool_seconds")
         require(next(iter(given.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
 
     @property

@@ -31,6 +31,7 @@ class Progress:
             epoch.
         measured: rollouts that an oracle's measurements took, which are in no budget.
         seconds: wall-clock of the loop, without evaluation, measurements and checkpoints.
+        tool_seconds: that the environment's tools took to answer what was generated.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
         idle: latest consecutive steps that neither rolled out nor trained anything.
@@ -42,14 +43,15 @@ class Progress:
     trained_tokens: int = 0
     measured: int = 0
     seconds: float = 0.0
+    tool_seconds: float = 0.0
     evaluations: int = 0
     starved: int = 0
     idle: int = 0
 
     def share(self, budget: Budget) -> float:
         """Share of the budget that is spent."""
-        spent = {"rollouts": self.rollouts, "tokens": self.tokens, "steps": self.step, "seconds": self.seconds}
-        return spent[budget.unit] / budget.total
+        spent: float = getattr(self, "step" if budget.unit == "steps" else budget.unit)
+        return spent / budget.total
 
     def after(self, filling: Filling, learned: Mapping[str, float], clock: "Stopwatch") -> "Progress":
         """The progress after one more step. `learned` is what the learner reported of it."""
@@ -60,6 +62,7 @@ class Progress:
             tokens=self.tokens + sum(group.num_generated for group in filling.groups),
             trained_tokens=self.trained_tokens + int(learned.get("trained_tokens", 0)),
             seconds=self.seconds + clock.counted,
+            tool_seconds=self.tool_seconds + tool_seconds(filling),
             starved=self.starved + filling.starved,
             idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
         )
@@ -74,6 +77,11 @@ class Progress:
             raise UserError(
                 f"controllers: nothing was rolled out in {self.idle} steps in a row, so budget.{budget.unit} would "
                 "never be spent; see in decisions.jsonl what was skipped, and why"
+            )
+        if budget.unit == "tool_seconds" and self.step >= IDLE_STEPS and not self.tool_seconds:
+            raise UserError(
+                f"budget.tool_seconds: {budget.total:g} would never be spent, since no tool took any time in "
+                f"{self.step} steps; use another budget, or an environment with tools"
             )
         return self.share(budget) < 1
 
@@ -113,7 +121,7 @@ def step_record(
 ) -> dict[str, Any]:
     """One line of steps.jsonl. `progress` is the one after the step; its last step is the one described."""
     outcomes = Counter(outcome for _, _, outcome in filling.outcomes)
-    tools = sum(turn.tool_seconds for group in filling.groups for rollout in group.rollouts for turn in rollout.turns)
+    tools = tool_seconds(filling)
     return {
         "step": progress.step - 1,
         "policy_version": policy_version,
@@ -121,6 +129,7 @@ def step_record(
         "tokens": progress.tokens,
         "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
+        **({"tool_seconds": progress.tool_seconds} if progress.tool_seconds else {}),
         **({"measured": progress.measured} if progress.measured else {}),
         "rounds": filling.rounds,
         "starved": filling.starved,
@@ -153,6 +162,11 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
         "passed": list(evaluation.passed_G),
         "strata": {name: {"problems": num, "passed": passed} for name, (num, passed) in evaluation.strata.items()},
     }
+
+
+def tool_seconds(filling: Filling) -> float:
+    """What the environment's tools took in a step."""
+    return sum(turn.tool_seconds for group in filling.groups for rollout in group.rollouts for turn in rollout.turns)
 
 
 def pass_counts(groups: Iterable[Group]) -> list[int]:

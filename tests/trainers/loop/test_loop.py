@@ -7,7 +7,7 @@ import re
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
+from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
@@ -112,6 +113,34 @@ def test_a_chain_that_proposes_nothing_is_stopped_where_the_budget_would_last_fo
     with pytest.raises(UserError, match=rf"^controllers: nothing was rolled out in 10 steps .*budget\.{unit}"):
         run.train()
     assert status(tmp_path)["state"] == "failed"
+
+
+@dataclass
+class SlowTools(SimulatedRollouts):
+    """Every rollout's tools take half a second."""
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        return [
+            replace(group, rollouts=tuple(_after_half_a_second(rollout) for rollout in group.rollouts))
+            for group in super().run(requests, stream)
+        ]
+
+
+def _after_half_a_second(rollout: Rollout) -> Rollout:
+    return replace(rollout, turns=(replace(rollout.turns[0], tool_seconds=0.5), *rollout.turns[1:]))
+
+
+def test_a_budget_of_tool_seconds_adds_up_what_tools_took(tmp_path: Path) -> None:
+    done = training(tmp_path, ONCE, Budget(tool_seconds=2.5 * GROUPS * SIZE), rollouts=SlowTools()).train()
+    assert (done.step, done.tool_seconds) == (5, 0.5 * done.rollouts)
+    assert [step["tool_seconds"] for step in records(tmp_path, "steps")] == [
+        0.5 * GROUPS * SIZE * i for i in range(1, 6)
+    ]
+
+
+def test_a_budget_of_tool_seconds_without_tools_ends_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^budget.tool_seconds: 5 would never be spent, since no tool .* in 10 steps"):
+        training(tmp_path, ONCE, Budget(tool_seconds=5)).train()
 
 
 def test_carried_surplus_trains_in_the_next_step_and_is_counted_once(tmp_path: Path) -> None:

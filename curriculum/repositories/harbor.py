@@ -1,0 +1,250 @@
+"""Tasks as folders of the Harbor framework: an instruction, an image, a script that writes the reward.
+
+    task.toml                    settings: [task] name, [environment] docker_image and workdir, [verifier] env
+    instruction.md               what is to be done
+    environment/Dockerfile       the image, unless task.toml names one
+    tests/test.sh                run at /tests in the end; writes /logs/verifier/reward.txt or reward.json
+    solution/solve.sh            a reference, if there is one
+
+The layout is that of Harbor's documentation (schema 1.4, and 1.0 as far as it is the same). Tasks in steps, of several
+containers, or judged in a container of their own are no tasks here, and are counted.
+"""
+
+import io
+import json
+import re
+import secrets
+import shlex
+import tarfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.boxes.base import Base, Box
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.task import RepositoryTask, to_problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.files import Bad
+from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport
+
+OPENING = """\
+You work in a shell; your folder is {place}. Do what is asked below.
+
+Answer with one command a turn, in a block like this:
+
+```bash
+ls
+```
+
+Files are kept between commands; variables and the current folder are not. When you are done, answer:
+
+```bash
+submit
+```
+
+{statement}
+"""
+
+WORKDIR, FROM = re.compile(r"^WORKDIR\s+(\S+)", re.MULTILINE), re.compile(r"^FROM\s+(\S+)\s*$", re.MULTILINE)
+BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
+SERVICE_SECONDS = 60.0
+
+UNPACK = """\
+folder=$(readlink -m {folder}); mkdir -p "$folder" && find "$folder" -mindepth 1 -delete
+tar -xzf {archive} -C "$folder" && rm {archive}"""
+REWARD = """\
+mkdir -p "$(readlink -m /logs/verifier)" && rm -f /logs/verifier/reward.*
+{variables} bash /tests/test.sh < /dev/null > /logs/verifier/test-stdout.txt 2>&1
+echo; echo {mark}
+head -c 4000 /logs/verifier/reward.json 2> /dev/null || head -c 4000 /logs/verifier/reward.txt 2> /dev/null"""
+
+
+@dataclass(frozen=True)
+class HarborTasks(Source):
+    """Task folders below a folder, or one task folder; see `halfway.curriculum.repositories.harbor`.
+
+    A submission is judged like those of other repositories, in a fresh work tree: what was changed outside of it does
+    not count, so `halfway validate --rows` drops tasks whose reference works there. The limits of time are those of
+    the environment, not task.toml's. A reward of 1 or more is a pass; of several rewards that called "reward", else
+    all of them.
+
+    Attributes:
+        path: the folder.
+        heldout_path: folder of the held-out tasks; empty = they are taken from `path`.
+        image: name of the image of a task whose Dockerfile has to be built, with "{name}" for its folder's name.
+        trees: a folder with a work tree for each task, by its folder's name, for boxes that run here; empty = images.
+        place: where the work tree stands if neither task.toml nor the Dockerfile says.
+    """
+
+    path: str
+    heldout_path: str = ""
+    image: str = ""
+    trees: str = ""
+    place: str = "/app"
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "harbor_tasks.path", self.path, "give a folder")
+        named = not self.image or "{name}" in self.image
+        require(named, "harbor_tasks.image", self.image, "say with {name} where the folder's name goes")
+        require(self.place.startswith("/"), "harbor_tasks.place", self.place, "give an absolute path")
+
+    def heldout(self) -> Source | None:
+        return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        """All tasks, by the names of their folders."""
+        folders = list(task_folders(Path(self.path)))
+        if not folders:
+            raise UserError(f"{self.path}: no folder with a task.toml is below it; give a folder of Harbor tasks")
+        found: list[Problem] = []
+        dropped: Counter[str] = Counter()
+        examples: list[str] = []
+        for folder in folders:
+            problem = self._problem(folder)
+            if isinstance(problem, Bad):
+                dropped[problem.reason] += 1
+                examples += [f"{folder}: {problem}"] if len(examples) < MAX_EXAMPLES else []
+            else:
+                found.append(problem)
+        if not found:
+            raise UserError(f"{self.path}: none of {len(folders)} folders is a task here (first: {examples[0]})")
+        return Loaded(tuple(found), SourceReport(len(found), dict(dropped), tuple(examples)))
+
+    def _problem(self, folder: Path) -> Problem | Bad:
+        try:
+            settings = tomllib.loads((folder / "task.toml").read_text())
+            instruction = (folder / "instruction.md").read_text()
+        except OSError as error:
+            return Bad("no instruction.md", one_line(error))
+        except (ValueError, UnicodeDecodeError) as error:
+            return Bad("task.toml is not TOML", one_line(error))
+        trouble = _trouble(folder, settings)
+        base = trouble or self._base(folder, settings)
+        if isinstance(base, Bad):
+            return base
+        task = RepositoryTask(
+            str(_table(settings, "task").get("name") or folder.name), base, folder=str(folder.resolve())
+        )
+        about = _table(settings, "metadata")
+        features: dict[str, float | str] = {k: str(about.get(k, "")) for k in ("difficulty", "category")}
+        return to_problem(task, without_canary(instruction), "harbor_tasks", features, OPENING)
+
+    def _base(self, folder: Path, settings: Mapping[str, Any]) -> Base | Bad:
+        environment = _table(settings, "environment")
+        file = folder / "environment" / "Dockerfile"
+        recipe = file.read_text(errors="replace") if file.exists() else ""
+        place = str(environment.get("workdir") or (WORKDIR.findall(recipe) or [self.place])[-1])
+        if self.trees:
+            return Base(str(Path(self.trees) / folder.name), place=place)
+        image = str(environment.get("docker_image") or "")
+        if not image and self.image:
+            image = self.image.replace("{name}", folder.name)
+        if not image and (start := FROM.search(recipe)) and not BUILDING.search(recipe):
+            image = start[1]
+        return Base(image=image, place=place) if image else Bad("its image has to be built", "give harbor_tasks.image")
+
+
+def task_folders(root: Path) -> Iterator[Path]:
+    """Folders with a task.toml, by name; none inside another one, and no hidden one."""
+    if (root / "task.toml").is_file():
+        yield root
+        return
+    try:
+        below = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{root}: cannot be read ({one_line(error)}); check harbor_tasks.path") from None
+    for path in below:
+        if not path.is_symlink():
+            yield from task_folders(path)
+
+
+def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
+    """Why a folder is none that can be judged here."""
+    verifier, environment = _table(settings, "verifier"), _table(settings, "environment")
+    if (folder / "steps").is_dir() or settings.get("steps"):
+        return Bad("several steps")
+    if any((folder / "environment" / f"docker-compose.{ending}").exists() for ending in ("yaml", "yml")):
+        return Bad("several containers")
+    if verifier.get("environment_mode") == "separate" or verifier.get("environment"):
+        return Bad("judged in a container of its own")
+    if environment.get("mcp_servers"):
+        return Bad("needs tool servers")
+    if not (folder / "tests" / "test.sh").is_file():
+        return Bad("no tests/test.sh")
+    if any("${" in str(value) for value in _table(verifier, "env").values()):
+        return Bad("its tests need a secret of this machine")
+    return None
+
+
+def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = values.get(name)
+    return table if isinstance(table, Mapping) else {}
+
+
+def without_canary(instruction: str) -> str:
+    """The instruction without the lines at its beginning that mark a benchmark for those who collect training data."""
+    lines = instruction.splitlines()
+    while lines and ("canary" in lines[0].lower() or not lines[0].strip()):
+        lines.pop(0)
+    return "\n".join(lines)
+
+
+def rewarded(box: Box, folder: Path, seconds: float) -> tuple[float | None, float]:
+    """Run a task's tests on the tree of a box as it stands: the reward, None if none was written, and their seconds.
+
+    Raises:
+        UserError: if the folder's tests are not there any more.
+    """
+    settings = tomllib.loads((folder / "task.toml").read_text())
+    _bring(box, folder / "tests", "/tests")
+    given = _table(_table(settings, "verifier"), "env")
+    variables = " ".join(["env", *(shlex.quote(f"{name}={value}") for name, value in given.items())])
+    mark = f"reward-{secrets.token_hex(8)}"
+    done = box.exec(REWARD.format(variables=variables, mark=mark), seconds)
+    _, found, reward = done.output.rpartition(mark)
+    return (reward_of(reward) if found and done.ended == "exit" else None), done.seconds
+
+
+def solve(box: Box, folder: Path, seconds: float) -> str:
+    """Run a task's reference in a box; what it said if it failed, else nothing."""
+    _bring(box, folder / "solution", "/solution")
+    done = box.exec("bash /solution/solve.sh < /dev/null", seconds)
+    return "" if done.status == 0 else " ".join(done.output.split())[-200:] or f"status {done.status}"
+
+
+def reward_of(text: str) -> float | None:
+    """The reward in a file: a number, or JSON with names; None if it is neither."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(value, Mapping):
+        numbers = [one for one in ([value["reward"]] if "reward" in value else value.values()) if _is_number(one)]
+        return min(map(float, numbers), default=None)
+    return float(value) if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _bring(box: Box, source: Path, target: str) -> None:
+    """A copy of a folder at an absolute path of a box, in the place of what is there."""
+    packed = io.BytesIO()
+    try:
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(source, ".")
+    except OSError as error:
+        raise UserError(f"{source}: cannot be read ({one_line(error)}); put it back, or drop the task") from None
+    name = f"/tmp/{secrets.token_hex(8)}.tar.gz"
+    box.write(name, packed.getvalue())
+    done = box.exec(UNPACK.format(folder=target, archive=name), SERVICE_SECONDS)
+    if done.status:
+        raise UserError(
+            f"{source}: does not get into the box ({one_line(done.output)}); use an image with bash and tar"
+        )
