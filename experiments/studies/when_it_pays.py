@@ -169,13 +169,23 @@ def regimes_table(regimes: Sequence[Regime]) -> TextTable:
                 percent(arm.wasted),
                 percent(arm.band_fresh),
                 str(len(arm.seeds)),
+                f"{sum(pair.clear for pair in regime.headline.pairs)} of {len(regime.headline.pairs)}",
             )
         )
     return TextTable(
         f"The regimes, as {regimes[0].baseline} sees them",
-        ("regime", "problems", "pass@1", "rollouts in groups without signal", "groups at 3/8..5/8", "seeds"),
+        (
+            "regime",
+            "problems",
+            "pass@1",
+            "rollouts in groups without signal",
+            "groups at 3/8..5/8",
+            "seeds",
+            "pairs told apart",
+        ),
         tuple(rows),
-        "Shares over the whole run.",
+        "Shares over the whole run. Pairs of arms whose held-out pass@1 differs clearly at equal rollouts, after "
+        "Holm's adjustment over all pairs.",
     )
 
 

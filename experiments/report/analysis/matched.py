@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Axis
 from halfway.experiments.report.analysis.contrasts import ContrastRow, contrast_rows
 from halfway.experiments.report.analysis.curves import common_reach, evaluated, problems_told_apart, scores_at
-from halfway.experiments.report.analysis.design import Design
+from halfway.experiments.report.analysis.design import Contrast, Design
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import Array, crossed_mean
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
@@ -45,6 +46,8 @@ class Matched:
         headline: whether the comparison is judged by it.
         problems: held-out problems that were told apart; 0 = intervals are over seeds only.
         contrasts: one family, adjusted by itself.
+        pairs: of the headline only: every pair of arms, a family of their own, whatever was planned; the higher mean
+            comes first.
     """
 
     axis: Axis
@@ -53,6 +56,7 @@ class Matched:
     problems: int
     rows: tuple[MatchedRow, ...]
     contrasts: tuple[ContrastRow, ...]
+    pairs: tuple[ContrastRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,13 @@ def _match(
         problems=len(used[0].evaluations[0].passed) if apart else 0,
         rows=tuple(rows),
         contrasts=tuple(contrast_rows(runs_of, design.contrasts, axis, amount)),
+        pairs=tuple(contrast_rows(runs_of, _every_pair(rows), axis, amount)) if axis == design.headline else (),
     )
+
+
+def _every_pair(rows: Sequence[MatchedRow]) -> list[Contrast]:
+    ranked = sorted(rows, key=lambda row: -row.pass_at_1.value)
+    return [Contrast(higher.arm, lower.arm) for higher, lower in combinations(ranked, 2)]
 
 
 def _row(arm: str, totals: Sequence[Totals], axis: Axis, amount: float, scores_SP: Array) -> MatchedRow:

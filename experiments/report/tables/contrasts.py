@@ -71,6 +71,28 @@ def errors_text(matched: Matched) -> str:
     )
 
 
+def separation_table(summary: Summary) -> TextTable:
+    """Which arms are told apart at all: for every arm of the headline those that are clearly below it."""
+    headline = next((matched for matched in summary.matched if matched.headline), None)
+    columns = ("arm", "pass@1", "clearly above")
+    if headline is None or len(headline.pairs) < 2:
+        return TextTable("Arms told apart", columns, (), "")
+    below: dict[str, list[str]] = {row.arm: [] for row in headline.rows}
+    for pair in headline.pairs:
+        if pair.clear:
+            below[pair.arm].append(pair.reference)
+    ranked = sorted(headline.rows, key=lambda row: -row.pass_at_1.value)
+    rows = tuple((row.arm, f"{row.pass_at_1.value:.3f}", ", ".join(below[row.arm]) or NONE) for row in ranked)
+    clear = sum(map(len, below.values()))
+    return TextTable(
+        "Arms told apart",
+        columns,
+        rows,
+        f"{clear} of {len(headline.pairs)} pairs are clear after Holm's adjustment over all pairs, at equal "
+        f"{headline.axis.label}; differences by seed, errors as in the contrasts.",
+    )
+
+
 def other_contrasts_table(summary: Summary) -> TextTable:
     """The same contrasts under the other conditions, a column for each."""
     others = [matched for matched in summary.matched if not matched.headline and matched.contrasts]

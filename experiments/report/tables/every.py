@@ -12,6 +12,7 @@ from halfway.experiments.report.tables.contrasts import (
     matched_table,
     other_contrasts_table,
     quick_contrasts,
+    separation_table,
 )
 from halfway.experiments.report.tables.costs import reach_tables
 from halfway.experiments.report.tables.kinds import start_table, strata_table
@@ -24,6 +25,7 @@ def tables(summary: Summary) -> list[TextTable]:
     made = [
         arm_table(summary),
         contrast_table(summary),
+        separation_table(summary),
         *reach_tables(summary),
         other_contrasts_table(summary),
         *map(matched_table, summary.matched),

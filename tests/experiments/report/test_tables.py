@@ -16,7 +16,12 @@ from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
 from halfway.experiments.report.tables.arms import plan_text, timing_text
-from halfway.experiments.report.tables.contrasts import contrast_table, matched_table, other_contrasts_table
+from halfway.experiments.report.tables.contrasts import (
+    contrast_table,
+    matched_table,
+    other_contrasts_table,
+    separation_table,
+)
 from halfway.experiments.report.tables.costs import reach_tables, spent_cell
 from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
@@ -81,6 +86,22 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     assert others.columns[1:4] == ("equal steps", "equal generated tokens", "equal cost, rho 0.25")
     assert others.rows[0][1].endswith("]*") and others.rows[1][1].endswith("]")
     assert "a cost of" in matched_table(summary.matched[-1]).caption
+
+
+def test_arms_told_apart_are_of_all_pairs() -> None:
+    """Three arms, of which one is better; the plan names two pairs, the table tells of three."""
+    rng = np.random.default_rng(0)
+    summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
+    pairs = summary.matched[0].pairs
+    assert {frozenset((p.arm, p.reference)) for p in pairs} == {
+        frozenset(two) for two in (("grpo", "up"), ("grpo", "same"), ("up", "same"))
+    }
+    raw = sorted(p.p for p in pairs if p.p is not None)
+    assert min(p.adjusted_p for p in pairs if p.adjusted_p is not None) == pytest.approx(3 * raw[0])
+    table = separation_table(summary)
+    assert table.rows[0][0] == "up" and set(table.rows[0][2].split(", ")) == {"grpo", "same"}
+    assert [row[2] for row in table.rows[1:]] == ["-", "-"] and table.caption.startswith("2 of 3 pairs")
+    assert not any(matched.pairs for matched in summary.matched[1:])
 
 
 def test_the_plan_in_words(written: Path) -> None:
