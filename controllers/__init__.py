@@ -7,6 +7,7 @@
 - `mopps`: chooses by Thompson draws from a posterior of the pass rate
 - `bots`: the same, where outcomes say something about every problem through two reference models
 - `cdas`: chooses problems whose difficulty straddles the policy's competence
+- `frontier`: chooses problems whose groups should have signal, by a belief that problems share
 - `bandit`: chooses categories by what their groups have taught
 - `servo`: follows a column of difficulties, by feedback or by a timetable
 - `retire`: drops problems that pass too often
@@ -38,6 +39,7 @@ CONTROLLERS = Registry(
         "mopps": "halfway.controllers.mopps:Mopps",
         "bots": "halfway.controllers.bots:Bots",
         "cdas": "halfway.controllers.cdas:Cdas",
+        "frontier": "halfway.controllers.frontier:Frontier",
         "bandit": "halfway.controllers.bandit:Bandit",
         "servo": "halfway.controllers.servo:Servo",
         "retire": "halfway.controllers.retire:Retire",

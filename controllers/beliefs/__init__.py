@@ -5,6 +5,7 @@
 - `arms`: what categories of problems taught, and how often they pass
 - `implicit`: what the outcomes of some problems say of all others
 - `calibration`: a probe's guess, corrected by what the solver does
+- `skills`: pass rates from the problems' features, by a regression that wanders
 - `item_response`: the pass rate as a function of the hint's length
 - `forest`: problems and what grew from them: evidence on every node
 - `forest_beliefs`: the beliefs about a forest behind one interface

@@ -1,0 +1,143 @@
+"""A belief that problems share: the logit of a pass rate is linear in the features of the problem.
+
+A problem that is met three times in a run says little about itself, and what was seen is old when it is met again; but
+a group says something about every problem with the same skills. The model is a Bayesian logistic regression whose
+weights wander (ours; a state-space item response model): for problem i with features x_i at step t
+
+    logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),    u_it ~ N(0, residual^2)
+
+and k of n rollouts pass, binomially. What problems do not share, u, is drawn anew at every visit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from halfway.controllers.beliefs.forest import Floats
+from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.support.errors import UserError, require
+
+LARGEST = 512  # columns: a step inverts a matrix of so many rows
+NEWTON_STEPS = 50
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skills:
+    """What is believed of the weights: N(mean_D, covariance_DD), the first of them the constant's."""
+
+    mean_D: Floats
+    covariance_DD: Floats
+
+
+@dataclass(frozen=True)
+class SkillModel:
+    """The prior and how fast it comes back.
+
+    Attributes:
+        spread: standard deviation of logits over problems that the features may explain; the constant's has the same.
+        drift: share of the prior variance that every step adds to each weight's, since the policy learns.
+        residual: standard deviation of what a problem's logit has beside its features.
+    """
+
+    spread: float = 3.0
+    drift: float = 0.01
+    residual: float = 0.7
+
+    def __post_init__(self) -> None:
+        require(self.spread > 0, "model.spread", self.spread, "give a standard deviation of logits above 0")
+        require(self.drift >= 0, "model.drift", self.drift, "give a share of the prior variance, 0 or more")
+        require(self.residual >= 0, "model.residual", self.residual, "give a standard deviation of logits, 0 or more")
+
+    def prior(self, columns: int) -> Floats:
+        """Variances of the weights, (columns,): the constant's, then equal parts for the standardised features."""
+        variance = self.spread**2
+        return np.array([variance] + [variance / max(1, columns - 1)] * (columns - 1))
+
+    def init(self, columns: int) -> Skills:
+        """Nothing seen yet."""
+        return Skills(np.zeros(columns), np.diag(self.prior(columns)))
+
+    def wander(self, skills: Skills, steps: int) -> Skills:
+        """The belief so many steps later, if nothing was seen."""
+        more_D = steps * self.drift * self.prior(len(skills.mean_D))
+        return Skills(skills.mean_D, skills.covariance_DD + np.diag(more_D))
+
+    def learn(self, skills: Skills, x_GD: Floats, passed_G: Sequence[int], tried_G: Sequence[int]) -> Skills:
+        """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
+
+        Newton's method on the working responses z + (k - n p) / (n p q) of a logistic regression, q = 1 - p, whose
+        variance 1 / (n p q) the residual's is added to. Without a residual the mean is the exact mode.
+        """
+        k_G, n_G = np.asarray(passed_G, np.float64), np.asarray(tried_G, np.float64)
+        precision_DD = np.linalg.inv(skills.covariance_DD)
+        mean_D, pull_D = skills.mean_D, precision_DD @ skills.mean_D
+        for _ in range(NEWTON_STEPS):
+            z_G = np.clip(x_GD @ mean_D, -12.0, 12.0)
+            p_G = sigmoid(z_G)
+            information_G = n_G * p_G * (1 - p_G)
+            weight_G = information_G / (1 + self.residual**2 * information_G)
+            after_DD = precision_DD + x_GD.T @ (weight_G[:, None] * x_GD)
+            response_G = z_G + (k_G - n_G * p_G) / information_G
+            change_D = np.linalg.solve(after_DD, pull_D + x_GD.T @ (weight_G * response_G)) - mean_D
+            mean_D = mean_D + change_D / max(1.0, float(np.abs(x_GD @ change_D).max()))  # at most one logit at a time
+            if np.abs(change_D).max() < 1e-8:
+                break
+        covariance_DD = np.linalg.inv(after_DD)
+        return Skills(mean_D, (covariance_DD + covariance_DD.T) / 2)
+
+    def logits(self, skills: Skills, x_FD: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of the logits of problems, (F,) each; the residual's variance is part of it."""
+        variance_F = np.einsum("fd,fd->f", x_FD @ skills.covariance_DD, x_FD) + self.residual**2
+        return x_FD @ skills.mean_D, variance_F
+
+
+def expected(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Floats) -> Floats:
+    """E f(p) for a logit-normal p, by Gauss-Hermite quadrature with 20 nodes, (F,).
+
+    Args:
+        of_rate: f, elementwise.
+    """
+    found_F = np.zeros_like(mean_F)
+    deviation_F = np.sqrt(variance_F)
+    for node, share in zip(_NODES, _SHARES, strict=True):  # one node at a time: a million problems stay small
+        found_F += share * of_rate(sigmoid(mean_F + node * deviation_F))
+    return found_F
+
+
+@lru_cache(maxsize=4)
+def design(problems: ProblemSet, features: tuple[str, ...], field: str) -> Floats:
+    """The problems' features as columns, (P, D): a constant, then numbers and vectors standardised, words as 0 or 1.
+
+    Args:
+        field: of the configuration that names the features, for messages.
+
+    Raises:
+        UserError: if a problem lacks a feature, numbers are not finite, or the columns are more than 512.
+    """
+    columns = [np.ones((len(problems), 1)), *(_columns(problems, name, field) for name in features)]
+    x_PD = np.concatenate(columns, axis=1)
+    if x_PD.shape[1] > LARGEST:
+        raise UserError(
+            f"{field}: {', '.join(features)} make {x_PD.shape[1]} columns, and at most {LARGEST} are allowed; "
+            "reduce the vectors, for example to their principal components"
+        )
+    x_PD.setflags(write=False)
+    return x_PD
+
+
+def _columns(problems: ProblemSet, name: str, field: str) -> Floats:
+    column = problems.column(name)
+    if column.dtype.kind not in "fiu":
+        words = np.unique(column)
+        return (column[:, None] == words).astype(np.float64)
+    values_PD = column.astype(np.float64).reshape(len(column), -1)
+    if not np.isfinite(values_PD).all():
+        raise UserError(f"{field}: {name!r} is not finite for every problem; mend the column")
+    deviation_D = values_PD.std(axis=0)
+    standardised: Floats = (values_PD - values_PD.mean(axis=0)) / np.where(deviation_D > 0, deviation_D, 1.0)
+    return standardised

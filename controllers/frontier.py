@@ -1,0 +1,135 @@
+"""Frontier: problems whose groups are expected to have signal, by a belief that all problems share (ours)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.controllers.beliefs.skills import SkillModel, Skills, design, expected
+from halfway.controllers.laws.choice import first_by
+from halfway.controllers.laws.slots import fill_slots
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+LEAST = 1e-12  # of a worth, whose logarithm is taken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrontierState:
+    """What the frontier is known by.
+
+    Attributes:
+        skills: belief about the weights of the features.
+        learnt: the step of the latest outcomes.
+        error: mean absolute difference between expected and observed rate in that step, before it was learnt from.
+    """
+
+    problems: ProblemSet
+    skills: Skills
+    learnt: int = 0
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Frontier(PassRateController[FrontierState]):
+    """Draws problems in proportion to a power of what their groups are expected to be worth.
+
+    Beliefs about single problems are blind where each is met a few times in a run. Here problems share theirs, through
+    features that the data set brings: skills, topics, lengths, an embedding (`beliefs.skills`). A group of N is worth
+
+    - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
+    - "gain": that times p (1 - p)^2, what Knapsack RL (arXiv 2509.25849) expects of a step: the harder ones;
+
+    expected over what is not known of p, so that problems of which little is known are worth trying. Neither starves
+    what hardly ever passes, as "nearest one half" does: at N = 8 a rate of .05 still has a third of the best signal.
+    Drawn without replacement, in proportion to worth^sharpness.
+
+    Only fresh groups are evidence.
+
+    Attributes:
+        features: columns of the problem set: numbers, words or vectors.
+        worth: what a group is worth.
+        sharpness: 0 = all problems alike; large = the most valuable ones only.
+        candidates: problems drawn at random to compete for each slot; null = all.
+        model: of the shared belief.
+    """
+
+    features: tuple[str, ...] = ("category",)
+    worth: Literal["signal", "gain"] = "signal"
+    sharpness: float = 4.0
+    candidates: int | None = None
+    model: SkillModel = field(default_factory=SkillModel)
+
+    def __post_init__(self) -> None:
+        require(len(self.features) > 0, "frontier.features", list(self.features), "name at least one column")
+        require(self.sharpness >= 0, "frontier.sharpness", self.sharpness, "give a power of 0 or more")
+        fits = self.candidates is None or self.candidates >= 1
+        require(fits, "frontier.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"problems"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(f"feature:{name}" for name in self.features)
+
+    def init(self, problems: ProblemSet) -> FrontierState:
+        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.skills.design`."""
+        return FrontierState(problems, self.model.init(self._design(problems).shape[1]))
+
+    def propose(self, plan: Plan, state: FrontierState, stream: Stream) -> tuple[Plan, FrontierState]:
+        if plan.missing == 0:
+            return plan, state
+        generator = stream.at("choose").generator()
+        x_PD = self._design(state.problems)
+        skills = self.model.wander(state.skills, max(0, plan.step - state.learnt))
+        known: dict[int, float] = {}
+
+        def choose(free_F: Positions, wanted: int) -> Positions:
+            if self.candidates is not None and self.candidates * wanted < len(free_F):
+                free_F = generator.choice(free_F, self.candidates * wanted, replace=False, shuffle=False)
+            worth_F = expected(
+                lambda rate_F: self.worth_of(rate_F, plan.num_rollouts), *self.model.logits(skills, x_PD[free_F])
+            )
+            drawn_F = self.sharpness * np.log(np.maximum(worth_F, LEAST)) + generator.gumbel(size=len(free_F))
+            places = first_by([-drawn_F], wanted, generator)
+            known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
+            chosen: Positions = free_F[places]
+            return chosen
+
+        for position in fill_slots(plan, state.problems, choose):
+            request = Request(state.problems[position], plan.num_rollouts)
+            plan = plan.add([request], f"worth {known[position]:.2g}")
+        return plan, state
+
+    def worth_of(self, rate: Floats, size: int) -> Floats:
+        """What groups of `size` are worth at these pass rates."""
+        mixed: Floats = 1 - rate**size - (1 - rate) ** size
+        return mixed if self.worth == "signal" else mixed * rate * (1 - rate) ** 2
+
+    def observe(self, state: FrontierState, groups: Sequence[Group], step: int) -> FrontierState:
+        counts = fresh_counts(groups, state.problems)
+        if not counts.positions:
+            return state
+        x_GD = self._design(state.problems)[counts.positions]
+        skills = self.model.wander(state.skills, max(0, step - state.learnt))
+        rate_G = expected(lambda rate: rate, *self.model.logits(skills, x_GD))
+        error = float(np.abs(rate_G - np.asarray(counts.passed) / np.asarray(counts.tried)).mean())
+        return replace(
+            state, skills=self.model.learn(skills, x_GD, counts.passed, counts.tried), learnt=step, error=error
+        )
+
+    def _design(self, problems: ProblemSet) -> Floats:
+        return design(problems, self.features, "frontier.features")
+
+    def metrics(self, state: FrontierState) -> Mapping[str, float]:
+        """error: see `FrontierState`; ability: logit of an average problem's pass rate."""
+        return {"error": state.error, "ability": float(state.skills.mean_D[0])}
