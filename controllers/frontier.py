@@ -49,7 +49,8 @@ class Frontier(PassRateController[FrontierState]):
 
     expected over what is not known of p, so that problems of which little is known are worth trying. Neither starves
     what hardly ever passes, as "nearest one half" does: at N = 8 a rate of .05 still has a third of the best signal.
-    Drawn without replacement, in proportion to worth^sharpness.
+    Drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn without looking, which
+    keeps what is solved in practice: policies forget, and nobody sees it where nothing is rolled out.
 
     Only fresh groups are evidence.
 
@@ -57,6 +58,8 @@ class Frontier(PassRateController[FrontierState]):
         features: columns of the problem set: numbers, words or vectors.
         worth: what a group is worth.
         sharpness: 0 = all problems alike; large = the most valuable ones only.
+        exploration: chance of each slot that any problem is taken.
+        exploration: chance of each slot that any problem is taken.
         candidates: problems drawn at random to compete for each slot; null = all.
         model: of the shared belief.
     """
@@ -64,12 +67,15 @@ class Frontier(PassRateController[FrontierState]):
     features: tuple[str, ...] = ("category",)
     worth: Literal["signal", "gain"] = "signal"
     sharpness: float = 4.0
+    exploration: float = 0.25
     candidates: int | None = None
     model: SkillModel = field(default_factory=SkillModel)
 
     def __post_init__(self) -> None:
         require(len(self.features) > 0, "frontier.features", list(self.features), "name at least one column")
         require(self.sharpness >= 0, "frontier.sharpness", self.sharpness, "give a power of 0 or more")
+        share = 0 <= self.exploration <= 1
+        require(share, "frontier.exploration", self.exploration, "give a chance between 0 and 1")
         fits = self.candidates is None or self.candidates >= 1
         require(fits, "frontier.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
 
@@ -99,8 +105,9 @@ class Frontier(PassRateController[FrontierState]):
             worth_F = expected(
                 lambda rate_F: self.worth_of(rate_F, plan.num_rollouts), *self.model.logits(skills, x_PD[free_F])
             )
-            drawn_F = self.sharpness * np.log(np.maximum(worth_F, LEAST)) + generator.gumbel(size=len(free_F))
-            places = first_by([-drawn_F], wanted, generator)
+            luck_F = generator.gumbel(size=len(free_F))
+            places = first_by([-self.sharpness * np.log(np.maximum(worth_F, LEAST)) - luck_F], wanted, generator)
+            places = _explored(places, len(free_F), self.exploration, generator)
             known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
             chosen: Positions = free_F[places]
             return chosen
@@ -133,3 +140,12 @@ class Frontier(PassRateController[FrontierState]):
     def metrics(self, state: FrontierState) -> Mapping[str, float]:
         """error: see `FrontierState`; ability: logit of an average problem's pass rate."""
         return {"error": state.error, "ability": float(state.skills.mean_D[0])}
+
+
+def _explored(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:
+    """The places, of which some are given up, each by that chance, for any that were not taken."""
+    others = np.setdiff1d(np.arange(number), places, assume_unique=True)
+    given_up = np.flatnonzero(generator.random(len(places)) < chance)[: len(others)]
+    places = places.copy()
+    places[given_up] = generator.choice(others, len(given_up), replace=False)
+    return places

@@ -22,6 +22,7 @@ from halfway.curriculum.support.errors import UserError, require
 
 LARGEST = 512  # columns: a step inverts a matrix of so many rows
 NEWTON_STEPS = 50
+LEAST = 1e-9  # of a group's information
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
@@ -70,22 +71,26 @@ class SkillModel:
     def learn(self, skills: Skills, x_GD: Floats, passed_G: Sequence[int], tried_G: Sequence[int]) -> Skills:
         """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
 
-        Newton's method on the working responses z + (k - n p) / (n p q) of a logistic regression, q = 1 - p, whose
-        variance 1 / (n p q) the residual's is added to. Without a residual the mean is the exact mode.
+        Newton's method for the joint mode of the weights and the groups' residuals. About a total logit z a group is a
+        working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p; the weights see it with the
+        residual's variance on top, and the residual takes its share of what they leave over.
         """
         k_G, n_G = np.asarray(passed_G, np.float64), np.asarray(tried_G, np.float64)
         precision_DD = np.linalg.inv(skills.covariance_DD)
-        mean_D, pull_D = skills.mean_D, precision_DD @ skills.mean_D
+        mean_D, pull_D, residual_G = skills.mean_D, precision_DD @ skills.mean_D, np.zeros(len(k_G))
         for _ in range(NEWTON_STEPS):
-            z_G = np.clip(x_GD @ mean_D, -12.0, 12.0)
+            z_G = x_GD @ mean_D + residual_G
             p_G = sigmoid(z_G)
-            information_G = n_G * p_G * (1 - p_G)
-            weight_G = information_G / (1 + self.residual**2 * information_G)
+            noise_G = 1 / np.maximum(n_G * p_G * (1 - p_G), LEAST)
+            weight_G = 1 / (noise_G + self.residual**2)
+            response_G = z_G + (k_G - n_G * p_G) * noise_G
             after_DD = precision_DD + x_GD.T @ (weight_G[:, None] * x_GD)
-            response_G = z_G + (k_G - n_G * p_G) / information_G
-            change_D = np.linalg.solve(after_DD, pull_D + x_GD.T @ (weight_G * response_G)) - mean_D
-            mean_D = mean_D + change_D / max(1.0, float(np.abs(x_GD @ change_D).max()))  # at most one logit at a time
-            if np.abs(change_D).max() < 1e-8:
+            mode_D = np.linalg.solve(after_DD, pull_D + x_GD.T @ (weight_G * response_G))
+            left_G = self.residual**2 * weight_G * (response_G - x_GD @ mode_D)
+            change_G = x_GD @ mode_D + left_G - z_G
+            share = 1 / max(1.0, float(np.abs(change_G).max()))  # logits move by one at a time at most
+            mean_D, residual_G = mean_D + share * (mode_D - mean_D), residual_G + share * (left_G - residual_G)
+            if np.abs(change_G).max() < 1e-8:
                 break
         covariance_DD = np.linalg.inv(after_DD)
         return Skills(mean_D, (covariance_DD + covariance_DD.T) / 2)

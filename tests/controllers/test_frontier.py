@@ -1,0 +1,106 @@
+"""Frontier: what groups are worth, and that what it learnt from some problems tells it which others to try."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from controller_harness import child, group, propose, through_json
+
+from halfway.controllers.beliefs.skills import SkillModel
+from halfway.controllers.frontier import Frontier
+from halfway.curriculum import Origin, Problem, ProblemSet, UserError
+from halfway.experiments.config.components import members
+
+LEVELS = np.linspace(-1, 1, 60)
+PROBLEMS = ProblemSet(
+    [Problem(f"p{i}", f"{i}", "", features={"level": float(level)}) for i, level in enumerate(LEVELS)]
+)
+LEVEL = ("level",)
+
+
+def taught(controller: Frontier, places: list[int], shift: float = 0.0) -> object:
+    """The state after twenty steps with groups of 8 of these problems, whose rate is sigmoid(shift + 8 level)."""
+    state, rng = controller.init(PROBLEMS), np.random.default_rng(0)
+    for step in range(20):
+        passed = rng.binomial(8, 1 / (1 + np.exp(-shift - 8 * LEVELS[places])))
+        state = controller.observe(state, [group(PROBLEMS[i], int(k)) for i, k in zip(places, passed, strict=True)], step)
+    return state
+
+
+def levels_chosen(controller: Frontier, state: object, steps: int = 40) -> np.ndarray:
+    plans = [propose(controller, state, 20 + step, wanted=4)[0] for step in range(steps)]
+    return np.array([float(str(request.problem.features["level"])) for plan in plans for request in plan.requests])
+
+
+def test_worth_is_the_chance_of_a_mixed_group_or_what_a_step_gains() -> None:
+    """Knapsack RL's value at the rate 1/4 with N = 2: 2 * 1/4 * 3/4 = 3/8, times 1/4 * 9/16."""
+    rate = np.array([0.25])
+    assert Frontier(LEVEL).worth_of(rate, 2)[0] == 0.375
+    assert Frontier(LEVEL, "gain").worth_of(rate, 2)[0] == 0.375 * 0.25 * 0.5625
+    small = Frontier(LEVEL).worth_of(np.array([0.05, 0.5]), 8)
+    assert small[0] / small[1] > 1 / 3  # what hardly ever passes is not starved
+
+
+@pytest.mark.parametrize("shift", [-4.0, 0.0, 4.0])
+def test_problems_never_met_are_chosen_where_the_shared_belief_expects_signal(shift: float) -> None:
+    """It has met every third problem; the frontier, where half pass, lies at -shift / 8, and so do its choices."""
+    controller = Frontier(LEVEL, sharpness=8.0, exploration=0.0)
+    state = taught(controller, list(range(0, 60, 3)), shift)
+    chosen = levels_chosen(controller, state)
+    assert np.abs(chosen.mean() + shift / 8) < 0.12 and chosen.std() < 0.3
+    never_met = [i for i in range(60) if i % 3]
+    assert np.isin(chosen, LEVELS[never_met]).mean() > 0.5
+
+
+def test_gain_prefers_the_harder_ones() -> None:
+    signal, gain = (Frontier(LEVEL, worth, exploration=0.0) for worth in ("signal", "gain"))
+    state = taught(signal, list(range(60)))
+    assert levels_chosen(gain, state).mean() < levels_chosen(signal, state).mean() - 0.03
+
+
+def test_without_sharpness_or_competition_nothing_is_selected() -> None:
+    state = taught(Frontier(LEVEL), list(range(60)))
+    for controller in (Frontier(LEVEL, sharpness=0.0), Frontier(LEVEL, sharpness=50.0, candidates=1)):
+        chosen = levels_chosen(controller, state, 200)
+        assert np.abs(chosen.mean()) < 0.08 and chosen.std() == pytest.approx(LEVELS.std(), abs=0.06)
+
+
+def test_only_fresh_groups_are_evidence() -> None:
+    controller = Frontier(LEVEL)
+    state = controller.init(PROBLEMS)
+    others = [child(PROBLEMS[0], (1, 8), 8), group(PROBLEMS[1], 8, origin=Origin.GENERATED)]
+    assert controller.observe(state, others, 3) is state
+
+
+def test_the_error_is_measured_before_learning_and_the_state_is_saved() -> None:
+    controller = Frontier(LEVEL)
+    state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[0], 8), group(PROBLEMS[59], 0)], 2)
+    assert state.error == pytest.approx(0.5, abs=1e-9) and state.learnt == 2  # rates of one half were expected
+    restored = through_json(controller, PROBLEMS, state)
+    assert np.array_equal(restored.skills.covariance_DD, state.skills.covariance_DD)
+    assert replace(restored, skills=state.skills, problems=state.problems) == replace(state) or restored.learnt == 2
+
+
+def test_yaml_and_bad_options() -> None:
+    ((_, made),) = members([{"frontier": {"features": ["level"], "worth": "gain", "model": {"drift": 0.1}}}])
+    assert made == Frontier(LEVEL, "gain", model=SkillModel(drift=0.1)) and made.needs == {"feature:level"}
+    with pytest.raises(UserError, match=r"^frontier.features: \[\] is not acceptable; name at least one"):
+        Frontier(())
+    with pytest.raises(UserError, match=r"^frontier.candidates: 0"):
+        Frontier(candidates=0)
+    with pytest.raises(UserError, match=r"^frontier.exploration: 1.5"):
+        Frontier(exploration=1.5)
+    with pytest.raises(UserError, match=r"^frontier.sharpness: -1"):
+        Frontier(sharpness=-1.0)
+    with pytest.raises(UserError, match="has no feature 'elsewhere'"):
+        Frontier(("elsewhere",)).init(PROBLEMS)
+
+
+def test_explored_slots_go_to_anything() -> None:
+    """A quarter of them: far from the frontier there is then a quarter of what an even choice would have there."""
+    controller = Frontier(LEVEL, sharpness=50.0, exploration=0.25)
+    chosen = levels_chosen(controller, taught(controller, list(range(60))), 400)
+    far = np.abs(LEVELS) > 0.6
+    assert (np.abs(chosen) > 0.6).mean() == pytest.approx(0.25 * far.mean(), abs=0.03)
+    everything = levels_chosen(replace(controller, exploration=1.0), controller.init(PROBLEMS), 400)
+    assert everything.std() == pytest.approx(LEVELS.std(), abs=0.03)
