@@ -45,10 +45,10 @@ class Frontier(PassRateController[FrontierState]):
     features that the data set brings: skills, topics, lengths, an embedding (`beliefs.skills`). A group of N is worth
 
     - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
-    - "gain": that times p (1 - p)^2, what Knapsack RL (arXiv 2509.25849) expects of a step: the harder ones;
+    - "gain": that times p (1 - p)^2, what the knapsack expects of a step, and so the harder ones;
 
-    expected over what is not known of p, so that problems of which little is known are worth trying. Neither starves
-    what hardly ever passes, as "nearest one half" does: at N = 8 a rate of .05 still has a third of the best signal.
+    expected over what is not known of p, so that problems of which little is known are worth trying. Both fall off
+    more gently than the distance from one half: at N = 8 a rate of .05 has a third of the best signal, .2 five sixths.
     Drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn without looking, which
     keeps what is solved in practice: policies forget, and nobody sees it where nothing is rolled out.
 
@@ -58,7 +58,6 @@ class Frontier(PassRateController[FrontierState]):
         features: columns of the problem set: numbers, words or vectors.
         worth: what a group is worth.
         sharpness: 0 = all problems alike; large = the most valuable ones only.
-        exploration: chance of each slot that any problem is taken.
         exploration: chance of each slot that any problem is taken.
         candidates: problems drawn at random to compete for each slot; null = all.
         model: of the shared belief.

@@ -139,7 +139,8 @@ def _columns(problems: ProblemSet, name: str, field: str) -> Floats:
     column = problems.column(name)
     if column.dtype.kind not in "fiu":
         words = np.unique(column)
-        return (column[:, None] == words).astype(np.float64)
+        switches: Floats = (column[:, None] == words).astype(np.float64)
+        return switches
     values_PD = column.astype(np.float64).reshape(len(column), -1)
     if not np.isfinite(values_PD).all():
         raise UserError(f"{field}: {name!r} is not finite for every problem; mend the column")

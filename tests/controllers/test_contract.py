@@ -54,6 +54,7 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "bandit_learnability_knapsack": lambda: chain(
         ("bandit", CONTROLLERS.get("bandit")(kind="learnability")), ("knapsack", CONTROLLERS.get("knapsack")())
     ),
+    "replay_frontier_greso": lambda: chain_of(("replay", "frontier", "greso")),
     "bandit_survival": lambda: chain(("bandit", CONTROLLERS.get("bandit")(kind="survival"))),
     "bandit_thompson_greso": lambda: chain(
         ("bandit", CONTROLLERS.get("bandit")(kind="thompson")), ("greso", CONTROLLERS.get("greso")())
