@@ -67,7 +67,7 @@ class Frontier(PassRateController[FrontierState]):
     worth: Literal["signal", "gain"] = "signal"
     sharpness: float = 4.0
     exploration: float = 0.25
-    candidates: int | None = None
+    candidates: int | None = 64
     model: SkillModel = field(default_factory=SkillModel)
 
     def __post_init__(self) -> None:
