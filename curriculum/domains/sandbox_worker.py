@@ -203,7 +203,10 @@ class Worker:
             os.chmod(self.folder, 0o755)
             for name in names:
                 path = f"{self.folder}/{name}"
-                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
             os.chmod(self.folder, 0o555)
 
     def _lay_out(self, files: dict[str, str]) -> None:

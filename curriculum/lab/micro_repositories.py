@@ -149,7 +149,7 @@ def mutants(repository: MicroRepository) -> tuple[Mutant, ...]:
 
     Another operator, the other comparison, a constant one more or less, another variable that is defined there.
     """
-    found = []
+    found: list[Mutant] = []
     for name, lines in repository.functions:
         for i, line in enumerate(lines):
             names = ARGUMENTS[name] + ("c" if i else "")
@@ -234,7 +234,7 @@ def _calls(name: str, number: int, rng: random.Random) -> list[tuple[int, ...]]:
 
 def _edits(line: str, names: str) -> Iterator[tuple[Kind, str]]:
     for match in _PLACES.finditer(line):
-        old, kind = match.group(), match.lastgroup
+        old, kind = match.group(), next(kind for kind in KINDS if match.group(kind))
         others: Iterable[str]
         if kind == "operator":
             others = OPERATORS.replace(old, "")
@@ -245,7 +245,7 @@ def _edits(line: str, names: str) -> Iterator[tuple[Kind, str]]:
         else:
             others = names.replace(old, "")
         for new in others:
-            yield kind, line[: match.start()] + new + line[match.end() :]  # type: ignore[misc]
+            yield kind, line[: match.start()] + new + line[match.end() :]
 
 
 @lru_cache(maxsize=65536)

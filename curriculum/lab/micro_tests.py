@@ -1,5 +1,6 @@
 """Runs the tests of micro-repositories: real files, real imports, unittest, in the sandbox, a process for each run."""
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,11 +102,9 @@ def _report(outcome: tuple[Result, ...] | Failure) -> Report:
 
 def _read(shown: str) -> dict[str, str]:
     """The dictionary that the runner returned. What ran beside it may have written something else."""
-    import ast
-
     try:
         said = ast.literal_eval(shown)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return {}
     plain = isinstance(said, dict) and all(isinstance(part, str) for pair in said.items() for part in pair)
-    return said if plain else {}
+    return dict(said) if plain else {}

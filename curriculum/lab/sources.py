@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from halfway.curriculum.lab import ledger, operators, sums
+from halfway.curriculum.lab import ledger, micro_repositories, operators, sums
+from halfway.curriculum.lab.micro_episodes import make_task
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
@@ -112,3 +113,19 @@ class LedgerAccounts(ledger.LedgerOptions, Source):
             slack = account.turns_left - ledger.least_turns(account.balance, account.target)
             facts = {"distance": abs(account.target - account.balance), "slack": slack}
             yield Problem(content_id("ledger", prompt, answer), prompt, answer, "ledger", "ledger", facts)
+
+
+@dataclass(frozen=True)
+class MicroBugs(micro_repositories.MicroOptions, Source):
+    """Micro-repositories with a bug, for the environment micro_repository, with the task's own options."""
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return distinct("micro_repositories", wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        while True:
+            task = make_task(rng, self)
+            answer = micro_repositories.to_text(task.repository)
+            facts = {"kind": task.bug.kind, "function": task.bug.function}
+            identifier = content_id("micro_repositories", task.prompt, answer)
+            yield Problem(identifier, task.prompt, answer, "micro_repositories", "micro_repository", facts)

@@ -25,6 +25,7 @@ SOURCES = Registry(
         "file": "halfway.curriculum.tasks.files:File",
         "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
         "ledger": "halfway.curriculum.lab.sources:LedgerAccounts",
+        "micro_repositories": "halfway.curriculum.lab.sources:MicroBugs",
         "operator_sheets": "halfway.curriculum.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",

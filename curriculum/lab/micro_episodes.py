@@ -1,0 +1,132 @@
+"""Mending micro-repositories: what a policy reads and writes, the problems, and the flawed teacher of the warm start.
+
+The prompt is an issue, `@f23=12?`: f(2, 3) should be 12. A command a turn:
+
+    ?f            shows a function         1c=g(a)+b;2return c-3|
+    t             runs the tests           2f23:10!12|     two fail, the first since f(2, 3) is 10 and not 12; 0| = none
+    f2return c-2  edits a line, and tests  +0|             kept, since fewer tests fail now; -1h31:5!6| = taken back
+    !             submits
+"""
+
+import random
+import re
+from dataclasses import dataclass
+
+from halfway.curriculum.lab import micro_repositories as micro
+from halfway.curriculum.lab.micro_repositories import MicroOptions, MicroRepository, Mutant
+from halfway.curriculum.lab.micro_tests import Report
+
+LOOK = re.compile(r"\?([fgh])")
+EDIT = re.compile(r"([fgh])([1-9])([a-z0-9+\-*<>=:(), ]{1,24})")
+TEST, SUBMIT = "t", "!"
+UNKNOWN = "?|"
+_GOT = re.compile(r"(-?\d{1,4}) != -?\d+")
+
+BUGS: dict[str, float] = {"operator": 3.0, "constant": 1.0, "name": 1.0, "compare": 1.0}
+"""How often a bug is of each kind, as far as the repository has a place for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroTask:
+    """A repository with a bug.
+
+    Attributes:
+        repository: with the bug.
+        bug: the edit that made it.
+        fix: the edit that mends it.
+        prompt: the issue.
+    """
+
+    repository: MicroRepository
+    bug: Mutant
+    fix: Mutant
+    prompt: str
+
+
+@dataclass(frozen=True)
+class MicroTeacher:
+    """The flawed teacher.
+
+    Attributes:
+        test: chance of running the tests first.
+        look: chance of looking at g as well, before the first edit, if f calls it.
+        skill: chance of the right edit, if the teacher has seen the line; else any edit of a line that it has seen.
+        give_up: chance of submitting while tests fail, before each edit but the first.
+    """
+
+    test: float = 0.3
+    look: float = 0.5
+    skill: float = 0.25
+    give_up: float = 0.35
+
+
+def make_task(rng: random.Random, options: MicroOptions | None = None) -> MicroTask:
+    """Draw a repository and a bug that some of its tests notice, not all."""
+    while True:
+        repository = micro.make(rng, options)
+        found = micro.mutants(repository)
+        kinds = sorted({mutant.kind for mutant in found})
+        (kind,) = rng.choices(kinds, [BUGS[kind] for kind in kinds])
+        bug = rng.choice([mutant for mutant in found if mutant.kind == kind])
+        broken = repository.mutated(bug)
+        failing = micro.failing(broken)
+        if 0 < len(failing) < len(repository.tests):
+            case = failing[0][0]
+            fix = bug._replace(text=repository.lines(bug.function)[bug.line - 1])
+            return MicroTask(broken, bug, fix, f"@{case.call}={case.wanted}?")
+
+
+def shown(repository: MicroRepository, function: str) -> str:
+    """What the policy reads of a function."""
+    return ";".join(f"{i}{line}" for i, line in enumerate(repository.lines(function), 1)) + "|"
+
+
+def told(repository: MicroRepository, report: Report) -> str:
+    """What the policy reads of a run of the tests."""
+    if report.fault:
+        return "E|"
+    failed = [case for case in repository.tests if case.name not in report.passed]
+    if not failed:
+        return "0|"
+    got = _GOT.fullmatch(report.failed.get(failed[0].name, ""))
+    return f"{len(failed)}{failed[0].call}:{got.group(1) if got else 'E'}!{failed[0].wanted}|"
+
+
+def num_failing(repository: MicroRepository, report: Report) -> int:
+    """Tests of the repository that did not pass; all, if none could be run."""
+    return sum(case.name not in report.passed for case in repository.tests)
+
+
+def computed(repository: MicroRepository) -> Report:
+    """The report on a repository whose lines are all the grammar's, without the sandbox."""
+    failed = {case.name: f"{got} != {case.wanted}" for case, got in micro.failing(repository)}
+    return Report(tuple(case.name for case in repository.tests if case.name not in failed), failed)
+
+
+def demonstrate(task: MicroTask, teacher: MicroTeacher, max_turns: int, rng: random.Random) -> list[tuple[str, str]]:
+    """An episode as the teacher plays it: (command, observation) a turn."""
+    repository, report = task.repository, computed(task.repository)
+    turns = [(TEST, told(repository, report))] if rng.random() < teacher.test else []
+    seen = [task.prompt[1]]
+    if seen == ["f"] and "g(" in repository.lines("f")[0] and rng.random() < teacher.look:
+        seen.append("g")
+    turns += [(f"?{name}", shown(repository, name)) for name in seen]
+    edits = 0
+    while report.failed and len(turns) < max_turns - 1 and not (edits and rng.random() < teacher.give_up):
+        edits += 1
+        edit = _edit(task, repository, seen, teacher, rng)
+        after = repository.mutated(edit)
+        outcome = computed(after)
+        kept = len(outcome.failed) < len(report.failed)
+        turns.append((f"{edit.function}{edit.line}{edit.text}", "-+"[kept] + told(after, outcome)))
+        if kept:
+            repository, report = after, outcome
+    return [*turns, (SUBMIT, "")]
+
+
+def _edit(
+    task: MicroTask, repository: MicroRepository, seen: list[str], teacher: MicroTeacher, rng: random.Random
+) -> Mutant:
+    if task.fix.function in seen and rng.random() < teacher.skill:
+        return task.fix
+    return rng.choice([mutant for mutant in micro.mutants(repository) if mutant.function in seen])
