@@ -2,6 +2,10 @@
 
 A domain is a frozen dataclass whose fields are its options. It knows how to ask a generator for a task, what a text
 means, when it is valid, and which problem a solver gets. It knows no model.
+
+A domain whose texts are written in turns may have a method `turns(text) -> tuple[str, ...]`, which probes need for
+`activations.turn_pooling`; one that can make tasks without a generator a method `mutation(prompt, stream) -> str`,
+which an arm with `baseline: mutation` writes.
 """
 
 from collections.abc import Sequence
@@ -16,6 +20,7 @@ DOMAINS = Registry(
     what="domain",
     group="halfway.domains",
     builtin={
+        "bugs": "halfway.curriculum.lab.bugs_domain:Bugs",
         "function_induction": "halfway.curriculum.domains.induction:FunctionInduction",
         "maths": "halfway.curriculum.domains.maths:Maths",
         "sums": "halfway.curriculum.lab.sums_domain:Sums",
@@ -51,8 +56,12 @@ class Domain(Protocol[Task]):
         """The text that a generator continues; a function of the stream alone."""
         ...
 
-    def parse(self, text: str) -> Task | Invalid:
-        """What a generator wrote, without end or other special tokens. Runs nothing that the text contains."""
+    def parse(self, text: str, prompt: str = "") -> Task | Invalid:
+        """What a generator wrote, without end or other special tokens. Runs nothing that the text contains.
+
+        Args:
+            prompt: what it was given, for a domain whose texts mean nothing without it.
+        """
         ...
 
     def check(self, tasks: Sequence[Task]) -> list[Task | Invalid]:

@@ -42,14 +42,17 @@ class Candidate(Generic[Task]):
         return self.valid or bool(self.answers)
 
 
-def read(domain: Domain[Task], texts: Sequence[str], panel: Panel | None = None) -> list[Candidate[Task]]:
+def read(
+    domain: Domain[Task], texts: Sequence[str], panel: Panel | None = None, prompts: Sequence[str] | None = None
+) -> list[Candidate[Task]]:
     """Parse, check and turn into problems, in order. The check sees all texts that parse in one call.
 
     Args:
         panel: gives the problems of an open domain their answers; None = they stay without, and a text that
             follows the domain's rules counts as valid.
+        prompts: of each text; None = they are not known.
     """
-    candidates = _by_rules(domain, texts)
+    candidates = _by_rules(domain, texts, prompts or [""] * len(texts))
     if panel is None or not domain.open:
         return candidates
     verdicts = iter(panel.settle([one.problem for one in candidates if one.problem is not None]))
@@ -64,8 +67,8 @@ def _settled(candidate: Candidate[Task], verdict: PanelVerdict) -> Candidate[Tas
     )
 
 
-def _by_rules(domain: Domain[Task], texts: Sequence[str]) -> list[Candidate[Task]]:
-    parsed = [domain.parse(text) for text in texts]
+def _by_rules(domain: Domain[Task], texts: Sequence[str], prompts: Sequence[str]) -> list[Candidate[Task]]:
+    parsed = [domain.parse(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
     checked = iter(domain.check([task for task in parsed if not isinstance(task, Invalid)]))
     candidates: list[Candidate[Task]] = []
     for text, task in zip(texts, parsed, strict=True):

@@ -109,7 +109,7 @@ class FunctionInduction:
         chosen = self.seed_functions[stream.integer() % len(self.seed_functions)]
         return SYNTAXES[self.syntax].ask(chosen, self.inputs)
 
-    def parse(self, text: str) -> FunctionTask | Invalid:
+    def parse(self, text: str, prompt: str = "") -> FunctionTask | Invalid:
         """Reads the text, and judges all that can be judged without running it."""
         syntax = SYNTAXES[self.syntax]
         written = syntax.read(text)

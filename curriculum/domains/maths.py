@@ -140,7 +140,7 @@ class Maths:
         first, second = stream.at("examples").generator().choice(len(pool), 2, replace=False).tolist()
         return ASK.format(first=pool[first], second=pool[second])
 
-    def parse(self, text: str) -> MathsTask | Invalid:
+    def parse(self, text: str, prompt: str = "") -> MathsTask | Invalid:
         """Reads the text and applies the rules, all of which can be judged by reading."""
         question = self._question(text)
         if isinstance(question, Invalid):

@@ -49,7 +49,7 @@ class Sums:
     def prompt(self, stream: Stream) -> str:
         return self.begin
 
-    def parse(self, text: str) -> Sheet | Invalid:
+    def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
         try:
             sheet = sums.parse(text)
         except ValueError:

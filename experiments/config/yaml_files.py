@@ -21,7 +21,7 @@ ALTERNATIVES = frozenset(
     {
         *(("budget",), ("costs",), ("domain",), ("environment",)),
         *(("problems", "source"), ("problems", "generated"), ("rollouts", "engine")),
-        *(("repository", "box"), ("repository_archives", "box")),
+        *(("solver", "environment"), ("repository", "box"), ("repository_archives", "box")),
     }
 )
 

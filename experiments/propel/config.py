@@ -4,11 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
 from halfway.curriculum.domains.base import DOMAINS, Domain
+from halfway.curriculum.environments import ENVIRONMENTS
+from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import paths, yaml_files
@@ -30,6 +32,7 @@ from halfway.trainers.propel.options import (
 from halfway.trainers.rollouts.options import RolloutOptions
 
 BASE = "base"  # the arm that is not trained
+SINGLE_TURN = "single_turn"
 UNTRAINED = "this model is not trained; give 0"
 
 
@@ -53,11 +56,19 @@ class SolverOptions:
     Attributes:
         rollouts: how it is sampled; `num_rollouts` is K, the trials a task.
         band: the pass rates of useful tasks.
+        environment: `{name: options}` of the registered environment in which it works (in YAML, the name alone will
+            do; "single_turn" if nothing is said).
     """
 
     model: ModelOptions
     rollouts: RolloutOptions = field(default_factory=RolloutOptions)
     band: Band = field(default_factory=Band)
+    environment: Component = field(default_factory=lambda: {SINGLE_TURN: {}})
+
+    def build_environment(self) -> Environment[Any]:
+        """The environment."""
+        environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "solver.environment")
+        return environment
 
 
 @dataclass(frozen=True)
@@ -74,11 +85,16 @@ class OracleOptions:
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What an arm trains: the study's own settings, and what the arm says otherwise."""
+    """What an arm trains: the study's own settings, and what the arm says otherwise.
+
+    Attributes:
+        baseline: "mutation" = no generator: the domain mutates what stands in the prompts, and nothing is trained.
+    """
 
     generator: GeneratorOptions
     reward: RewardOptions
     training: GeneratorTraining
+    baseline: Literal["", "mutation"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +135,6 @@ class PropelConfig:
         unique = len(set(self.seeds)) == len(self.seeds) > 0
         require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
-        require(not self.activations.turn_pooling, "activations.turn_pooling", self.activations.turn_pooling, "give ''")
         require(self.solver.model.lora.rank == 0, "solver.model.lora.rank", self.solver.model.lora.rank, UNTRAINED)
         require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
         for arm in self.arms:
@@ -194,10 +209,17 @@ def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     for where in ("generator", "solver"):
         if where in raw:
             raw[where] = _with_engine(raw[where], where)
+    if isinstance(raw.get("solver"), Mapping):
+        chosen = raw["solver"].get("environment", SINGLE_TURN)
+        raw["solver"] = {
+            **raw["solver"],
+            "environment": with_defaults(chosen, ENVIRONMENTS, "solver.environment"),
+        }
     if isinstance(raw.get("oracles"), Mapping):
         raw["oracles"] = {name: _with_engine(own, f"oracles.{name}") for name, own in raw["oracles"].items()}
     config = typed(PropelConfig, raw)
     _check_oracles(config)
+    _check_turns(config)
     _check_arms(config)
     for where, sampled in config.sampled().items():
         try:
@@ -228,11 +250,18 @@ def _check_oracles(config: PropelConfig) -> None:
         require(rank == 0, f"oracles.{oracle}.model.lora.rank", rank, UNTRAINED)
 
 
+def _check_turns(config: PropelConfig) -> None:
+    [name], pooling = config.domain, config.activations.turn_pooling
+    turns = hasattr(config.build_domain(), "turns")
+    require(turns or not pooling, "activations.turn_pooling", pooling, f"a text of {name} is one output; leave it out")
+
+
 def _check_arms(config: PropelConfig) -> None:
     earlier: list[str] = []
     for name in config.arms:
         arm = config.arm(name)
         reward, source = arm.reward, arm.reward.adversary_arm
+        _check_baseline(config, name, arm)
         if arm.training.steps:
             check_precision(arm.generator.model, arm.training.learner)
         require(reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
@@ -249,6 +278,15 @@ def _check_arms(config: PropelConfig) -> None:
             "name an arm that a probe rewards",
         )
         earlier.append(name)
+
+
+def _check_baseline(config: PropelConfig, name: str, arm: ArmConfig) -> None:
+    if not arm.baseline:
+        return
+    [domain], steps = config.domain, arm.training.steps
+    mutates = hasattr(config.build_domain(), "mutation")
+    require(mutates, f"arms.{name}.baseline", arm.baseline, f"{domain} makes no tasks by itself; leave it out")
+    require(steps == 0, f"arms.{name}.training.steps", steps, "a baseline is not trained; give 0")
 
 
 def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:

@@ -17,7 +17,7 @@ from halfway.experiments.propel.config import BASE, PropelConfig, load_study
 from halfway.trainers.probes.activations import ActivationStore
 from halfway.trainers.probes.heads import load_probe
 from halfway.trainers.probes.sweep import Cell, LabelledRows, make_splits, read_cells
-from halfway.trainers.propel.corpus import load_corpus
+from halfway.trainers.propel.corpus import groups_of, load_corpus
 
 STEP = ("reward/valid_mean", "tasks/valid", "tasks/top_topic", "reference_kl")
 
@@ -32,9 +32,9 @@ def record(config: PropelConfig, seed: int) -> dict[str, Any]:
     rows = load_corpus(folder / "corpus").rows
     sweep = json.loads((folder / "sweep.json").read_text())
     passed_N = np.asarray([row.passed for row in rows if row.labelled])
-    topics_N = np.asarray([row.topic for row in rows if row.labelled])
+    groups_N = groups_of([row for row in rows if row.labelled], config.sweep.split.by)
     labels_N = np.asarray([band.holds(passed, attempts) for passed in passed_N.tolist()])
-    split = make_splits(LabelledRows(labels_N, passed_N / attempts, topics_N), config.sweep.split, seed)[0]
+    split = make_splits(LabelledRows(labels_N, passed_N / attempts, groups_N), config.sweep.split, seed)[0]
     arms = [arm for arm in (BASE, *config.arms) if (folder / "evaluations" / f"{arm}.json").exists()]
     return {
         "attempts": attempts,

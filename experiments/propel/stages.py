@@ -43,7 +43,7 @@ from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, 
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
-from halfway.trainers.propel.writing import Author, Written
+from halfway.trainers.propel.writing import Mutator, Writer, Written
 
 Progress = Callable[[int, int], None]
 ProbeAt = tuple[Probe, Site]
@@ -90,7 +90,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     """
     file = study.folder / "sweep.json"
     options, corpus = study.config.sweep, study.corpus
-    rows = labelled_rows(corpus, study.solver)
+    rows = labelled_rows(corpus, study.solver, options.split.by)
     plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())
@@ -282,9 +282,11 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[s
     }
 
 
-def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:
+def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Writer:
     """The generator of one checkpoint; step 0 is what the arm starts from."""
     config = study.config.arm(arm)
+    if config.baseline == "mutation":
+        return Mutator(study.domain)
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
     base = study.generator(config.generator.model)
     if step == 0:
@@ -297,7 +299,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
     return study.author(loaded, config.generator.rollouts, oracles)
 
 
-def trained_author(study: Study, arm: str) -> tuple[Author, int]:
+def trained_author(study: Study, arm: str) -> tuple[Writer, int]:
     """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator's.
 
     Raises:

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from halfway.curriculum.domains.oracles import Panel
-from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.rollouts import DEFAULT_ENGINE, engine_part
-from halfway.experiments.propel.config import PropelConfig
+from halfway.experiments.propel.config import SINGLE_TURN, PropelConfig, SolverOptions
 from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
@@ -94,14 +93,17 @@ class Study:
     def reader(self) -> Reader:
         options, base = self.config.activations, self.base
         sizes = (options.max_tokens, options.batch_tokens)
-        return Reader(base.model, base.tokenizer, self.reference, *sizes, base.chat, base.system)
+        domain: Any = self.domain
+        turns = domain.turns if options.turn_pooling else None
+        return Reader(base.model, base.tokenizer, self.reference, *sizes, base.chat, base.system, turns)
 
     @cached_property
     def solver(self) -> Solver:
         options = self.config.solver
         policy = frozen_policy(options.model, options.rollouts)
         engine = build_engine(policy, options.rollouts)
-        rollouts = policy.collector(engine, SingleTurn(), options.rollouts.max_response_tokens)
+        environment = options.build_environment()
+        rollouts = policy.collector(engine, environment, options.rollouts.max_response_tokens)
         self._solver_fingerprint = model_fingerprint(policy.model)
         return Solver(rollouts, options.rollouts.num_rollouts, options.band)
 
@@ -149,6 +151,7 @@ class Study:
             "seed": self.seed,
             **_templates("generator", config.generator.model),
             **_templates("solver", config.solver.model),
+            **_environment(config.solver),
             **self._of_oracles(),
         }
 
@@ -187,6 +190,11 @@ def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
     given = {"chat": options.chat, "system": options.system}
     default = ModelOptions()
     return {f"{whose}.model": given} if (options.chat, options.system) != (default.chat, default.system) else {}
+
+
+def _environment(options: SolverOptions) -> dict[str, Any]:
+    """The solver's environment, unless it is the usual one."""
+    return {} if next(iter(options.environment), SINGLE_TURN) == SINGLE_TURN else {"environment": options.environment}
 
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:

@@ -86,11 +86,13 @@ class SplitOptions:
 
     Attributes:
         kind: "random" = shares of the rows; "groups" = folds of whole groups, each judging once.
+        by: what a group has in common: "topic", or a feature of the problems, such as "repository".
         validation, test: shares, for "random".
         folds: for "groups".
     """
 
     kind: Literal["random", "groups"] = "random"
+    by: str = "topic"
     validation: float = 0.1
     test: float = 0.1
     folds: int = 5

@@ -17,7 +17,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.probes.sweep import LabelledRows
 from halfway.trainers.propel.options import CorpusOptions
 from halfway.trainers.propel.solver import Solver
-from halfway.trainers.propel.writing import Author, Written
+from halfway.trainers.propel.writing import Writer, Written
 
 PROVENANCE = b"halfway"
 
@@ -87,7 +87,7 @@ class Corpus:
 
 
 def build_corpus(
-    author: Author,
+    author: Writer,
     solver: Solver,
     options: CorpusOptions,
     provenance: Mapping[str, Any],
@@ -239,8 +239,15 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, gener
     return Corpus(tuple(rows), found)
 
 
-def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
-    """Labels of the rows that have them. Raises UserError if all are of one class."""
+def labelled_rows(corpus: Corpus, solver: Solver, by: str = "topic") -> LabelledRows:
+    """Labels of the rows that have them.
+
+    Args:
+        by: what is a row's group, see `groups_of`.
+
+    Raises:
+        UserError: if all are of one class.
+    """
     passed = [row.passed for row in corpus.labelled]
     labels_N = np.asarray([solver.useful(count) for count in passed], np.bool_)
     if len(set(labels_N.tolist())) < 2:
@@ -249,8 +256,21 @@ def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
             f"corpus: all {len(passed)} labelled tasks are {which}, and a probe needs both kinds; "
             "change solver.band or the generator, or label more"
         )
-    topics_N = np.asarray([row.topic for row in corpus.labelled])
-    return LabelledRows(labels_N, np.asarray(passed, float) / solver.attempts, topics_N)
+    return LabelledRows(labels_N, np.asarray(passed, float) / solver.attempts, groups_of(corpus.labelled, by))
+
+
+def groups_of(rows: Sequence[CorpusRow], by: str) -> Any:
+    """What the rows have in common with others, as text: their topic, or a feature of their problems.
+
+    Raises:
+        UserError: if the problems have no such feature.
+    """
+    if by == "topic":
+        return np.asarray([row.topic for row in rows])
+    facts = [json.loads(row.features) for row in rows]
+    if facts and by not in facts[0]:
+        raise UserError(f"sweep.split.by: {by!r} is no feature of these tasks; choose from {['topic', *facts[0]]}")
+    return np.asarray([str(fact[by]) for fact in facts])
 
 
 def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:

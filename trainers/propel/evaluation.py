@@ -47,10 +47,13 @@ class GeneratorScores:
 
 
 def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units: Units) -> GeneratorScores:
-    """The figures of rows in which every valid task has trials of its own, also one that was written twice."""
+    """The figures of rows in which every valid task has trials of its own, also one that was written twice.
+
+    One whose trials were lost is not useful, and in no other figure of the trials.
+    """
     number = len(rows)
     tried = [row for row in rows if row.labelled]
-    assert len(tried) == sum(not row.invalid for row in rows), "every valid task is tried"
+    assert all(row.invalid or row.attempts for row in rows), "every valid task is tried"
     fewest, most = band.counts(attempts)
     useful = sum(band.holds(row.passed, attempts) for row in tried)
     utility = useful / number

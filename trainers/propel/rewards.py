@@ -4,9 +4,10 @@ A reward is a function of the rendered task (the generator's prompt and its text
 probes, and of the other tasks of the batch only through `RewardOptions.margin`. The policy's weights play no part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -47,6 +48,7 @@ class Reader:
         fingerprint: of the model, see `halfway.trainers.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
+        turns: what cuts a text into the turns that it was written in; None = a text is one output.
     """
 
     model: nn.Module
@@ -56,6 +58,7 @@ class Reader:
     batch_tokens: int
     chat: bool = False
     system: str = ""
+    turns: Callable[[str], Sequence[str]] | None = None
 
     def reading(self, identity: str, prompt: str, text: str) -> Reading:
         """A task as the reference reads it: the prompt as context, the text as what was written, by its own tokenizer.
@@ -63,24 +66,31 @@ class Reader:
         The text's end is not read, so that last_token is the last token of the task.
         """
         context_P = Prompts(self.tokenizer, self.chat, self.system).of_text(prompt)
-        tokens_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
-        span = (len(context_P), len(context_P) + len(tokens_T))
-        return Reading(identity, np.concatenate([context_P, tokens_T]), (span,))
+        turns = [text] if self.turns is None else self.turns(text)
+        parts = [np.asarray(self.tokenizer.encode(turn, add_special_tokens=False), np.int32) for turn in turns]
+        ends = np.cumsum([len(context_P), *map(len, parts)]).tolist()
+        return Reading(identity, np.concatenate([context_P, *parts]), tuple(pairwise(ends)))
 
     def logits(self, written: Sequence[Written], probes: Sequence[tuple[Probe, Site]], calibrated: bool) -> Floats:
         """The logit of each probe (rows) for each text (columns)."""
         readings = [self.reading(str(i), one.prompt, one.text) for i, one in enumerate(written)]
         layers = tuple(sorted({site.layer for _, site in probes}))
         poolings = tuple(sorted({site.pooling for _, site in probes}))
-        options = ActivationOptions(layers, poolings, "", self.max_tokens, self.batch_tokens)
+        options = self._options(layers, poolings, probes[0][1])
         features = read(self.model, readings, options)
         return np.stack([probe.logits(features[site.layer, site.pooling], calibrated) for probe, site in probes])
 
     def features(self, tasks: Sequence[tuple[str, str]], site: Site) -> Features:
         """The vector of each (prompt, text) at one site."""
         readings = [self.reading(str(i), prompt, text) for i, (prompt, text) in enumerate(tasks)]
-        options = ActivationOptions((site.layer,), (site.pooling,), "", self.max_tokens, self.batch_tokens)
+        options = self._options((site.layer,), (site.pooling,), site)
         return read(self.model, readings, options)[site.layer, site.pooling]
+
+    def _options(self, layers: tuple[int, ...], poolings: tuple[str, ...], site: Site) -> ActivationOptions:
+        """All sites of a study have one pooling of turns."""
+        assert bool(site.turn_pooling) == (self.turns is not None), "the probe reads turns, or the reader does"
+        turn_pooling: Any = site.turn_pooling
+        return ActivationOptions(layers, poolings, turn_pooling, self.max_tokens, self.batch_tokens)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class RewardedRollouts:
             self.tokenizer.decode(rollout.turns[-1].tokens_T.tolist(), skip_special_tokens=True)
             for _, rollout in attempts
         ]
-        candidates = judge(self.domain, texts, [not rollout.truncated for _, rollout in attempts], self.panel)
+        prompts = [prompt for prompt, _ in attempts]
+        ended_N = [not rollout.truncated for _, rollout in attempts]
+        candidates = judge(self.domain, prompts, texts, ended_N, self.panel)
         return [
             Written(prompt, candidate, rollout.num_generated)
             for (prompt, rollout), candidate in zip(attempts, candidates, strict=True)

@@ -10,6 +10,9 @@ from halfway.curriculum.streams import Stream
 from halfway.trainers.contracts import Rollouts
 from halfway.trainers.propel.options import Band
 
+LEAST_ENDED = 2
+"""Attempts that have to end for a label, if some are lost. PROPEL, section 4.2, on bugs."""
+
 
 @dataclass(frozen=True)
 class Solver:
@@ -25,11 +28,26 @@ class Solver:
     band: Band
 
     def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
-        """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often."""
+        """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often.
+
+        An attempt that was lost, since its tests never ran, is neither a pass nor a failure. What the others say counts
+        as if all had ended: none, all, or a number in the band if they differ. With less than two of them nothing is
+        known: -1.
+        """
         requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
         groups = self.rollouts.run(requests, stream) if requests else []
-        assert all(group.size == self.attempts for group in groups), "a fresh attempt is never lost"
-        return [group.num_passed for group in groups]
+        return [self.count(group.num_passed, group.size) for group in groups]
+
+    def count(self, passed: int, ended: int) -> int:
+        """The passes that stand for so many of those that ended; -1 = too few ended."""
+        if ended == self.attempts:
+            return passed
+        if ended < LEAST_ENDED:
+            return -1
+        if passed in (0, ended):
+            return self.attempts if passed else 0
+        fewest, most = self.band.counts(self.attempts)
+        return min(max(round(passed / ended * self.attempts), fewest), most)
 
     def useful(self, passed: int) -> bool:
         """Whether so many passes lie in the band."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from halfway.curriculum.domains.base import Domain, Invalid
 from halfway.curriculum.domains.candidates import Candidate, read
@@ -45,18 +45,47 @@ class Written:
 
 
 def judge(
-    domain: Domain[Any], texts: Sequence[str], ended_N: Sequence[bool], panel: Panel | None = None
+    domain: Domain[Any],
+    prompts: Sequence[str],
+    texts: Sequence[str],
+    ended_N: Sequence[bool],
+    panel: Panel | None = None,
 ) -> list[Candidate[Any]]:
     """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far.
 
     Args:
+        prompts: of the texts.
         panel: as in `halfway.curriculum.domains.candidates.read`.
     """
-    read_ones = iter(read(domain, [text for text, ended in zip(texts, ended_N, strict=True) if ended], panel))
+    whole = [i for i, ended in enumerate(ended_N) if ended]
+    read_ones = iter(read(domain, [texts[i] for i in whole], panel, [prompts[i] for i in whole]))
     return [
         next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, "")
         for text, ended in zip(texts, ended_N, strict=True)
     ]
+
+
+class Writer(Protocol):
+    """Whatever writes tasks."""
+
+    def write(self, count: int, stream: Stream) -> list[Written]:
+        """So many texts. Text i, prompt and all, is a function of the stream and i."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mutator:
+    """A baseline without a model: the prompts that a generator would get, each with a mutation by the domain."""
+
+    domain: Any
+
+    def write(self, count: int, stream: Stream) -> list[Written]:
+        """See `Writer.write`. Prompt i is also the one that `Author.write` gives to text i."""
+        streams = [stream.at(i) for i in range(count)]
+        prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
+        texts = [self.domain.mutation(prompt, one.at("text")) for prompt, one in zip(prompts, streams, strict=True)]
+        candidates = judge(self.domain, prompts, texts, [True] * count)
+        return [Written(prompt, candidate, 0) for prompt, candidate in zip(prompts, candidates, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -86,7 +115,8 @@ class Author:
         seeds = [one.at("text").integer() for one in streams]
         completions = self.engine.generate(contexts, [self.max_tokens] * count, seeds)
         texts = [self.tokenizer.decode(c.tokens_T.tolist(), skip_special_tokens=True) for c in completions]
-        candidates = judge(self.domain, texts, [completion.stop == "end" for completion in completions], self.panel)
+        ended_N = [completion.stop == "end" for completion in completions]
+        candidates = judge(self.domain, prompts, texts, ended_N, self.panel)
         return [
             Written(prompt, candidate, len(completion.tokens_T))
             for prompt, candidate, completion in zip(prompts, candidates, completions, strict=True)

@@ -267,3 +267,37 @@ def test_differences_are_paired_by_seed() -> None:
         "| base | -0.400 [-0.830, +0.030] | +0.000 [+0.000, +0.000] | " in table
         and "| other | - | - | - | 0 |" in table
     )
+
+
+BUGS = [
+    *("domain={bugs: {repositories: 8}}", "solver.environment=ledger", "solver.rollouts.num_rollouts=3"),
+    *("activations.turn_pooling=mean_full", "activations.poolings=[max,mean_std_concat]"),
+    *("sweep.split={kind: groups, by: repository}", "sweep.surface=[kind]"),
+    "arms={mutation: {baseline: mutation, training: {steps: 0}}}",
+]
+
+
+def test_a_study_of_bugs_reads_turns_and_has_a_baseline_without_a_generator() -> None:
+    config = load_study(SUMS, BUGS)
+    assert config.arm("mutation").baseline == "mutation" and list(config.solver.environment) == ["ledger"]
+    assert config.solver.build_environment().unit == "steps"
+    assert (config.sweep.split.by, config.activations.turn_pooling) == ("repository", "mean_full")
+    assert list(load_study(SUMS).solver.environment) == ["single_turn"] and "probe" in config.arms
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["activations.turn_pooling=mean_full"],
+            r"activations\.turn_pooling: .* a text of sums is one output; leave it",
+        ),
+        (["arms.probe.baseline=mutation"], r"arms\.probe\.baseline: .* sums makes no tasks by itself; leave it out"),
+        ([*BUGS, "arms.mutation.training.steps=3"], r"arms\.mutation\.training\.steps: 3 .* a baseline is not trained"),
+        ([*BUGS, "arms.mutation.baseline=guess"], r"arms\.mutation\.baseline: .*guess.*mutation"),
+        (["solver.environment=cafe"], r"solver\.environment: .*cafe.*ledger"),
+    ],
+)
+def test_mistakes_in_such_a_study_are_one_line(changes: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_study(SUMS, changes)

@@ -119,7 +119,7 @@ def test_the_author_wraps_as_its_weights_say() -> None:
 
 
 def test_a_text_that_was_cut_is_invalid_whatever_it_says() -> None:
-    cut, whole = judge(DOMAIN, [TEXTS[0], TEXTS[0]], [False, True])
+    cut, whole = judge(DOMAIN, ["", ""], [TEXTS[0], TEXTS[0]], [False, True])
     assert not cut.valid and cut.invalid == Invalid("not ended") and whole.valid
 
 

@@ -1,0 +1,191 @@
+"""Bugs in micro-repositories, written by a generator: PROPEL's software-engineering domain at the lab's size.
+
+The generator reads a repository and names a function, a line of it, and what is to stand there, each in a turn:
+
+    prompt  f1c=g(a)+b;2return c-3|h1c=b*2;2return c+a|g1c=a+4;2return c*2|
+    text    f2return c+3
+
+That edit is the bug; what the repository's tests say of it is the solver's issue. In the paper the generator finds its
+way with a shell, and its diff is the bug (section 4.2, "SWE").
+"""
+
+import random
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.domains.sandbox import SandboxOptions
+from halfway.curriculum.lab import micro_repositories as micro
+from halfway.curriculum.lab.micro_repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
+from halfway.curriculum.lab.micro_tests import MicroTests, Report
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.sources import content_id
+
+EDIT = re.compile(r"([fgh])([1-9])([a-z0-9+\-*<>=:(), ]{1,24})")
+"""What a text may be: an edit such as a solver makes, so that every bug can be mended by one."""
+
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """An edit of one line.
+
+    Attributes:
+        number: of the repository.
+        kind: of the mutation that it is; "other" for an edit that is none.
+        failing: tests that fail because of it; empty until it is checked.
+    """
+
+    number: int
+    function: str
+    line: int
+    text: str
+    kind: str
+    failing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bugs:
+    """Bugs in a fixed set of micro-repositories, for the environment `micro_repository`.
+
+    A bug is valid if it changes a line, the suite still runs, at least one test of the repository fails, the same in
+    two runs, and at least one still passes; and if the runner can be trusted: a test of an unknown name that has to
+    fail is reported as failed. Tests cannot be edited.
+
+    Attributes:
+        repositories: how many there are, one prompt each.
+        seed: which.
+        micro: what they look like.
+        seconds: limit of one run of a suite.
+    """
+
+    repositories: int = 256
+    seed: int = 0
+    micro: MicroOptions = field(default_factory=MicroOptions)
+    seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        require(self.repositories >= 1, "bugs.repositories", self.repositories, "give at least 1")
+        require(self.seed >= 0, "bugs.seed", self.seed, "give 0 or more")
+        SandboxOptions(self.seconds)
+
+    @property
+    def name(self) -> str:
+        return "bugs"
+
+    @property
+    def open(self) -> bool:
+        return False
+
+    @cached_property
+    def known(self) -> Mapping[str, tuple[int, MicroRepository]]:
+        """Prompt -> number and repository."""
+        found: dict[str, tuple[int, MicroRepository]] = {}
+        rng = random.Random(self.seed)
+        while len(found) < self.repositories:
+            repository = micro.make(rng, self.micro)
+            found.setdefault(shown(repository), (len(found), repository))
+        return found
+
+    @cached_property
+    def tests(self) -> MicroTests:
+        """What runs suites; every one anew, so that two runs can differ."""
+        return MicroTests(SandboxOptions(self.seconds), keep=0)
+
+    def prompt(self, stream: Stream) -> str:
+        return list(self.known)[stream.integer() % self.repositories]
+
+    def parse(self, text: str, prompt: str = "") -> Bug | Invalid:
+        if prompt not in self.known:
+            return Invalid("of no repository", one_line(prompt))
+        number, repository = self.known[prompt]
+        match = EDIT.fullmatch(text)
+        if match is None:
+            return Invalid("unreadable", one_line(text))
+        function, line, new = match[1], int(match[2]), match[3]
+        lines = repository.lines(function)
+        if line > len(lines):
+            return Invalid("no such line", f"{function} has {len(lines)}, not {line}")
+        if new.strip() == lines[line - 1]:
+            return Invalid("changes nothing", one_line(text))
+        kinds = {(each.function, each.line, each.text): each.kind for each in micro.mutants(repository)}
+        return Bug(number, function, line, new, kinds.get((function, line, new), OTHER))
+
+    def check(self, tasks: Sequence[Bug]) -> list[Bug | Invalid]:
+        """Runs the tests of every edited repository twice, in the sandbox."""
+        canary = f"test_{secrets.token_hex(8)}"
+        files = [with_canary(micro.files(self.edited(task)), canary) for task in tasks for _ in range(2)]
+        reports = self.tests.run(files)
+        return [self._judge(task, canary, *reports[2 * i : 2 * i + 2]) for i, task in enumerate(tasks)]
+
+    def _judge(self, task: Bug, canary: str, first: Report, second: Report) -> Bug | Invalid:
+        for report in (first, second):
+            if report.fault:
+                return Invalid("the suite does not run", report.fault)
+            if canary not in report.failed:
+                return Invalid("the runner is not to be trusted")
+        names = {case.name for case in self.repository(task.number).tests}
+        failing, again = (tuple(sorted(names - set(report.passed))) for report in (first, second))
+        if failing != again:
+            return Invalid("not deterministic")
+        if not failing:
+            return Invalid("no test fails")
+        return replace(task, failing=failing) if len(failing) < len(names) else Invalid("no test passes")
+
+    def problem(self, task: Bug) -> Problem:
+        """The same id as the lab's own source gives, so that a bug that it also draws is one problem."""
+        assert task.failing, "the bug has not been checked"
+        broken = self.edited(task)
+        case = next(case for case in broken.tests if case.name in task.failing)
+        prompt, answer = f"@{case.call}={case.wanted}?", micro.to_text(broken)
+        features: dict[str, float | str] = {
+            "repository": str(task.number),
+            "kind": task.kind,
+            "function": task.function,
+            "line": task.line,
+            "failing": len(task.failing),
+            "topic": self.topic(task),
+        }
+        identity = content_id("micro_repositories", prompt, answer)
+        return Problem(identity, prompt, answer, self.name, "micro_repository", features)
+
+    def topic(self, task: Bug) -> str:
+        """The edited file."""
+        return f"{MODULES[task.function]}.py"
+
+    def turns(self, text: str) -> tuple[str, ...]:
+        """The generator's turns: function, line, new text. What is no edit is one turn."""
+        match = EDIT.fullmatch(text)
+        return match.groups() if match else (text,)
+
+    def mutation(self, prompt: str, stream: Stream) -> str:
+        """A bug by mutation, any single edit of the grammar as likely as another: the baseline of generators."""
+        _, repository = self.known[prompt]
+        found = micro.mutants(repository)
+        chosen = found[stream.integer() % len(found)]
+        return f"{chosen.function}{chosen.line}{chosen.text}"
+
+    def repository(self, number: int) -> MicroRepository:
+        """Without a bug."""
+        return list(self.known.values())[number][1]
+
+    def edited(self, task: Bug) -> MicroRepository:
+        return self.repository(task.number).edited(task.function, task.line, task.text)
+
+
+def shown(repository: MicroRepository) -> str:
+    """All functions, as the generator reads them: lines with their numbers."""
+    bodies = {name: enumerate(repository.lines(name), 1) for name in FUNCTIONS}
+    return "".join(name + ";".join(f"{i}{line}" for i, line in lines) + "|" for name, lines in bodies.items())
+
+
+def with_canary(files: Mapping[str, str], name: str) -> dict[str, str]:
+    """The files with a test that has to fail."""
+    return {**files, "test_m.py": f"{files['test_m.py']} def {name}(self): self.assertEqual(0, 1)\n"}
