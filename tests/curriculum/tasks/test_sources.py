@@ -418,6 +418,7 @@ def test_the_fingerprint_tells_sets_apart() -> None:
 def test_every_built_in_name_resolves() -> None:
     assert {name: SOURCES.get(name).__name__ for name in SOURCES.builtin} == {
         "file": "File",
+        "harbor_tasks": "HarborTasks",
         "ledger": "LedgerAccounts",
         "operator_sheets": "OperatorSheets",
         "pool": "Pool",
