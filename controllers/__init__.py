@@ -18,6 +18,7 @@
 - `signal`: gives advantages to groups whose rewards do not differ
 - `downsample`: trains the most varied rollouts of a group
 - `vcrl`: trains groups whose successes vary enough
+- `lilo`: trains the groups of a round whose successes vary most
 - `replay`: trains old groups and old successes again
 - `variants`: writes another problem where one teaches
 - `probe`: proposes generated problems by a probe's guess
@@ -51,6 +52,7 @@ CONTROLLERS = Registry(
         "signal": "halfway.controllers.signal:Signal",
         "downsample": "halfway.controllers.downsample:Downsample",
         "vcrl": "halfway.controllers.vcrl:Vcrl",
+        "lilo": "halfway.controllers.lilo:Lilo",
         "replay": "halfway.controllers.replay:Replay",
         "variants": "halfway.controllers.variants:Variants",
     },

@@ -42,6 +42,10 @@ class Evidence:
     def steps(self) -> int:
         return int(self.step_G.max()) + 1 if len(self.step_G) else 0
 
+    def where(self, chosen_G: Flags) -> "Evidence":
+        """Of these groups only."""
+        return Evidence(*(getattr(self, name)[chosen_G] for name in self.__slots__))
+
     @classmethod
     def of_counts(cls, problem_G: Positions, step_G: Positions, passed_G: Positions, size_G: Positions) -> "Evidence":
         """Of a log that tells counts only: every group is fresh, and trains if it has both outcomes."""
@@ -63,6 +67,7 @@ class Visits:
         before_PV: optimizer steps before the group was rolled out.
         pull_PV: what the group contributes to its update, of which `at_PV` is the number; 0 if it did not train.
         common_T, skills_TK, own_T, energy_T: of each update, in the three parts of phi; and its noise.
+        pace: the log's learning rate divided by the best one.
     """
 
     rows_P: Positions
@@ -76,14 +81,22 @@ class Visits:
     skills_TK: Floats
     own_T: Floats
     energy_T: Floats
+    pace: float = 0.0
 
 
-def visits(evidence: Evidence, loadings_PK: Floats, groups_per_update: int = 0, most: int | None = None) -> Visits:
+def visits(
+    evidence: Evidence,
+    loadings_PK: Floats,
+    groups_per_update: int = 0,
+    most: int | None = None,
+    pace: float = 0.0,
+) -> Visits:
     """Lay the groups out.
 
     Args:
         groups_per_update: groups in a mini-batch: a step makes as many updates as bring them closest to this size; 0 =
             one update a step.
+        pace: see `Visits`.
         most: problems that are laid out, evenly spaced; the updates are those of all. None = all.
     """
     update_G, before_G, total = _updates(evidence, groups_per_update)
@@ -124,6 +137,7 @@ def visits(evidence: Evidence, loadings_PK: Floats, groups_per_update: int = 0, 
         skills_TK,
         own_T,
         energy_T,
+        pace,
     )
 
 
@@ -135,16 +149,22 @@ class Paths:
         moved_PV: the log-odds that a problem had gained at each visit, noise aside.
         clock_PV: the variance that noise had given them.
         gained_P, clock: both after the last update.
+        harm: log-odds lost per squared length that noise added; see `paths`.
     """
 
     moved_PV: Floats
     clock_PV: Floats
     gained_P: Floats
     clock: float
+    harm: float = 0.0
 
 
 def paths(laid: Visits, dynamics: Dynamics) -> Paths:
-    """Follow the updates of a log. The gradient depends on outcomes only, so nothing has to be guessed."""
+    """Follow the updates of a log. The gradient depends on outcomes only, so nothing has to be guessed.
+
+    Harm is not that of the dynamics, since one log cannot tell it apart from slow learning: by the pace of what was
+    laid out it takes the share pace / 2 of the mean gain, as at a learning rate of pace times the best one.
+    """
     common, skills, private = dynamics.common, dynamics.skills, dynamics.private
     scale_T, clock_T = _scales(laid, dynamics), clock_of(laid, dynamics)
     common_T = np.concatenate([[0.0], np.cumsum(scale_T * laid.common_T)])
@@ -163,9 +183,18 @@ def paths(laid: Visits, dynamics: Dynamics) -> Paths:
         learnt_P = laid.pull_PV[:, v] * scale_T[after_P - 1] if len(scale_T) else 0.0
         own_P = np.where(trained_P, own_P * kept ** np.maximum(after_P - at_P, 0) + learnt_P, own_P)
         at_P = np.where(trained_P, after_P, at_P)
+    length_T = np.concatenate([[0.0], np.cumsum(scale_T**2 * dynamics.noise * laid.energy_T)])
     gained_P = common * common_T[-1] + skills * laid.loadings_PK @ skills_TK[-1]
     own_P = own_P * kept ** np.maximum(len(scale_T) - at_P, 0)
-    return Paths(moved_PV, clock_T[before_PV], gained_P + private * own_P, float(clock_T[-1]))
+    gained_P = gained_P + private * own_P
+    harm = laid.pace / 2 * max(0.0, float(gained_P.mean())) / max(length_T[-1], 1e-300)
+    return Paths(
+        moved_PV - harm * length_T[before_PV],
+        clock_T[before_PV],
+        gained_P - harm * length_T[-1],
+        float(clock_T[-1]),
+        harm,
+    )
 
 
 def clock_of(laid: Visits, dynamics: Dynamics) -> Floats:

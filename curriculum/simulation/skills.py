@@ -16,6 +16,11 @@ there.
 Each update is as long as an optimizer that divides by the size of recent gradients makes it (Adam's second moment,
 here of the whole gradient), noise included: v = running mean of |gradient|^2 + noise, step = rate x gradient /
 sqrt(v). Noise moves theta too, in all directions alike: that is how problems are forgotten which nobody trained on.
+How much of it problems share by their kernel is `shared`; the rest moves each by itself.
+It also does harm, since a random change of weights that work makes them work less well: to second order every problem
+loses log-odds in proportion to the squared length of what noise has added. What is gained goes with the learning rate
+and harm with its square, so that there is a best rate, at which harm takes half of the gain; and rollouts that train
+again bring the same noise again, r times of it after r times, whose square grows by 2 r - 1.
 
 All arrays have a leading axis R of replicas, worlds apart that are simulated at once; K skills, P problems, M groups.
 """
@@ -43,6 +48,8 @@ class Dynamics:
         private: d, the share that is each problem's own. The rest is that of the skills.
         noise: variance of a rollout's gradient beside its mean, in units of its squared advantage.
         interference: part of the noise that each direction of theta gets.
+        shared: part of that which problems have in common as the kernel says, 0 to 1.
+        harm: log-odds that every problem loses per squared length that noise adds to theta.
         forget: share of what a problem learnt for itself that each optimizer step takes away.
         recovery: chance, as a share of what it would be otherwise, that a rollout passes which has erred already.
         memory: of the running mean v, per optimizer step (Adam's beta_2).
@@ -53,14 +60,16 @@ class Dynamics:
     private: float = 0.2
     noise: float = 10.0
     interference: float = 0.3
+    shared: float = 1.0
+    harm: float = 0.0
     forget: float = 0.0
     recovery: float = 0.1
     memory: float = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("rate", "noise", "interference"):
+        for name in ("rate", "noise", "interference", "harm"):
             require(vars_of(self)[name] >= 0, f"dynamics.{name}", vars_of(self)[name], "give 0 or more")
-        for name in ("common", "private", "forget", "recovery"):
+        for name in ("common", "private", "shared", "forget", "recovery"):
             require(0 <= vars_of(self)[name] <= 1, f"dynamics.{name}", vars_of(self)[name], "give 0 to 1")
         require(self.common + self.private <= 1 + 1e-9, "dynamics.private", self.private, "give at most 1 - common")
         require(0 <= self.memory < 1, "dynamics.memory", self.memory, "give 0 to below 1")
@@ -84,11 +93,18 @@ class Lessons:
         signal: sum over rollouts of advantage x score: gradient along the problem's phi.
         energy: sum over rollouts of squared advantage: what gradient noise is proportional to.
         tokens: in the loss, counted in whole rollouts.
+        times: how often the same rollouts have trained, this time included; None = once.
     """
 
     signal: Floats
     energy: Floats
     tokens: Floats
+    times: Floats | None = None
+
+    @property
+    def lasting(self) -> Floats:
+        """The energy, by how much longer it makes what noise adds to theta: equal noise adds up."""
+        return self.energy if self.times is None else self.energy * (2 * self.times - 1)
 
 
 def lessons(passed: ArrayLike, size: ArrayLike, given: ArrayLike = 0.0) -> Lessons:
@@ -164,6 +180,7 @@ class SkillLearner:
         updates: optimizer steps so far.
         power_R: v, see the module.
         clock_R: variance that noise has given each direction of theta so far.
+        harm_R: log-odds that it has cost every problem.
     """
 
     def __init__(self, course: Course, dynamics: Dynamics, seed: int | np.random.SeedSequence = 0):
@@ -171,7 +188,7 @@ class SkillLearner:
         self.course, self.dynamics = course, dynamics
         self.generator = np.random.default_rng(seed)
         self.updates = 0
-        self.power_R, self.clock_R = np.zeros(replicas), np.zeros(replicas)
+        self.power_R, self.clock_R, self.harm_R = np.zeros(replicas), np.zeros(replicas), np.zeros(replicas)
         self.common_R, self.skills_RK = np.zeros(replicas), np.zeros((replicas, skills))
         self._learnt_RP, self._learnt_at_RP = np.zeros((replicas, problems)), np.zeros((replicas, problems))
         self._walk_RP, self._walk_at_RP = np.zeros((replicas, problems)), np.zeros((replicas, problems))
@@ -186,9 +203,10 @@ class SkillLearner:
         rows = np.arange(len(where))[:, None]
         dynamics, learnt_RM = self.dynamics, self._learnt(where)
         shared_RM = np.einsum("rmk,rk->rm", self.course.loadings_RPK[rows, where], self.skills_RK)
-        own_RM = self._walked(where) + (learnt_RM if private else 0.0)
+        own_RM = learnt_RM if private else np.zeros_like(learnt_RM)
         moved_RM = np.sqrt(dynamics.common) * self.common_R[:, None] + np.sqrt(dynamics.skills) * shared_RM
-        return np.asarray(self.course.ease_RP[rows, where] + moved_RM + np.sqrt(dynamics.private) * own_RM)
+        ease_RM = self.course.ease_RP[rows, where] - self.harm_R[:, None]
+        return np.asarray(ease_RM + moved_RM + np.sqrt(dynamics.private) * own_RM + self._walked(where))
 
     def rates(self, positions_RM: Positions | None = None, private: bool = True) -> Floats:
         """Pass rates, likewise."""
@@ -209,9 +227,12 @@ class SkillLearner:
         self.power_R = dynamics.memory * self.power_R + (1 - dynamics.memory) * fresh_R
         mean_R = self.power_R / (1 - dynamics.memory**self.updates)
         scale_R = np.where(mean_R > 0, dynamics.rate / np.sqrt(np.maximum(mean_R, 1e-300)), 0.0)
-        spread_R = dynamics.interference * scale_R**2 * noise_R
-        self.common_R += scale_R * common_R + self._noise(spread_R)
-        self.skills_RK += scale_R[:, None] * skills_RK + self._noise(spread_R[:, None], self.skills_RK.shape)
+        lasting_R = scale_R**2 * dynamics.noise * taught.lasting.sum(-1) / total_R**2
+        spread_R = dynamics.interference * lasting_R
+        self.harm_R = self.harm_R + dynamics.harm * lasting_R
+        together_R = dynamics.shared * spread_R
+        self.common_R += scale_R * common_R + self._noise(together_R)
+        self.skills_RK += scale_R[:, None] * skills_RK + self._noise(together_R[:, None], self.skills_RK.shape)
         self.clock_R = self.clock_R + spread_R
         learnt_RM = self._learnt(positions_RM)
         self._learnt_RP[rows, positions_RM], self._learnt_at_RP[rows, positions_RM] = learnt_RM, self.updates
@@ -235,10 +256,11 @@ class SkillLearner:
         return kept_RM
 
     def _walked(self, where: Positions) -> Floats:
-        """Where noise has taken each problem's own direction: drawn when somebody looks, once for equal positions."""
+        """What noise has done to each problem by itself: drawn when somebody looks, once for equal positions."""
+        alone = 1 - self.dynamics.shared * (1 - self.dynamics.private)  # of the variance of its log-odds
         rows = np.arange(len(where))[:, None]
-        if self.dynamics.private * self.dynamics.noise * self.dynamics.interference > 0:
-            due_RM = np.sqrt(np.maximum(self.clock_R[:, None] - self._walk_at_RP[rows, where], 0))
+        if alone * self.dynamics.noise * self.dynamics.interference > 0:
+            due_RM = np.sqrt(alone * np.maximum(self.clock_R[:, None] - self._walk_at_RP[rows, where], 0))
             step_RM = due_RM * self.generator.standard_normal(due_RM.shape)
             self._walk_RP[rows, where] += step_RM  # of equal positions the last counts
             self._walk_at_RP[rows, where] = np.broadcast_to(self.clock_R[:, None], due_RM.shape)

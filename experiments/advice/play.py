@@ -32,6 +32,7 @@ class Setting:
         unit: "rollouts", or "cost" = generated + rho x trained, in tokens of whole rollouts.
         rho: what a trained token costs in generated tokens.
         points: evaluations after the one at the start.
+        factors: on the log's learning rate, of which each chain gets the best.
     """
 
     num_rollouts: int
@@ -40,6 +41,7 @@ class Setting:
     unit: str = "rollouts"
     rho: float = 0.0
     points: int = 6
+    factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class Played:
     trained_groups: int
     idle: bool
 
+    @property
+    def area(self) -> float:
+        """Mean score over the budget, by which a contest chooses learning rates."""
+        return float(np.mean(self.scores[1:]) + np.mean(self.scores[:-1])) / 2
+
 
 def play(
     controller: PassRateController[Any],
@@ -77,11 +84,12 @@ def play(
     stream = Stream(seed, ("simulated",))
     scores = [score(learner)]
     spent = generated = trained = 0.0
+    again: dict[int, tuple[Group, int]] = {}
     count = groups = degenerate = trained_groups = idle = 0
     while spent < setting.budget and idle < IDLE_STEPS:
         filling = _filled(session, rollouts, fill, stream.at(session.step))
         session.commit()
-        _learn(learner, rollouts, problems, filling.trained, setting.groups_per_update)
+        _learn(learner, rollouts, problems, filling.trained, setting.groups_per_update, again)
         rolled = [group for group in filling.groups if group.size]
         idle = 0 if rolled or filling.trained else idle + 1
         count += sum(group.size for group in rolled)
@@ -124,13 +132,32 @@ def _again(stored: Group, request: Request) -> Group:
 
 
 def _learn(
-    learner: SkillLearner, rollouts: SkillRollouts, problems: ProblemSet, groups: Sequence[Group], per_update: int
+    learner: SkillLearner,
+    rollouts: SkillRollouts,
+    problems: ProblemSet,
+    groups: Sequence[Group],
+    per_update: int,
+    again: dict[int, tuple[Group, int]],
 ) -> None:
+    """
+    Args:
+        again: the stored groups that have trained, and how often, by identity; once before they were stored.
+    """
     parts = updates_of(len(groups), per_update)
     for part in np.array_split(np.arange(len(groups)), parts) if parts else ():
         batch = [groups[i] for i in part]
         where_M = np.array([problems.position(group.request.problem.id) for group in batch])
         rates_M = learner.rates(where_M[None])[0]
         pairs = zip(batch, rates_M.tolist(), strict=True)
-        taught_3M = np.array([lesson_of(group, rollouts.given(group.request), rate) for group, rate in pairs]).T
-        learner.update(where_M[None], Lessons(*(row_M[None] for row_M in taught_3M)))
+        told_M3 = np.array([lesson_of(group, rollouts.given(group.request), rate) for group, rate in pairs])
+        times_M = np.array([_times(group.request.stored, again) for group in batch], np.float64)
+        signal_M, energy_M, tokens_M = told_M3.T
+        learner.update(where_M[None], Lessons(signal_M[None], energy_M[None], tokens_M[None], times_M[None]))
+
+
+def _times(stored: Group | None, again: dict[int, tuple[Group, int]]) -> int:
+    if stored is None:
+        return 1
+    times = again.get(id(stored), (stored, 1))[1] + 1
+    again[id(stored)] = (stored, times)
+    return times

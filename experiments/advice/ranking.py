@@ -1,13 +1,14 @@
 """From a log to a ranking: fit, play every chain on learners that the log makes likely, compare within a learner."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from halfway.curriculum.simulation.fitting import Fit, fit
+from halfway.curriculum.simulation.kinship import EASE, closest_kin
 from halfway.curriculum.simulation.skills import Course, SkillLearner
 from halfway.experiments.advice.candidates import BASELINE, Candidate, refusal
 from halfway.experiments.advice.logs import LoggedRun
@@ -17,6 +18,10 @@ RECOVERY = (1.0, 9.0)
 """Beta distribution of what a plain log does not tell: what a rollout that has erred keeps of its chance."""
 LEAST_GROUPS, LEAST_MIXED, LEAST_AGAIN, LEAST_GAIN = 200, 40, 1.5, 6.0
 CLEAR = 0.95
+PACES = (0.7, 1.0, 1.4)
+"""What the log's learning rate may be, divided by the best one: a grid of powers of two leaves so much open."""
+TUNING = 1
+"""Learners on which each chain's learning rate is chosen, with half of the budget; they are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,8 @@ class Row:
         score: pass rate of new problems of the same kinds when the budget is spent, mean over draws.
         low, high: 95 % interval over draws, of fit and simulation together.
         ahead: mean lead over the plain chain on the same learner; ahead_low, ahead_high: 95 % interval.
-        better: share of draws in which it is ahead of the plain chain.
+        better: chance that it is ahead of the plain chain.
+        factor: its learning rate, divided by the log's.
     """
 
     candidate: Candidate
@@ -42,6 +48,7 @@ class Row:
     degenerate: float
     trained_groups: float
     idle: bool
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +60,8 @@ class Advice:
         refused: chain -> why it was not played.
         missing: what the log would have to hold; empty if it tells enough.
         plays: chain -> its outcome on each draw.
+        factors: chain -> its learning rate, divided by the log's.
+        kinship: by what problems learn together: a feature, or their order of ease.
     """
 
     run: LoggedRun
@@ -62,6 +71,8 @@ class Advice:
     refused: dict[str, str]
     missing: tuple[str, ...]
     plays: dict[str, list[Played]]
+    factors: Mapping[str, float] = field(default_factory=dict)
+    kinship: str = EASE
 
     @property
     def baseline(self) -> Row | None:
@@ -114,30 +125,66 @@ def advise(
     missing = lacking(run)
     if missing:
         return Advice(run, setting, None, (), {}, missing, {})
-    fitted = fit(run.evidence, groups_per_update=setting.groups_per_update)
+    kinship, loadings_PK = closest_kin(run.evidence, run.problems, setting.groups_per_update, pace=1.0)
+    fitted = fit(run.evidence, loadings_PK, setting.groups_per_update, pace=1.0)
     if fitted.loglik - fitted.still_loglik < LEAST_GAIN:
         gained = fitted.loglik - fitted.still_loglik
         told = f"pass rates that hardly change ({gained:.1f} nats against no learning): log a run that learns"
         return Advice(run, setting, fitted, (), {}, (told,), {})
     reasons = {candidate.name: refusal(candidate, run.problems) for candidate in chains}
     playable = [candidate for candidate in chains if not reasons[candidate.name]]
+    world = World(run, [fitted.at_pace(pace) if pace != 1 else fitted for pace in PACES], setting, seed)
+    factors = {candidate.name: world.tuned(candidate, progress) for candidate in playable}
     plays: dict[str, list[Played]] = {candidate.name: [] for candidate in playable}
     for draw in range(draws):
-        generator = np.random.default_rng([seed, draw])
-        dynamics, ease_P = fitted.draw(generator)
-        dynamics = replace(dynamics, recovery=float(generator.beta(*RECOVERY)))
         for candidate in playable:
             progress(draw, candidate.name)
-            learner = SkillLearner(
-                Course.of(ease_P, fitted.laid.loadings_PK), dynamics, np.random.SeedSequence([seed, draw])
-            )
-            fill = candidate.filling(run.groups)
-            plays[candidate.name].append(play(candidate.chain(), run.problems, learner, fill, setting, seed + draw))
-    rows = sorted((_row(candidate, plays) for candidate in playable), key=lambda row: -row.score)
-    return Advice(run, setting, fitted, tuple(rows), {k: why for k, why in reasons.items() if why}, (), plays)
+            plays[candidate.name].append(world.played(candidate, draw, factors[candidate.name]))
+    rows = sorted((_row(candidate, plays, factors) for candidate in playable), key=lambda row: -row.score)
+    refused = {name: why for name, why in reasons.items() if why}
+    return Advice(run, setting, fitted, tuple(rows), refused, (), plays, factors, kinship)
 
 
-def _row(candidate: Candidate, plays: dict[str, list[Played]]) -> Row:
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """Learners that a log makes likely, each of which every chain is played on.
+
+    Attributes:
+        fits: one for each of `PACES`, which the draws take in turn.
+    """
+
+    run: LoggedRun
+    fits: Sequence[Fit]
+    setting: Setting
+    seed: int
+
+    def tuned(self, candidate: Candidate, progress: Callable[[int, str], None]) -> float:
+        """The factor on the learning rate with the largest area under the curve over half of the budget."""
+        factors = self.setting.factors
+        if len(factors) == 1:
+            return factors[0]
+        half = replace(self.setting, budget=self.setting.budget / 2)
+        areas = dict.fromkeys(factors, 0.0)
+        for draw in range(-TUNING, 0):
+            for factor in factors:
+                progress(draw, candidate.name)
+                areas[factor] += replace(self, setting=half).played(candidate, draw, factor).area
+        return max(factors, key=lambda factor: areas[factor])
+
+    def played(self, candidate: Candidate, draw: int, factor: float) -> Played:
+        """What a chain makes of a draw of the learner; of equal draws, every chain meets the same learner."""
+        generator = np.random.default_rng([self.seed, draw % 2**32])
+        fitted = self.fits[(draw + 1) % len(self.fits)]
+        dynamics, ease_P = fitted.draw(generator)
+        recovery = float(generator.beta(*RECOVERY))
+        dynamics = replace(dynamics, recovery=recovery, rate=dynamics.rate * factor)
+        course = Course.of(ease_P, fitted.laid.loadings_PK)
+        learner = SkillLearner(course, dynamics, np.random.SeedSequence([self.seed, draw % 2**32]))
+        fill = candidate.filling(self.run.groups)
+        return play(candidate.chain(), self.run.problems, learner, fill, self.setting, self.seed + draw % 2**16)
+
+
+def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mapping[str, float]) -> Row:
     own = plays[candidate.name]
     score_D = np.array([played.scores[-1] for played in own])
     plain_D = np.array([played.scores[-1] for played in plays.get(BASELINE, own)])
@@ -153,6 +200,7 @@ def _row(candidate: Candidate, plays: dict[str, list[Played]]) -> Row:
         degenerate=float(np.mean([played.degenerate for played in own])),
         trained_groups=float(np.mean([played.trained_groups for played in own])),
         idle=any(played.idle for played in own),
+        factor=factors[candidate.name],
     )
 
 

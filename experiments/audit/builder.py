@@ -45,9 +45,9 @@ class RolloutColumns:
             says nothing.
     """
 
-    steps: Sequence[int]
+    steps: Sequence[int] | NDArray[Any]
     problems: Keys
-    rewards: Sequence[float | None]
+    rewards: Sequence[float | None] | NDArray[Any]
     answers: Sequence[bytes] | None = None
     groups: Sequence[Hashable] | None = None
     responses: Sequence[bytes] | None = None
@@ -94,6 +94,7 @@ class HistoryBuilder:
         self.conflicts: dict[str, str] = {}
         self._columns = KeptColumns()
         self._place: dict[int, int] = {}
+        self._named: dict[bytes | str, int] = {}  # the same for the trainer's own keys, which need not be hashed again
         self._ids: list[str] = []
         self._categories: list[str] = []
         self._prompts: dict[int, int] = {}
@@ -162,12 +163,18 @@ class HistoryBuilder:
 
     def _places(self, keys: Keys, answers: Sequence[bytes] | None) -> list[int]:
         """The position of each problem; a new one is given the next."""
-        marks = list(map(hash, keys if answers is None else zip(keys, answers, strict=True)))
-        found = list(map(self._place.get, marks))
-        if None in found:
-            both = zip(marks, map(_encoded, keys), answers or (b"",) * len(marks), strict=True)
-            return [self._position(mark, key, answer) for mark, key, answer in both]
-        return found  # type: ignore[return-value]  # there is no None among them
+        if self.named and answers is None:
+            found = list(map(self._named.get, keys))
+            for i in _missing(found):
+                if (place := self._named.get(keys[i])) is None:
+                    place = self._named[keys[i]] = self._position(hash(keys[i]), _encoded(keys[i]), b"")
+                found[i] = place
+        else:
+            marks = list(map(hash, keys if answers is None else zip(keys, answers, strict=True)))
+            found = list(map(self._place.get, marks))
+            for i in _missing(found):
+                found[i] = self._position(marks[i], _encoded(keys[i]), answers[i] if answers else b"")
+        return found  # type: ignore[return-value]  # there is no None among them any more
 
     def _tokens(self, rows: RolloutColumns) -> NDArray[np.int32]:
         if rows.tokens is not None:
@@ -243,14 +250,22 @@ class HistoryBuilder:
         kept = self._columns
         group_R, problem_R = np.frombuffer(kept.groups, np.int64), np.frombuffer(kept.problems, np.int32)
         step_R, tokens_R = np.frombuffer(kept.steps, np.int64), np.frombuffer(kept.tokens, np.int32)
-        _, first_G, index_R, size_G = np.unique(group_R, return_index=True, return_inverse=True, return_counts=True)
-        count = len(first_G)
+        # Rollouts of a group mostly follow one another, so that runs S of them are sorted instead.
+        start_S = np.flatnonzero(np.append(True, group_R[1:] != group_R[:-1])[: len(group_R)])
+        _, run_G, index_S = np.unique(group_R[start_S], return_index=True, return_inverse=True)
+        first_G, count = start_S[run_G], len(run_G)
+
+        def total_G(values_R: NDArray[Any]) -> NDArray[np.float64]:
+            sums_S = np.add.reduceat(values_R, start_S, dtype=np.float64) if count else np.zeros(0)
+            return np.asarray(np.bincount(index_S, sums_S, count), np.float64)
+
         lowest_G, highest_G = np.full(count, np.inf), np.full(count, -np.inf)
-        np.minimum.at(lowest_G, index_R, reward_R)
-        np.maximum.at(highest_G, index_R, reward_R)
-        passed_G = np.bincount(index_R, passed_R, count).astype(np.int32)
-        spent_G = np.bincount(index_R, tokens_R, count).astype(np.int64)
-        unsaid_G = np.bincount(index_R, tokens_R == UNKNOWN, count) > 0
+        if count:
+            np.minimum.at(lowest_G, index_S, np.minimum.reduceat(reward_R, start_S))
+            np.maximum.at(highest_G, index_S, np.maximum.reduceat(reward_R, start_S))
+        size_G = np.bincount(index_S, np.diff(start_S, append=len(group_R)), count)
+        passed_G, spent_G = total_G(passed_R).astype(np.int32), total_G(tokens_R).astype(np.int64)
+        unsaid_G = total_G(tokens_R == UNKNOWN) > 0
         order_V = np.lexsort((first_G, step_R[first_G])) if count else np.zeros(0, np.int64)
         first_V = first_G[order_V]
         return History(
@@ -315,10 +330,15 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
     return middle, f"{what} from {low:g} to {high:g}: passed is {middle:g} or more; --passes-at says otherwise"
 
 
-def _floats(values: Sequence[float | None]) -> NDArray[np.float32]:
+def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:
     """Numbers as they are kept; None is NaN, and what is too large is infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32)
+
+
+def _missing(found: Sequence[int | None]) -> list[int]:
+    """Where there is no position yet."""
+    return [i for i, place in enumerate(found) if place is None] if None in found else []
 
 
 def _encoded(key: object) -> bytes:

@@ -108,6 +108,7 @@ def ranked(folder: Path, plain: str, draws: int, seed: int) -> tuple[list[Ranked
     if found.missing:
         raise UserError(f"{folder}: the log does not tell enough: {'; '.join(found.missing)}")
     left_out += [f"{arm}: {why}" for arm, why in found.refused.items()]
+    print(f"{folder.name}: problems learn together by {found.kinship}; learning rates {dict(found.factors)}")
     return rows_of(folder.name, found, scores, plain), left_out
 
 

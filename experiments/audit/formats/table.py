@@ -13,6 +13,8 @@ from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from halfway.curriculum.support.errors import require
 from halfway.experiments.audit import parquet
@@ -142,7 +144,8 @@ def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Itera
     """The rollouts of a batch of rows: one each; or those of each row together, where it stands for a group."""
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
-    if columns.reward and any(isinstance(value, list) for value in batch[columns.reward]):
+    rewards = _rewards(batch[columns.reward]) if columns.reward else []
+    if columns.reward and not isinstance(rewards, np.ndarray) and list in set(map(type, batch[columns.reward])):
         for problem, rewards, step in zip(problems, batch[columns.reward], steps, strict=True):
             if isinstance(problem, list):  # a whole step in a line
                 count = min(len(problem), len(rewards or ()))
@@ -166,7 +169,7 @@ def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Itera
     yield RolloutColumns(
         steps=steps,
         problems=problems if all_of(str, problems) else list(map(_key, problems)),
-        rewards=_rewards(batch[columns.reward]),
+        rewards=rewards,
         groups=[(step, _key(group)) for step, group in zip(steps, extra["group"], strict=True)]
         if "group" in extra
         else None,
@@ -197,12 +200,25 @@ def all_of(kind: type, values: Sequence[Any]) -> bool:
     return set(map(type, values)) == {kind}
 
 
-def _integers(values: Sequence[Any]) -> Sequence[int]:
-    return values if all_of(int, values) else list(map(_whole, values))
+def _integers(values: Sequence[Any]) -> Sequence[int] | NDArray[Any]:
+    found = _array(values, "i")
+    if found is not None:
+        return found
+    return values if all_of(int, values) else list(map(_whole, values))  # some too large to be kept
 
 
-def _rewards(values: Sequence[Any]) -> Sequence[float | None]:
-    return values if set(map(type, values)) <= {int, float, bool} else list(map(_number, values))
+def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
+    found = _array(values, "bif")
+    return list(map(_number, values)) if found is None else found
+
+
+def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
+    """The values as an array if they are nothing but numbers of these kinds, the usual case."""
+    try:
+        found = np.asarray(values)
+    except (ValueError, OverflowError):  # lists of several lengths, say
+        return None
+    return found if found.ndim == 1 and found.dtype.kind in kinds else None
 
 
 def _number(value: Any) -> float | None:

@@ -1,5 +1,7 @@
 """From a log to dynamics: the path of the updates, the filter, and parameters that come back from simulated logs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ def simulated(dynamics: Dynamics, problems: int, steps: int, groups: int, seed: 
         if mixed.any():
             told = lessons(passed[mixed], np.full(mixed.sum(), 8))
             learner.update(where[mixed][None], Lessons(told.signal[None], told.energy[None], told.tokens[None]))
-    return Evidence.of_counts(*np.array(rows).T), learner
+    return Evidence.of_counts(*np.array(rows, np.int64).reshape(-1, 4).T), learner
 
 
 def test_the_path_of_a_log_is_what_the_learner_did():
@@ -37,6 +39,31 @@ def test_the_path_of_a_log_is_what_the_learner_did():
     moved = learner.logits()[0] - learner.course.ease_RP[0]
     assert paths(laid, quiet).gained_P == pytest.approx(moved[rows])
     assert learner.updates == len(laid.common_T)
+
+
+def test_at_the_best_pace_harm_takes_half_of_the_gain():
+    """And a learner with that harm ends where the path does."""
+    quiet = Dynamics(rate=0.12, common=0.4, private=0.2, noise=10.0, interference=0.0, forget=0.02)
+    evidence, learner = simulated(quiet, problems=40, steps=30, groups=8, seed=0)
+    laid = visits(evidence, learner.course.loadings_RPK[0])
+    without = paths(laid, quiet).gained_P.mean()
+    for pace in (0.5, 1.0, 1.4):
+        path = paths(replace(laid, pace=pace), quiet)
+        assert path.gained_P.mean() == pytest.approx((1 - pace / 2) * without)
+        factor = np.linspace(0.1, 3, 200)  # on the learning rate: gain goes with it, harm with its square
+        net = factor * without - factor**2 * pace / 2 * without
+        assert factor[net.argmax()] == pytest.approx(1 / pace, abs=0.02)
+        _, harmed = simulated(replace(quiet, harm=path.harm), problems=40, steps=0, groups=8, seed=0)
+        _follow(harmed, evidence)
+        assert (harmed.logits() - harmed.course.ease_RP)[0, laid.rows_P] == pytest.approx(path.gained_P)
+
+
+def _follow(learner: SkillLearner, evidence: Evidence) -> None:
+    for step in range(evidence.steps):
+        now = evidence.where((evidence.step_G == step) & evidence.trained_G)
+        if len(now.step_G):
+            told = lessons(now.passed_G, now.size_G)
+            learner.update(now.problem_G[None], Lessons(told.signal[None], told.energy[None], told.tokens[None]))
 
 
 def test_updates_of_a_step():

@@ -144,3 +144,27 @@ def test_bumps_are_of_unit_length_and_neighbours_share_them():
     loadings = bumps(np.linspace(0, 1, 50), 8)
     assert (loadings**2).sum(1) == pytest.approx(np.ones(50))
     assert loadings[0] @ loadings[1] > 0.98 > 0.2 > loadings[0] @ loadings[-1]
+
+
+def test_harm_goes_with_the_squared_length_that_noise_adds():
+    """Where there is nothing but noise every update is as long as the rate; equal noise adds up, r times after r."""
+    harmful = dynamics(noise=10.0, harm=0.5)
+    once, again = (SkillLearner(Course.of([0.0, 2.0]), harmful) for _ in range(2))
+    only_noise = Lessons(np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1)))
+    for times in range(1, 6):
+        once.update(np.array([[0]]), only_noise)
+        again.update(np.array([[0]]), Lessons(*(np.ones((1, 1)) * x for x in (0.0, 1.0, 1.0, times))))
+    assert once.logits()[0] == pytest.approx([-0.5 * 5 * 0.1**2, 2 - 0.5 * 5 * 0.1**2])
+    assert again.harm_R[0] == pytest.approx(0.5 * (5 * 0.1) ** 2)
+
+
+def test_of_noise_the_shared_part_moves_problems_together_and_the_rest_alone():
+    replicas, loadings = 4000, np.ones((4000, 2, 1))
+    for shared, expected in ((1.0, 0.9), (0.0, 0.0), (0.5, 0.45)):
+        noisy = dynamics(noise=1.0, interference=1.0, common=0.5, private=0.1, shared=shared)
+        learner = SkillLearner(Course(np.zeros((replicas, 2)), loadings), noisy, 0)
+        one = np.ones((replicas, 1))
+        learner.update(np.zeros((replicas, 1), np.int64), Lessons(one * 0.0, one, one))
+        moved = learner.logits()
+        assert moved.var(0) == pytest.approx([0.01, 0.01], rel=0.1)
+        assert np.corrcoef(moved.T)[0, 1] == pytest.approx(expected, abs=0.05)
