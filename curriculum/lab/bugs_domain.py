@@ -10,7 +10,6 @@ way with a shell, and its diff is the bug (section 4.2, "SWE").
 """
 
 import random
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from functools import cached_property
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.sandbox import SandboxOptions
 from halfway.curriculum.lab import micro_repositories as micro
+from halfway.curriculum.lab.micro_episodes import EDIT
 from halfway.curriculum.lab.micro_repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
 from halfway.curriculum.lab.micro_tests import MicroTests, Report
 from halfway.curriculum.problems import Problem
@@ -26,9 +26,6 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
-
-EDIT = re.compile(r"([fgh])([1-9])([a-z0-9+\-*<>=:(), ]{1,24})")
-"""What a text may be: an edit such as a solver makes, so that every bug can be mended by one."""
 
 OTHER = "other"
 
@@ -54,6 +51,8 @@ class Bug:
 @dataclass(frozen=True)
 class Bugs:
     """Bugs in a fixed set of micro-repositories, for the environment `micro_repository`.
+
+    A text is an edit such as a solver makes, so that every bug can be mended by one.
 
     A bug is valid if it changes a line, the suite still runs, at least one test of the repository fails, the same in
     two runs, and at least one still passes; and if the runner can be trusted: a test of an unknown name that has to

@@ -6,8 +6,10 @@ from sandboxes import needs_sandbox
 
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.candidates import read
+from halfway.curriculum.environments.micro_repository import MicroRepositories
 from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.bugs_domain import EDIT, Bug, Bugs, with_canary
+from halfway.curriculum.lab.bugs_domain import Bug, Bugs, with_canary
+from halfway.curriculum.lab.micro_episodes import EDIT
 from halfway.curriculum.lab.micro_repositories import KINDS, MicroOptions
 from halfway.curriculum.lab.micro_tests import MicroTests, Report
 from halfway.curriculum.streams import Stream
@@ -123,6 +125,23 @@ def test_the_solver_gets_the_bug_and_can_mend_it() -> None:
         mended = broken.edited(one.task.function, one.task.line, whole.lines(one.task.function)[one.task.line - 1])
         (report,) = tests.run([micro.files(mended, hidden=True)])
         assert not report.failed and len(report.passed) == len(whole.tests + whole.hidden)
+
+
+@needs_sandbox
+def test_a_scripted_solver_mends_a_bug_in_the_environment() -> None:
+    prompt = DOMAIN.prompt(Stream(3).at(0))
+    texts = [DOMAIN.mutation(prompt, Stream(6).at(i)) for i in range(6)]
+    one = next(one for one in read(DOMAIN, texts, prompts=[prompt] * 6) if one.valid)
+    assert one.problem is not None and one.task is not None
+    function, line = one.task.function, one.task.line
+    mend = f"{function}{line}{DOMAIN.repository(one.task.number).lines(function)[line - 1]}"
+    environment = MicroRepositories()
+    for commands, passes in ((["!"], False), (["t", mend, "!"], True)):
+        (episode,) = environment.start([one.problem])
+        for command in commands:
+            (result,) = environment.step([episode], [command])
+            episode = result.episode
+        assert result.success is passes
 
 
 def test_mutations_are_spread_over_all_places() -> None:

@@ -270,7 +270,7 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 BUGS = [
-    *("domain={bugs: {repositories: 8}}", "solver.environment=ledger", "solver.rollouts.num_rollouts=3"),
+    *("domain={bugs: {repositories: 8}}", "solver.environment=micro_repository", "solver.rollouts.num_rollouts=3"),
     *("activations.turn_pooling=mean_full", "activations.poolings=[max,mean_std_concat]"),
     *("sweep.split={kind: groups, by: repository}", "sweep.surface=[kind]"),
     "arms={mutation: {baseline: mutation, training: {steps: 0}}}",
@@ -279,7 +279,7 @@ BUGS = [
 
 def test_a_study_of_bugs_reads_turns_and_has_a_baseline_without_a_generator() -> None:
     config = load_study(SUMS, BUGS)
-    assert config.arm("mutation").baseline == "mutation" and list(config.solver.environment) == ["ledger"]
+    assert config.arm("mutation").baseline == "mutation" and list(config.solver.environment) == ["micro_repository"]
     assert config.solver.build_environment().unit == "steps"
     assert (config.sweep.split.by, config.activations.turn_pooling) == ("repository", "mean_full")
     assert list(load_study(SUMS).solver.environment) == ["single_turn"] and "probe" in config.arms
