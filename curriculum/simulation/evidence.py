@@ -67,7 +67,8 @@ class Visits:
         before_PV: optimizer steps before the group was rolled out.
         pull_PV: what the group contributes to its update, of which `at_PV` is the number; 0 if it did not train.
         common_T, skills_TK, own_T, energy_T: of each update, in the three parts of phi; and its noise.
-        pace: the log's learning rate divided by the best one.
+        pace: the log's learning rate divided by the best one; 0 = noise does no harm.
+        shared: of the noise, what problems have in common, see `Dynamics`.
     """
 
     rows_P: Positions
@@ -82,6 +83,7 @@ class Visits:
     own_T: Floats
     energy_T: Floats
     pace: float = 0.0
+    shared: float = 1.0
 
 
 def visits(

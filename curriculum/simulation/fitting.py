@@ -38,10 +38,6 @@ STEP = 0.05
 ITERATIONS = 40
 ENOUGH_GAIN = 0.01
 SHARED_DRAWS = 16
-SHARED = 0.0
-"""Of the noise, what problems share; the likelihood takes each problem for itself and cannot tell. Eight seeds of GRPO
-in the lab's hard regime end within a standard deviation of .045; with all of it shared, three runs drawn from the fit
-to one of them ended at .26, .45 and .78."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +60,11 @@ class Fit:
 
     @property
     def dynamics(self) -> Dynamics:
-        return self._harmed(dynamics_of(self.values_D))
+        return self._whole(dynamics_of(self.values_D))
 
-    def _harmed(self, dynamics: Dynamics) -> Dynamics:
-        """With the harm that belongs to them at the pace of the log."""
-        return replace(dynamics, harm=paths(self.laid, dynamics).harm)
+    def _whole(self, dynamics: Dynamics) -> Dynamics:
+        """With what is assumed: the harm that belongs to them at the pace of the log, and how noise is shared."""
+        return replace(dynamics, harm=paths(self.laid, dynamics).harm, shared=self.laid.shared)
 
     @property
     def gain(self) -> float:
@@ -97,7 +93,7 @@ class Fit:
         dynamics = dynamics_of(values_D)
         weight_PG, _ = start_messages(self.laid, paths(self.laid, dynamics))
         weight_PG = weight_PG * self.start_G
-        dynamics = self._harmed(dynamics)
+        dynamics = self._whole(dynamics)
         share_PG = np.cumsum(weight_PG / weight_PG.sum(1, keepdims=True), 1)
         chosen_P = (share_PG < generator.random((len(share_PG), 1))).sum(1)
         width = GRID[1] - GRID[0]
@@ -115,7 +111,6 @@ def dynamics_of(values_D: Floats) -> Dynamics:
         private=float(np.exp(private) / whole),
         noise=float(np.exp(noise)),
         interference=float(np.exp(interference)),
-        shared=SHARED,
         forget=float(1 / (1 + np.exp(-forget))),
     )
 
@@ -167,16 +162,18 @@ def fit(
     groups_per_update: int = 0,
     most: int | None = 3000,
     pace: float = 0.0,
+    shared: float = 1.0,
 ) -> Fit:
     """The likeliest dynamics.
 
     Args:
         loadings_PK: skills of the problems; None = neighbours in ease share them, see `by_ease`.
         groups_per_update, most, pace: see `halfway.curriculum.simulation.evidence.visits`.
+        shared: see `Visits`.
     """
     if loadings_PK is None:
         loadings_PK = by_ease(evidence, groups_per_update)
-    return fit_visits(visits(evidence, loadings_PK, groups_per_update, most, pace))
+    return fit_visits(replace(visits(evidence, loadings_PK, groups_per_update, most, pace), shared=shared))
 
 
 def by_ease(evidence: Evidence, groups_per_update: int = 0, skills: int = SKILLS) -> Floats:
@@ -264,7 +261,7 @@ def _scores(laid: Visits, values_D: Floats, start_G: Floats, shift_PV: Floats | 
 def _shared_noise(laid: Visits, values_D: Floats, generator: np.random.Generator) -> Floats:
     """A draw of what noise along the common direction and the skills does to the log-odds at each visit."""
     dynamics = dynamics_of(values_D)
-    spread_T = np.sqrt(np.maximum(dynamics.shared * np.diff(clock_of(laid, dynamics)), 0))
+    spread_T = np.sqrt(np.maximum(laid.shared * np.diff(clock_of(laid, dynamics)), 0))
     skills = laid.loadings_PK.shape[1]
     walk_TK = np.cumsum(spread_T[:, None] * generator.standard_normal((len(spread_T), 1 + skills)), 0)
     walk_VK = np.concatenate([np.zeros((1, 1 + skills)), walk_TK])[laid.before_PV]
@@ -278,7 +275,7 @@ def _covariance(laid: Visits, values_D: Floats, start_G: Floats) -> Floats:
     score_PD = _scores(laid, values_D, start_G)
     generator = np.random.default_rng(0)
     spread_DD = score_PD.T @ score_PD + np.diag(weight_D)
-    if dynamics_of(values_D).shared > 0:
+    if laid.shared > 0:
         shifts = [_shared_noise(laid, values_D, generator) for _ in range(SHARED_DRAWS)]
         together_SD = np.array([_scores(laid, values_D, start_G, shift_PV).sum(0) for shift_PV in shifts])
         spread_DD = spread_DD + np.cov(together_SD.T)

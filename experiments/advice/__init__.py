@@ -4,6 +4,7 @@
 - `candidates`: the chains to choose from
 - `play`: a chain on a simulated learner
 - `ranking`: fit, play, compare
+- `model_error`: how far simulated leads are from measured ones
 - `telling`: the ranking in words, as a table, and as a YAML file
 - `command`: what `halfway advise` does
 """

@@ -32,7 +32,6 @@ class Setting:
         unit: "rollouts", or "cost" = generated + rho x trained, in tokens of whole rollouts.
         rho: what a trained token costs in generated tokens.
         points: evaluations after the one at the start.
-        factors: on the log's learning rate, of which each chain gets the best.
     """
 
     num_rollouts: int
@@ -41,7 +40,6 @@ class Setting:
     unit: str = "rollouts"
     rho: float = 0.0
     points: int = 6
-    factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)

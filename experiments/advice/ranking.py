@@ -9,19 +9,38 @@ import numpy as np
 
 from halfway.curriculum.simulation.fitting import Fit, fit
 from halfway.curriculum.simulation.kinship import EASE, closest_kin
-from halfway.curriculum.simulation.skills import Course, SkillLearner
+from halfway.curriculum.simulation.skills import Course, Floats, SkillLearner
 from halfway.experiments.advice.candidates import BASELINE, Candidate, refusal
 from halfway.experiments.advice.logs import LoggedRun
+from halfway.experiments.advice.model_error import CONFIDENT, EXACT, LAB
 from halfway.experiments.advice.play import Played, Setting, play
 
 RECOVERY = (1.0, 9.0)
 """Beta distribution of what a plain log does not tell: what a rollout that has erred keeps of its chance."""
 LEAST_GROUPS, LEAST_MIXED, LEAST_AGAIN, LEAST_GAIN = 200, 40, 1.5, 6.0
 CLEAR = 0.95
-PACES = (0.7, 1.0, 1.4)
-"""What the log's learning rate may be, divided by the best one: a grid of powers of two leaves so much open."""
 TUNING = 1
 """Learners on which each chain's learning rate is chosen, with half of the budget; they are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What a log hardly tells about its learner, and is settled beforehand.
+
+    Attributes:
+        paces: the log's learning rate divided by the best one, 0 = noise does no harm; the draws take them in turn.
+        shared: of the noise, what problems have in common.
+        features: problems learn together by the feature that foretells the log best, instead of by their order of ease.
+        factors: on the log's learning rate, of which each chain gets the best.
+    """
+
+    paces: tuple[float, ...] = (0.0,)
+    shared: float = 1.0
+    features: bool = False
+    factors: tuple[float, ...] = (1.0,)
+
+
+USUAL = Assumptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +50,9 @@ class Row:
     Attributes:
         score: pass rate of new problems of the same kinds when the budget is spent, mean over draws.
         low, high: 95 % interval over draws, of fit and simulation together.
-        ahead: mean lead over the plain chain on the same learner; ahead_low, ahead_high: 95 % interval.
+        lead, spread: simulated lead over the plain chain on the same learner: mean and standard deviation over draws.
+        ahead: lead to be expected in training, the error of the simulation included; ahead_low, ahead_high: 95 %
+            interval.
         better: chance that it is ahead of the plain chain.
         factor: its learning rate, divided by the log's.
     """
@@ -40,6 +61,8 @@ class Row:
     score: float
     low: float
     high: float
+    lead: float
+    spread: float
     ahead: float
     ahead_low: float
     ahead_high: float
@@ -115,6 +138,7 @@ def advise(
     draws: int = 12,
     seed: int = 0,
     progress: Callable[[int, str], None] = lambda draw, name: None,
+    assumed: Assumptions = USUAL,
 ) -> Advice:
     """Rank chains for a run like the logged one.
 
@@ -125,15 +149,16 @@ def advise(
     missing = lacking(run)
     if missing:
         return Advice(run, setting, None, (), {}, missing, {})
-    kinship, loadings_PK = closest_kin(run.evidence, run.problems, setting.groups_per_update, pace=1.0)
-    fitted = fit(run.evidence, loadings_PK, setting.groups_per_update, pace=1.0)
+    kinship, loadings_PK = _kin(run, setting.groups_per_update, assumed)
+    fitted = fit(run.evidence, loadings_PK, setting.groups_per_update, pace=assumed.paces[0], shared=assumed.shared)
     if fitted.loglik - fitted.still_loglik < LEAST_GAIN:
         gained = fitted.loglik - fitted.still_loglik
         told = f"pass rates that hardly change ({gained:.1f} nats against no learning): log a run that learns"
         return Advice(run, setting, fitted, (), {}, (told,), {})
     reasons = {candidate.name: refusal(candidate, run.problems) for candidate in chains}
     playable = [candidate for candidate in chains if not reasons[candidate.name]]
-    world = World(run, [fitted.at_pace(pace) if pace != 1 else fitted for pace in PACES], setting, seed)
+    fits = [fitted, *(fitted.at_pace(pace) for pace in assumed.paces[1:])]
+    world = World(run, fits, setting, seed, assumed.factors)
     factors = {candidate.name: world.tuned(candidate, progress) for candidate in playable}
     plays: dict[str, list[Played]] = {candidate.name: [] for candidate in playable}
     for draw in range(draws):
@@ -145,36 +170,43 @@ def advise(
     return Advice(run, setting, fitted, tuple(rows), refused, (), plays, factors, kinship)
 
 
+def _kin(run: LoggedRun, groups_per_update: int, assumed: Assumptions) -> tuple[str, Floats | None]:
+    if not assumed.features:
+        return EASE, None
+    return closest_kin(run.evidence, run.problems, groups_per_update, assumed.paces[0])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
     """Learners that a log makes likely, each of which every chain is played on.
 
     Attributes:
-        fits: one for each of `PACES`, which the draws take in turn.
+        fits: which the draws take in turn.
+        factors: see `Assumptions`.
     """
 
     run: LoggedRun
     fits: Sequence[Fit]
     setting: Setting
     seed: int
+    factors: tuple[float, ...]
 
     def tuned(self, candidate: Candidate, progress: Callable[[int, str], None]) -> float:
         """The factor on the learning rate with the largest area under the curve over half of the budget."""
-        factors = self.setting.factors
-        if len(factors) == 1:
-            return factors[0]
-        half = replace(self.setting, budget=self.setting.budget / 2)
-        areas = dict.fromkeys(factors, 0.0)
+        if len(self.factors) == 1:
+            return self.factors[0]
+        half = replace(self, setting=replace(self.setting, budget=self.setting.budget / 2))
+        areas = dict.fromkeys(self.factors, 0.0)
         for draw in range(-TUNING, 0):
-            for factor in factors:
+            for factor in self.factors:
                 progress(draw, candidate.name)
-                areas[factor] += replace(self, setting=half).played(candidate, draw, factor).area
-        return max(factors, key=lambda factor: areas[factor])
+                areas[factor] += half.played(candidate, draw, factor).area
+        return max(self.factors, key=lambda factor: areas[factor])
 
     def played(self, candidate: Candidate, draw: int, factor: float) -> Played:
         """What a chain makes of a draw of the learner; of equal draws, every chain meets the same learner."""
         generator = np.random.default_rng([self.seed, draw % 2**32])
-        fitted = self.fits[(draw + 1) % len(self.fits)]
+        fitted = self.fits[draw % len(self.fits)]
         dynamics, ease_P = fitted.draw(generator)
         recovery = float(generator.beta(*RECOVERY))
         dynamics = replace(dynamics, recovery=recovery, rate=dynamics.rate * factor)
@@ -188,14 +220,20 @@ def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mappi
     own = plays[candidate.name]
     score_D = np.array([played.scores[-1] for played in own])
     plain_D = np.array([played.scores[-1] for played in plays.get(BASELINE, own)])
-    ahead_D = score_D - plain_D
+    lead_D = score_D - plain_D
+    lead, spread = float(lead_D.mean()), float(lead_D.std(ddof=1)) if len(lead_D) > 1 else math.inf
+    same = not lead_D.any()  # the plain chain, or one that does the same
+    ahead, deviation = EXACT.expected(0.0, 0.0) if same else LAB.expected(lead, spread)
     return Row(
         candidate,
         float(score_D.mean()),
         *_range(score_D),
-        float(ahead_D.mean()),
-        *_range(ahead_D),
-        better=_chance_above(ahead_D),
+        lead,
+        spread,
+        ahead,
+        ahead - CONFIDENT * deviation,
+        ahead + CONFIDENT * deviation,
+        better=NormalDist().cdf(ahead / deviation) if deviation else 0.0,
         steps=float(np.mean([played.steps for played in own])),
         degenerate=float(np.mean([played.degenerate for played in own])),
         trained_groups=float(np.mean([played.trained_groups for played in own])),
@@ -206,12 +244,5 @@ def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mappi
 
 def _range(values_D: np.ndarray) -> tuple[float, float]:
     """The interval that holds 95 % of draws, which are few: mean and standard deviation stand for them."""
-    spread = 1.96 * float(values_D.std(ddof=1)) if len(values_D) > 1 else math.inf
+    spread = CONFIDENT * float(values_D.std(ddof=1)) if len(values_D) > 1 else math.inf
     return float(values_D.mean()) - spread, float(values_D.mean()) + spread
-
-
-def _chance_above(values_D: np.ndarray) -> float:
-    """Chance that a draw is above 0, likewise."""
-    if len(values_D) < 2 or values_D.std(ddof=1) == 0:
-        return float((values_D > 0).mean())
-    return NormalDist().cdf(float(values_D.mean() / values_D.std(ddof=1)))

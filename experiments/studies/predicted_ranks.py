@@ -24,8 +24,9 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.advice.candidates import BASELINE, Candidate, of_arms
 from halfway.experiments.advice.logs import read_run
+from halfway.experiments.advice.model_error import Lead, ModelError
 from halfway.experiments.advice.play import Setting
-from halfway.experiments.advice.ranking import Advice, advise
+from halfway.experiments.advice.ranking import USUAL, Advice, Assumptions, advise
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.tables.text import TextTable
 
@@ -39,7 +40,8 @@ class RankedArm:
 
     Attributes:
         predicted: final pass rate on each draw; measured: final held-out pass@1 of each seed.
-        lead, lead_low, lead_high: predicted lead over the plain arm, 95 % interval.
+        lead, spread: simulated lead over the plain arm, mean and standard deviation over draws.
+        lead_low, lead_high: 95 % interval of the lead that advice foretells, with the error of the simulation.
     """
 
     comparison: str
@@ -47,6 +49,7 @@ class RankedArm:
     predicted: tuple[float, ...]
     measured: tuple[float, ...]
     lead: float
+    spread: float
     lead_low: float
     lead_high: float
 
@@ -89,7 +92,9 @@ def tau_interval(arms: Sequence[RankedArm], seed: int = 0) -> tuple[float, float
     return kendall(predicted, measured), float(low), float(high)
 
 
-def ranked(folder: Path, plain: str, draws: int, seed: int) -> tuple[list[RankedArm], list[str]]:
+def ranked(
+    folder: Path, plain: str, draws: int, seed: int, assumed: Assumptions = USUAL
+) -> tuple[list[RankedArm], list[str]]:
     """The arms of a comparison, and what was left out.
 
     Raises:
@@ -104,11 +109,11 @@ def ranked(folder: Path, plain: str, draws: int, seed: int) -> tuple[list[Ranked
     setting = Setting(run.num_rollouts, run.groups_per_update, run.rollouts)
     chains = [chain for chain in chains if scores.get(chain.name) or chain.name == plain]
     named = [Candidate(BASELINE if c.name == plain else c.name, c.controllers, c.fill) for c in chains]
-    found = advise(run, named, setting, draws, seed)
+    found = advise(run, named, setting, draws, seed, assumed=assumed)
     if found.missing:
         raise UserError(f"{folder}: the log does not tell enough: {'; '.join(found.missing)}")
     left_out += [f"{arm}: {why}" for arm, why in found.refused.items()]
-    print(f"{folder.name}: problems learn together by {found.kinship}; learning rates {dict(found.factors)}")
+    left_out += [f"learning rate x {factor:g} for {arm}" for arm, factor in found.factors.items() if factor != 1]
     return rows_of(folder.name, found, scores, plain), left_out
 
 
@@ -134,7 +139,7 @@ def rows_of(name: str, found: Advice, scores: Mapping[str, tuple[float, ...]], p
     for row in found.rows:
         arm = plain if row.candidate.name == BASELINE else row.candidate.name
         predicted = tuple(played.scores[-1] for played in found.plays[row.candidate.name])
-        rows.append(RankedArm(name, arm, predicted, scores[arm], row.ahead, row.ahead_low, row.ahead_high))
+        rows.append(RankedArm(name, arm, predicted, scores[arm], row.lead, row.spread, row.ahead_low, row.ahead_high))
     return rows
 
 
@@ -144,6 +149,41 @@ def agreement(arms: Sequence[RankedArm], plain: str) -> Agreement:
     others = [arm for arm in arms if arm.arm != plain]
     covered = sum(int(arm.lead_low <= np.mean(arm.measured) - base <= arm.lead_high) for arm in others)
     return Agreement(arms[0].comparison, len(arms), *tau_interval(arms), covered)
+
+
+def leads_of(arms: Sequence[RankedArm], plain: str) -> list[Lead]:
+    """The leads of the arms of one comparison, simulated and measured."""
+    base = np.mean(next(arm.measured for arm in arms if arm.arm == plain))
+    others = [arm for arm in arms if arm.arm != plain]
+    return [Lead(arm.lead, arm.spread, float(np.mean(arm.measured) - base)) for arm in others]
+
+
+def blind_table(leads: Mapping[str, Sequence[Lead]]) -> TextTable:
+    """What each comparison says of the simulation's error, and how that holds on the others."""
+    rows = []
+    for name, own in leads.items():
+        others = [lead for other, each in leads.items() if other != name for lead in each]
+        error, raw = ModelError.of(own), ModelError(1.0, 0.0)
+        rows.append(
+            (
+                name,
+                str(len(own)),
+                f"{raw.covered(own)} of {len(own)}",
+                f"{error.share:.2f}",
+                f"{error.deviation:.3f}",
+                f"{error.covered(others)} of {len(others)}" if others else "-",
+            )
+        )
+    pooled = ModelError.of([lead for each in leads.values() for lead in each])
+    number = sum(map(len, leads.values()))
+    rows.append(("all", str(number), "", f"{pooled.share:.2f}", f"{pooled.deviation:.3f}", ""))
+    caption = (
+        "Measured lead = share x simulated lead + error, by least squares on one comparison. Covered: measured leads "
+        "in the 95 % interval of the simulation alone, and, blind, those of the other comparisons in the interval that "
+        "this one's share and deviation give them."
+    )
+    columns = ("fitted on", "leads", "covered by the simulation", "share", "deviation", "covered blind, on the others")
+    return TextTable("How far the simulation is off", columns, tuple(rows), caption)
 
 
 def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
@@ -157,7 +197,8 @@ def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
             f"{np.mean(arm.measured):.3f}",
             f"{np.mean(arm.predicted):.3f}",
             f"{np.mean(arm.measured) - base[arm.comparison]:+.3f}",
-            f"{arm.lead:+.3f} [{arm.lead_low:+.3f}, {arm.lead_high:+.3f}]",
+            f"{arm.lead:+.3f} ± {arm.spread:.3f}",
+            f"[{arm.lead_low:+.3f}, {arm.lead_high:+.3f}]",
             str(1 + sum(np.mean(x.predicted) > np.mean(arm.predicted) for x in arms if x.comparison == arm.comparison)),
         )
         for arm in sorted(arms, key=lambda arm: (arm.comparison, -float(np.mean(arm.measured))))
@@ -169,13 +210,14 @@ def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
         "measured",
         "predicted",
         "measured lead",
-        "predicted lead",
+        "simulated lead",
+        "foretold, 95 %",
         "predicted place",
     )
     caption = (
         "Measured: held-out pass@1 at the end of the budget, mean over seeds, best first. Predicted: pass rate of new "
-        "problems at the end, on learners fitted to the log of one plain run. Leads are over the plain arm, 95 % over "
-        "draws of fit and simulation."
+        "problems at the end, on learners fitted to the log of one plain run. Leads are over the plain arm: simulated, "
+        "with the standard deviation over draws, and as advice foretells them."
     )
     return TextTable("Arms as measured, and as predicted from one plain log", columns, tuple(rows), caption)
 
@@ -193,8 +235,7 @@ def agreement_table(found: Sequence[Agreement]) -> TextTable:
     )
     caption = (
         "Kendall's tau-b between predicted and measured means; 95 % interval by drawing arms, learners and seeds anew. "
-        "Leads covered: measured leads over the plain arm that lie in their predicted 95 % intervals, which do not "
-        "hold how far the simulation itself can be off."
+        "Leads covered: measured leads over the plain arm that lie in the intervals that advice gives them."
     )
     return TextTable("Agreement", ("comparison", "arms", "tau", "leads covered"), rows, caption)
 
@@ -207,18 +248,24 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/predicted_ranks"))
+    parser.add_argument("--paces", type=float, nargs="+", default=USUAL.paces, help="see `Assumptions`")
+    parser.add_argument("--factors", type=float, nargs="+", default=USUAL.factors)
+    parser.add_argument("--shared", type=float, default=USUAL.shared)
+    parser.add_argument("--features", action="store_true")
     arguments = parser.parse_args()
-    arms, left_out, agreements = [], [], []
+    assumed = Assumptions(tuple(arguments.paces), arguments.shared, arguments.features, tuple(arguments.factors))
+    arms, left_out, agreements, leads = [], [], [], {}
     try:
         for folder in arguments.comparisons:
-            found, without = ranked(folder, arguments.plain, arguments.draws, arguments.seed)
+            found, without = ranked(folder, arguments.plain, arguments.draws, arguments.seed, assumed)
             agreements.append(agreement(found, arguments.plain))
+            leads[folder.name] = leads_of(found, arguments.plain)
             arms += found
             left_out += [f"{folder.name}: {line}" for line in without]
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    tables = (agreement_table(agreements), arm_table(arms, arguments.plain))
+    tables = (agreement_table(agreements), blind_table(leads), arm_table(arms, arguments.plain))
     for table in tables:
         Console(width=160).print(table.rich())
     lines = [table.markdown() for table in tables] + [f"Left out: {line}\n" for line in left_out]

@@ -9,7 +9,7 @@ from halfway.experiments.studies.predicted_ranks import RankedArm, agreement, ke
 
 
 def arm(name: str, predicted: float, measured: float, lead: float = 0.0) -> RankedArm:
-    return RankedArm("c", name, (predicted,) * 2, (measured,) * 2, lead, lead - 0.05, lead + 0.05)
+    return RankedArm("c", name, (predicted,) * 2, (measured,) * 2, lead, 0.01, lead - 0.05, lead + 0.05)
 
 
 def test_kendall_is_scipys():
