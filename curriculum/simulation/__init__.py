@@ -5,5 +5,6 @@
 - `attempts`: the rollouts of such a learner
 - `evidence`: what a log says, laid out for the fit
 - `fitting`: from a log to the dynamics of its learner
+- `kinship`: which problems learn together
 - `pairs`: pass counts before and after training
 """
