@@ -26,7 +26,7 @@ from halfway.experiments.running.memory import estimate
 from halfway.experiments.running.runs import prepare, train
 
 # A table of results, and copies of configurations beside their results, are not recipes.
-NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml"}
+NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml", "smollm2_repositories.yaml"}
 # The cluster recipes' models, data and machines are not here: see the tests with CLUSTER. What stands under hosts are
 # settings of other trainers.
 NO_RECIPES_IN = {"cluster", "hosts", "results", "runs", "build", "dist"}
