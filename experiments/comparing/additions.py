@@ -1,4 +1,4 @@
-"""What may be added to a comparison that has begun: seeds, arms, values of a grid; and contrasts of new arms."""
+"""What may be added to a comparison that has begun: seeds, arms, values of a grid, finals; contrasts of new arms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +24,7 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
             config.tune,
             grid=union(config.tune.grid, earlier.tune.grid),
             seeds=_joined(earlier.tune.seeds, config.tune.seeds),
+            finals=max(earlier.tune.finals, config.tune.finals),
         ),
         contrasts=_all_contrasts(earlier.contrasts, config.contrasts),
     )
@@ -41,7 +42,12 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
         config,
         seeds=earlier.seeds,
         arms={arm: with_grid(config.arms[arm], without_values, own) for arm, own in earlier.arms.items()},
-        tune=replace(config.tune, grid=without_values(config.tune.grid, earlier.tune.grid), seeds=earlier.tune.seeds),
+        tune=replace(
+            config.tune,
+            grid=without_values(config.tune.grid, earlier.tune.grid),
+            seeds=earlier.tune.seeds,
+            finals=earlier.tune.finals,
+        ),
         contrasts=pairs,
         costs=earlier.costs,
     )

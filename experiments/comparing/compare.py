@@ -8,7 +8,7 @@ from rich.console import Console
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.runner import Runner
-from halfway.experiments.comparing.tuning import Sweep, make_room, sweeps_of, tuning_jobs, write_sweeps
+from halfway.experiments.comparing.tuning import Sweep, final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
@@ -55,7 +55,7 @@ def run_comparison(
 
 
 def tune(config: ComparisonConfig, folder: Path, runner: Runner) -> tuple[dict[str, Setting], list[Failure]]:
-    """Run the sweeps and write what they found.
+    """Run the sweeps, then their finals, and write what they found.
 
     Returns:
         The chosen setting of every arm that has one; and the failures of arms that are tuned and have none.
@@ -64,6 +64,8 @@ def tune(config: ComparisonConfig, folder: Path, runner: Runner) -> tuple[dict[s
     if not jobs:
         return {}, []
     failures = runner.train(jobs)
+    if config.tune.finals:
+        failures += runner.train(final_jobs(config, folder))
     sweeps = sweeps_of(config, folder)
     write_sweeps(config, folder, sweeps)
     for arm, sweep in sweeps.items():
@@ -81,7 +83,9 @@ def outcome(arm: str, sweep: Sweep) -> str:
     finished = sum(other.mean_area is not None for other in sweep.settings)
     missing = f" of which {finished} finished" if finished < len(sweep.settings) else ""
     edge = f"; at the edge of the grid: {', '.join(sweep.at_edge)}" if sweep.at_edge else ""
-    return f"{arm}: tuned to {values} (area {trial.mean_area:.3f}, best of {len(sweep.settings)}{missing}){edge}"
+    area, last = trial.mean_area, trial.final_area
+    height = f"area {area:.3f}" if last is None else f"area {last:.3f} in the finals, {area:.3f} before"
+    return f"{arm}: tuned to {values} ({height}, best of {len(sweep.settings)}{missing}){edge}"
 
 
 def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:

@@ -2,11 +2,12 @@
 
 A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
 rollouts: the mean height of its learning curve. The setting with the largest mean is chosen, the earlier of equals.
+With `tune.finals` the best settings run once more, with the whole budget, and that area decides.
 
 `tuning.json` in the comparison's directory says how it went: `seeds`, and for each of `arms` its `settings` (`name`,
-which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed is missing), `chosen` (the name; null
-if no setting has finished) and `at_edge`: the fields whose chosen value is the smallest or largest number tried, so
-that a better one may lie beyond.
+which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed is missing, `final_areas` and
+`final_area` likewise with the whole budget), `chosen` (the name; null if no setting has finished) and `at_edge`: the
+fields whose chosen value is the smallest or largest number tried, so that a better one may lie beyond.
 """
 
 import json
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.comparing.jobs import Job
-from halfway.experiments.config.comparison import SUPERSEDED, TUNING, ComparisonConfig
+from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, ComparisonConfig
 from halfway.experiments.config.design import Grid, Setting
 from halfway.experiments.config.loading import flat, load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
@@ -40,12 +41,15 @@ class Trial:
     Attributes:
         areas: tuning seed -> area under the curve, for the seeds that have finished.
         mean_area: over all tuning seeds; None while one is missing.
+        final_areas, final_area: the same with the whole budget, for settings of the finals.
     """
 
     name: str
     values: Mapping[str, Any]
     areas: Mapping[str, float]
     mean_area: float | None
+    final_areas: Mapping[str, float] = field(default_factory=dict)
+    final_area: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,14 @@ def tuning_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
     return folder / TUNING / arm / setting.name / f"seed-{seed}"
 
 
+def final_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
+    """The run directory of one run of the finals."""
+    return folder / TUNING / arm / setting.name / WHOLE / f"seed-{seed}"
+
+
+FOLDERS = (tuning_folder, final_folder)
+
+
 def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     """Every run of every sweep, with its directory made."""
     jobs = [
@@ -82,10 +94,28 @@ def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     return jobs
 
 
+def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
+    """Every run of the finals, as far as the sweeps have ended, with its directory made."""
+    jobs = []
+    for arm, sweep in sweeps_of(config, folder).items():
+        for trial in finalists(sweep.settings, config.tune.finals):
+            setting = Setting(trial.values)
+            for seed in config.tune.seeds:
+                run = config.final_run(arm, setting, seed)
+                jobs.append(
+                    Job(f"{TUNING}/{arm}/{setting.name}/{WHOLE}", seed, run, final_folder(folder, arm, setting, seed))
+                )
+    for job in jobs:
+        prepare(job.config, job.folder)
+    return jobs
+
+
 def sweeps_of(config: ComparisonConfig, folder: Path) -> dict[str, Sweep]:
     """What the sweeps have found so far, for every arm that is tuned."""
     return {
-        arm: chosen([trial_of(config, folder, arm, setting) for setting in settings], config.grid(arm))
+        arm: chosen(
+            [trial_of(config, folder, arm, setting) for setting in settings], config.grid(arm), config.tune.finals
+        )
         for arm in config.arms
         if (settings := config.settings(arm))
     }
@@ -101,22 +131,35 @@ def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sw
 
 def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
     """How one setting of an arm did."""
-    areas: dict[str, float] = {}
-    for seed in config.tune.seeds:
-        place = tuning_folder(folder, arm, setting, seed)
-        if read_state(place) == "finished":
-            areas[str(seed)] = area_under_curve(place, config.tuning_budget)
-    complete = len(areas) == len(config.tune.seeds)
-    return Trial(setting.name, setting.values, areas, fmean(areas.values()) if complete else None)
+    places, last = ([place(folder, arm, setting, seed) for seed in config.tune.seeds] for place in FOLDERS)
+    areas, final_areas = _areas(places, config.tuning_budget), _areas(last, config.budget)
+    return Trial(setting.name, setting.values, areas, _mean(areas, places), final_areas, _mean(final_areas, last))
 
 
-def chosen(settings: Sequence[Trial], grid: Grid) -> Sweep:
-    """The sweep with its choice among the settings that have finished with every seed."""
-    best: Trial | None = None
-    for trial in settings:
-        if trial.mean_area is not None and (best is None or trial.mean_area > (best.mean_area or 0.0)):
-            best = trial
-    if best is None:
+def _areas(places: Sequence[Path], budget: Budget) -> dict[str, float]:
+    """Tuning seed -> area, of the runs that have finished."""
+    return {
+        place.name.removeprefix("seed-"): area_under_curve(place, budget)
+        for place in places
+        if read_state(place) == "finished"
+    }
+
+
+def _mean(areas: Mapping[str, float], places: Sequence[Path]) -> float | None:
+    return fmean(areas.values()) if len(areas) == len(places) else None
+
+
+def finalists(settings: Sequence[Trial], number: int) -> list[Trial]:
+    """The settings with the largest areas of those that have finished with every seed, largest first."""
+    ended = [trial for trial in settings if trial.mean_area is not None]
+    return sorted(ended, key=lambda trial: -(trial.mean_area or 0.0))[:number]
+
+
+def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
+    """The sweep, with its choice of the settings that have finished with every seed; finals decide if there are any."""
+    last = [trial for trial in finalists(settings, finals) if trial.final_area is not None]
+    best = max(last, key=lambda trial: trial.final_area or 0.0) if last else next(iter(finalists(settings, 1)), None)
+    if best is None or (finals and not last):
         return Sweep(settings)
     return Sweep(settings, best.name, [name for name, values in grid.items() if at_edge(best.values[name], values)])
 

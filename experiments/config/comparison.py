@@ -28,6 +28,9 @@ from halfway.trainers.loop.options import Budget
 TUNING = "tuning"
 """The folder of the sweeps in a comparison's directory."""
 
+WHOLE = "whole"
+"""The folder of a setting's runs with the whole budget."""
+
 SUPERSEDED = "superseded"
 """The folder of runs whose arm was tuned to other values since."""
 
@@ -140,6 +143,10 @@ class ComparisonConfig:
     def tuning_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
         """The configuration of one run of an arm's sweep. Raises UserError likewise."""
         return self._run(arm, f"{TUNING}/{arm}/{setting.name}/seed-{seed}", seed, self.tuning_budget, setting)
+
+    def final_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
+        """The configuration of one run that tries a setting with the whole budget. Raises UserError likewise."""
+        return self._run(arm, f"{TUNING}/{arm}/{setting.name}/{WHOLE}/seed-{seed}", seed, self.budget, setting)
 
     def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
         own = {"name": f"{self.name}/{name}", "seed": seed, "budget": given(budget)}

@@ -19,7 +19,8 @@ class TunedRow:
 
     Attributes:
         setting: the fields that were tried, with their values.
-        area: mean height of the held-out curve over the budget, over the seeds of the tuning.
+        area: mean height of the held-out curve over the sweep's budget, over the seeds of the tuning.
+        final: the same over the whole budget, for settings of the finals.
         chosen: whether the comparison runs with it.
         edge: fields of the chosen setting whose value is at an end of the grid, so that a better one may lie beyond.
     """
@@ -29,12 +30,14 @@ class TunedRow:
     area: Estimate | None
     chosen: bool
     edge: tuple[str, ...]
+    final: Estimate | None = None
 
 
 class _Setting(msgspec.Struct):
     name: str
     values: dict[str, Any]
     areas: dict[str, float] = {}
+    final_areas: dict[str, float] = {}
 
 
 class _Arm(msgspec.Struct):
@@ -64,14 +67,19 @@ def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
         TunedRow(
             arm,
             ", ".join(f"{field}={_text(value)}" for field, value in setting.values.items()),
-            over_seeds(list(setting.areas.values())) if setting.areas else None,
+            _over_seeds(setting.areas),
             chosen=setting.name == tuned.chosen,
             edge=tuple(tuned.at_edge) if setting.name == tuned.chosen else (),
+            final=_over_seeds(setting.final_areas),
         )
         for arm in arms
         if (tuned := tuning.arms.get(arm)) is not None
         for setting in tuned.settings
     ]
+
+
+def _over_seeds(areas: dict[str, float]) -> Estimate | None:
+    return over_seeds(list(areas.values())) if areas else None
 
 
 def _text(value: Any) -> str:

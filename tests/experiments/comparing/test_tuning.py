@@ -20,6 +20,7 @@ from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
 from halfway.experiments.config.design import TuneOptions
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.report.analysis.tuning import read_tuning
 from halfway.experiments.running.runs import read_state
 from halfway.trainers.loop.options import Budget
 
@@ -101,6 +102,7 @@ class Trainings:
     Attributes:
         begun: names of the runs, in order.
         failing: parts of the names of runs that fail.
+        whole: pass@1 for a learning rate in the finals, where it is another.
         interrupt_at: the number of the start at which the user presses Ctrl-C.
     """
 
@@ -109,6 +111,7 @@ class Trainings:
         self.failing: set[str] = set()
         self.interrupt_at: int | None = None
         self.heights = {1.0: 0.3, 2.0: 0.5, 3.0: 0.4, 4.0: 0.6}
+        self.whole: dict[float, float] = {}
 
     def start(self, config: RunConfig, folder: Path) -> Ended:
         if len(self.begun) == self.interrupt_at:
@@ -119,7 +122,8 @@ class Trainings:
         if any(part in name for part in self.failing):
             (folder / "log.txt").write_text("the learner: NaN\n")
             return Ended(2)
-        write_curve(folder, [(0, 0.0), (20, self.heights[config.learner.lr])])
+        heights = {**self.heights, **(self.whole if "/whole/" in name else {})}
+        write_curve(folder, [(0, 0.0), (20, heights[config.learner.lr])])
         (folder / "status.json").write_text('{"state": "finished"}')
         return Ended(0)
 
@@ -175,6 +179,55 @@ def test_arms_train_with_what_their_sweeps_chose(contest: ComparisonConfig, trai
 
 
 PLAN = [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 3)]
+
+
+def test_finals_are_run_by_the_best_with_the_whole_budget_and_decide(
+    contest: ComparisonConfig, trainings: Trainings
+) -> None:
+    """2 leads 3 at half of the budget; at its end it has come apart."""
+    contest = replace(contest, tune=replace(contest.tune, share=0.5, finals=2), seeds=(0,))
+    trainings.whole = {2.0: 0.1, 3.0: 0.35}
+    config, failures = go(contest)
+    assert failures == []
+    last = [name for name in trainings.begun if "whole" in name]
+    assert last == [f"tuning/{arm}/learner.lr-{lr}/whole/seed-{seed}" for arm, lr in FINALS for seed in (100, 101)]
+    assert trainings.begun[-2:] == ["a/seed-0", "b/seed-0"] and rates(config) == {"a-0": 3.0, "b-0": 3.0}
+    budgets = {load_run_config(path).budget.rollouts for path in config.folder.glob("tuning/*/*/whole/*/config.yaml")}
+    assert budgets == {20}
+    settings = {each["name"]: each for each in tuning_of(config)["arms"]["a"]["settings"]}
+    assert settings["learner.lr-3.0"]["final_area"] == pytest.approx(0.175)
+    assert settings["learner.lr-1.0"]["final_area"] is None and settings["learner.lr-1.0"]["final_areas"] == {}
+    finals = {row.setting: row.final for row in read_tuning(config.folder, ["a"])}
+    assert finals["learner.lr=1"] is None and finals["learner.lr=3"] and finals["learner.lr=3"].value == 0.175
+    trainings.begun.clear()
+    go(contest)
+    assert trainings.begun == []
+
+
+FINALS = [("a", 2.0), ("a", 3.0), ("b", 3.0), ("b", 1.0)]
+
+
+def test_finals_are_added_to_a_finished_contest(contest: ComparisonConfig, trainings: Trainings) -> None:
+    """What they choose otherwise is trained anew, and the earlier runs are put aside."""
+    half = replace(contest, tune=replace(contest.tune, share=0.5), seeds=(0,))
+    config, _ = go(half)
+    assert rates(config) == {"a-0": 2.0, "b-0": 3.0}
+    trainings.begun.clear()
+    trainings.whole = {2.0: 0.1}
+    config, _ = go(replace(half, tune=replace(half.tune, finals=2)))
+    assert [name for name in trainings.begun if "tuning" not in name] == ["a/seed-0"]
+    assert rates(config) == {"a-0": 3.0, "b-0": 3.0}
+    assert (config.folder / "superseded" / "a" / "learner.lr-2.0" / "seed-0").is_dir()
+    assert go(half)[0].tune.finals == 2  # leaving them out takes nothing away
+
+
+def test_a_final_that_fails_leaves_the_choice_to_the_others(contest: ComparisonConfig, trainings: Trainings) -> None:
+    contest = replace(contest, tune=replace(contest.tune, share=0.5, finals=2), seeds=(0,))
+    trainings.failing = {"a/learner.lr-2.0/whole"}
+    config, _ = go(contest)
+    assert rates(config)["a-0"] == 3.0
+    with pytest.raises(UserError, match=r"^tune.finals: 1 is not acceptable; give 2 or more with a share below 1"):
+        replace(contest.tune, finals=1)
 
 
 @pytest.mark.parametrize("moment", [0, 4, 10, 12])

@@ -165,6 +165,18 @@ def test_a_choice_at_the_edge_is_warned_of() -> None:
     assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
 
 
+def test_finals_have_a_column_if_there_were_any() -> None:
+    summary = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
+    first = TunedRow("a", "learner.lr=0.0003", Estimate(0.4), chosen=False, edge=())
+    second = TunedRow("a", "learner.lr=0.0006", Estimate(0.3), chosen=True, edge=(), final=Estimate(0.5))
+    table = tuning_table(replace(summary, tuned=(first, second)))
+    assert (
+        table.columns == ("arm, setting", "area", "whole budget", "choice") and "by the whole budget" in table.caption
+    )
+    assert [row[1:] for row in table.rows] == [("0.400", "-", ""), ("0.300", "0.500", "chosen")]
+    assert "whole budget" not in tuning_table(replace(summary, tuned=(first,))).columns
+
+
 def test_numbers() -> None:
     assert interval(Estimate(1234.567, 1000, 2000), 1) == "1,234.6 [1,000.0, 2,000.0]"
     assert interval(Estimate(0.5, None, 0.7)) == "0.500"
