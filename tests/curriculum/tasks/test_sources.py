@@ -420,6 +420,7 @@ def test_every_built_in_name_resolves() -> None:
         "file": "File",
         "harbor_tasks": "HarborTasks",
         "ledger": "LedgerAccounts",
+        "micro_repositories": "MicroBugs",
         "operator_sheets": "OperatorSheets",
         "pool": "Pool",
         "reasoning_gym": "ReasoningGym",
