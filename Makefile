@@ -23,7 +23,7 @@ test-engines: engines
 # The newest TRL is in the tests' own environment.
 test-hosts: hosts
 	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
-	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py)
+	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
 
 hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed
 

@@ -1,17 +1,24 @@
 """The pages about hosts: their examples run as they stand, only shorter."""
 
+import asyncio
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import REPOSITORY
 
+from halfway.curriculum import Problem, ProblemSet
+
 PAGES = REPOSITORY / "docs" / "hosts"
 
 
-def example(page: str) -> str:
-    """The one block of Python on a page."""
-    [code] = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
+def example(page: str, language: str = "python", heading: str = "") -> str:
+    """The one block in a language on a page, or under one of its headings."""
+    text = (PAGES / page).read_text()
+    under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text.split("\n## ")[0]
+    [code] = re.findall(rf"^```{language}\n(.*?)^```", under, re.DOTALL | re.MULTILINE)
     return str(code)
 
 
@@ -32,6 +39,60 @@ def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     exec(compile(code, "trl.md", "exec"), {})
     assert len((tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()) == 2
+
+
+def test_trinity(tmp_path: Path) -> None:
+    """The page's settings, read as Trinity reads a file of settings, with a task set of its own."""
+    pytest.importorskip("trinity")
+    import yaml
+    from trinity.buffer.operators import EXPERIENCE_OPERATORS
+    from trinity.buffer.task_scheduler import get_taskset_scheduler
+    from trinity.common.config import load_config
+
+    code = shortened(example("trinity.md", "yaml"), ("folder: runs/halfway", f"folder: {tmp_path}/halfway"))
+    code = shortened(code, ("chain: chain.yaml", f"chain: {tmp_path}/chain.yaml"))
+    (tmp_path / "chain.yaml").write_text("controllers: [uniform, greso]\n")
+    rows = "".join(json.dumps({"question": f"q{i}", "answer": "1"}) + "\n" for i in range(24))
+    (tmp_path / "train.jsonl").write_text(rows)
+    given = yaml.safe_load(code)
+    [taskset] = given["buffer"]["explorer_input"]["tasksets"]
+    taskset |= {"name": "t", "path": str(tmp_path), "split": "train", "repeat_times": 8, "total_epochs": 9}
+    given["buffer"] |= {"batch_size": 4, "total_steps": 9, "total_epochs": 9}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given))
+    config: Any = load_config(str(tmp_path / "config.yaml"))
+    [read] = config.buffer.explorer_input.tasksets
+    read.format.prompt_key, read.format.response_key = "question", "answer"
+    read.default_workflow_type, read.batch_size = "math_workflow", 4
+    tasks = asyncio.run(get_taskset_scheduler({}, config).read())
+    assert len(tasks) == 4 and (tmp_path / "halfway" / "hosted.json").exists()
+    [operator] = config.data_processor.experience_pipeline.operators
+    assert EXPERIENCE_OPERATORS.get(operator.name) is not None
+
+
+def test_tinker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tinker_cookbook")
+    code = shortened(example("tinker.md"), ("runs/halfway", str(tmp_path)))
+    monkeypatch.chdir(REPOSITORY)
+    scope: dict[str, Any] = {"rows": [{"prompt": f"{i}+1="} for i in range(64)], "builder_of": lambda row: row}
+    exec(compile(code, "tinker.md", "exec"), scope)
+    builders = scope["dataset"].get_batch(0)
+    assert len(builders) == 32 and {builder.inner["prompt"] for builder in builders} <= {
+        row["prompt"] for row in scope["rows"]
+    }
+
+
+def test_others() -> None:
+    """The session's life, with a trainer that loses some groups."""
+    code = shortened(example("others.md"), ('"chain.yaml"', '["uniform", "greso"]'))
+    asks, gives = code.split("session.record_counts", 1)
+    problems = ProblemSet([Problem(str(i), f"{i}+1=", "") for i in range(200)])
+    scope: dict[str, Any] = {"problems": problems}
+    exec(compile(asks, "others.md", "exec"), scope)
+    [counts, lost, *after] = ("session.record_counts" + gives).splitlines()
+    for i, ticket in enumerate(scope["tickets"]):
+        exec(lost if i % 4 == 0 else counts, scope | {"ticket": ticket})
+    exec("\n".join(after), scope)
+    assert scope["session"].step == 1 and scope["state"]["step"] == 1 and not scope["session"].flying()
 
 
 def test_every_page_is_in_the_table() -> None:

@@ -209,6 +209,7 @@ def test_a_reward_that_is_no_success_is_refused(tmp_path: Path) -> None:
         ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: 2 is not acceptable; give 0"),
         ({"max_steps": -1}, "args.max_steps: -1 is not acceptable"),
         ({"remove_unused_columns": True}, "args.remove_unused_columns: True"),
+        ({"num_generations": 3}, "args.num_generations: 3 is not acceptable; give a number that divides the 16 rows"),
         ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: 3 is not acceptable; give a multiple of 2"),
     ],
 )
@@ -253,14 +254,37 @@ def test_other_problems_and_checkpoints_of_others_are_refused(tmp_path: Path) ->
         same.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
+def drive(driver: str, *arguments: str) -> None:
+    command = [sys.executable, str(DRIVERS / driver), *arguments]
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "through"), [("greso", "rows")])
+def test_twenty_steps_killed_without_warning_and_resumed(name: str, through: str, tmp_path: Path) -> None:
+    steps = 20
+    drive("trl_kill_driver.py", name, through, str(tmp_path), str(steps))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert (whole / "losses.json").read_bytes() == (broken / "losses.json").read_bytes()
+    assert len(json.loads((whole / "losses.json").read_text())) == steps
+    decisions = Path("halfway") / "decisions.jsonl"
+    assert (whole / decisions).read_bytes() == (broken / decisions).read_bytes()
+    groups = [record for record in records(whole) if record["outcome"] != "skipped"]
+    assert len(groups) == steps * GROUPS and {record["n"] for record in groups} == {SIZE}
+    assert [record["step"] for record in records(broken, "steps")] == list(range(steps))
+    if name == "prefixes":
+        assert any(record["prefix_tokens"] for record in groups)
+    else:
+        assert any(record["outcome"] == "skipped" for record in records(whole))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
 def test_two_processes_decide_the_same(name: str, through: str, tmp_path: Path) -> None:
     steps = 2 if name == "greso" else 3
-    command = [sys.executable, str(DRIVERS / "trl_driver.py"), name, through, str(tmp_path), str(steps)]
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    drive("trl_driver.py", name, through, str(tmp_path), str(steps))
     states = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert states[0] == states[1]
     groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
