@@ -20,7 +20,7 @@ DOMAINS = Registry(
     what="domain",
     group="halfway.domains",
     builtin={
-        "bugs": "halfway.curriculum.lab.bugs_domain:Bugs",
+        "bugs": "halfway.curriculum.lab.micro.bugs_domain:Bugs",
         "function_induction": "halfway.curriculum.domains.induction:FunctionInduction",
         "maths": "halfway.curriculum.domains.maths:Maths",
         "sums": "halfway.curriculum.lab.sums_domain:Sums",

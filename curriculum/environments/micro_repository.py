@@ -6,10 +6,10 @@ from functools import cached_property
 
 from halfway.curriculum.domains.sandbox import SandboxOptions
 from halfway.curriculum.environments.base import StepResult
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.micro_episodes import EDIT, LOOK, SUBMIT, TEST, UNKNOWN, num_failing, shown, told
-from halfway.curriculum.lab.micro_repositories import MicroRepository
-from halfway.curriculum.lab.micro_tests import MicroTests, Report
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.episodes import EDIT, LOOK, SUBMIT, TEST, UNKNOWN, num_failing, shown, told
+from halfway.curriculum.lab.micro.repositories import MicroRepository
+from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError, require
@@ -47,7 +47,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class MicroRepositories:
-    """Each response is one command; see `halfway.curriculum.lab.micro_episodes` for the task.
+    """Each response is one command; see `halfway.curriculum.lab.micro.episodes` for the task.
 
     Attributes:
         max_turns: an episode that has not been submitted after this many commands has failed and is truncated.

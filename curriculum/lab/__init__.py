@@ -6,8 +6,7 @@ whose texts a starting policy learns from.
 - `operators`: operator sheets: many skills that are learnt apart
 - `sheets`: bounds and marking of both
 - `ledger`: many turns, with an account in the environment
-- `micro_repositories`, `micro_tests`: three short functions in two modules, their mutants, their tests in the sandbox
-- `micro_episodes`: how a policy mends them, and its teacher
+- `micro`: micro-repositories, whose bugs a policy mends, and a generator writes
 - `functions`: functions of one small integer, for function induction
 - `sources`: problems of these tasks, by name
 - `verifiers`: their markers, by name

@@ -4,8 +4,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from halfway.curriculum.lab import ledger, micro_repositories, operators, sums
-from halfway.curriculum.lab.micro_episodes import make_task
+from halfway.curriculum.lab import ledger, operators, sums
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.episodes import make_task
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
@@ -116,7 +117,7 @@ class LedgerAccounts(ledger.LedgerOptions, Source):
 
 
 @dataclass(frozen=True)
-class MicroBugs(micro_repositories.MicroOptions, Source):
+class MicroBugs(micro.MicroOptions, Source):
     """Micro-repositories with a bug, for the environment micro_repository, with the task's own options."""
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
@@ -125,7 +126,7 @@ class MicroBugs(micro_repositories.MicroOptions, Source):
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
         while True:
             task = make_task(rng, self)
-            answer = micro_repositories.to_text(task.repository)
+            answer = micro.to_text(task.repository)
             facts = {"kind": task.bug.kind, "function": task.bug.function}
             identifier = content_id("micro_repositories", task.prompt, answer)
             yield Problem(identifier, task.prompt, answer, "micro_repositories", "micro_repository", facts)

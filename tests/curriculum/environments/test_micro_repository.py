@@ -12,10 +12,10 @@ from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.environments.micro_repository import MicroEpisode, MicroRepositories
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.lab import micro_episodes
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.micro_episodes import MicroTask, MicroTeacher
-from halfway.curriculum.lab.micro_repositories import Case, MicroRepository, Mutant
+from halfway.curriculum.lab.micro import episodes as micro_episodes
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.episodes import MicroTask, MicroTeacher
+from halfway.curriculum.lab.micro.repositories import Case, MicroRepository, Mutant
 from halfway.curriculum.lab.sources import MicroBugs
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream

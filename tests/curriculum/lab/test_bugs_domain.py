@@ -7,11 +7,11 @@ from sandboxes import needs_sandbox
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.environments.micro_repository import MicroRepositories
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.bugs_domain import Bug, Bugs, with_canary
-from halfway.curriculum.lab.micro_episodes import EDIT
-from halfway.curriculum.lab.micro_repositories import KINDS, MicroOptions
-from halfway.curriculum.lab.micro_tests import MicroTests, Report
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.bugs_domain import Bug, Bugs, with_canary
+from halfway.curriculum.lab.micro.episodes import EDIT
+from halfway.curriculum.lab.micro.repositories import KINDS, MicroOptions
+from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.streams import Stream
 
 DOMAIN = Bugs(repositories=12, micro=MicroOptions(calls=1.0, branches=0.5))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandboxes import needs_sandbox
 
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.micro_repositories import Case, MicroOptions, MicroRepository, Mutant
-from halfway.curriculum.lab.micro_tests import MicroTests, Report
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.repositories import Case, MicroOptions, MicroRepository, Mutant
+from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.support.errors import UserError
 
 BY_HAND = MicroRepository(

@@ -12,7 +12,7 @@ from sandboxes import needs_sandbox
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
-from halfway.curriculum.lab.bugs_domain import Bugs
+from halfway.curriculum.lab.micro.bugs_domain import Bugs
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.probes.activations import read
 from halfway.trainers.probes.options import ActivationOptions

@@ -17,10 +17,10 @@ from functools import cached_property
 
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.sandbox import SandboxOptions
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.micro_episodes import EDIT
-from halfway.curriculum.lab.micro_repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
-from halfway.curriculum.lab.micro_tests import MicroTests, Report
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.episodes import EDIT
+from halfway.curriculum.lab.micro.repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
+from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require

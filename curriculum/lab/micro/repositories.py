@@ -8,7 +8,7 @@
     def h(a, b): ...                                      def test_f_23(self): self.assertEqual(f(2, 3), 12) ...
 
 `make` draws one that passes its tests, `mutants` lists the single edits of it, `files` writes it out, and
-`micro_tests.MicroTests` runs it. What a policy has edited is run there only, that is, in the sandbox; `value` is for
+`testing.MicroTests` runs it. What a policy has edited is run there only, that is, in the sandbox; `value` is for
 lines that come from this grammar.
 """
 

@@ -12,9 +12,9 @@ import random
 import re
 from dataclasses import dataclass
 
-from halfway.curriculum.lab import micro_repositories as micro
-from halfway.curriculum.lab.micro_repositories import MicroOptions, MicroRepository, Mutant
-from halfway.curriculum.lab.micro_tests import Report
+from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.repositories import MicroOptions, MicroRepository, Mutant
+from halfway.curriculum.lab.micro.testing import Report
 
 LOOK = re.compile(r"\?([fgh])")
 EDIT = re.compile(r"([fgh])([1-9])([a-z0-9+\-*<>=:(), ]{1,24})")

@@ -1,0 +1,7 @@
+"""Micro-repositories: real files with real tests, small enough for a tiny policy to mend.
+
+- `repositories`: three short functions in two modules, drawn from a grammar; their files and their mutants
+- `testing`: their tests, run in the sandbox
+- `episodes`: how a policy mends one, and its teacher
+- `bugs_domain`: bugs in them that a generator writes
+"""
