@@ -22,6 +22,9 @@ from halfway.trainers.loop.records import RunLog
 STATE_FILE = "halfway.json"
 """A session in a checkpoint of the host's."""
 
+RECORDS = "halfway"
+"""The folder of a hosted run's records, in the host's own."""
+
 DESCRIPTION_FILE = "hosted.json"
 """Beside the records: who hosts what, for `halfway report`."""
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.support.errors import UserError, require
-from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.hosting import RECORDS, Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import rows_of
 from halfway.trainers.hosts.trl import settings
@@ -35,7 +35,7 @@ def hosted(
     index, _ = settings.process(args)
     host = Host(settings.version(), STARTS | {"tokens"})
     rows = rows_of(problems, controller)
-    folder = Path(args.output_dir) / "halfway"
+    folder = Path(args.output_dir) / RECORDS
     hosting = Hosting(controller, rows, args.num_generations, folder, host, args.seed, writes=index == 0)
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     judge = judging(rewards, success)
