@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ class Queue:
 
     def __init__(self) -> None:
         self.tags: dict[str, dict[str, dict[str, Any]]] = {}
-        self.fields: dict[str, dict[str, Any]] = {}
+        self.fields: dict[str, Any] = {}
+        self.polled: Callable[[], None] = lambda: None
 
     def kv_list(self, partition_id: str | None = None) -> dict[str, Any]:
+        self.polled()
         return {name: {key: dict(tag) for key, tag in items.items()} for name, items in self.tags.items()}
 
     def kv_put(self, key: str, partition_id: str, tag: dict[str, Any]) -> None:
@@ -33,7 +36,11 @@ class Queue:
             if fields is not None:
                 self.fields[key] = fields[i]
 
-    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, list[Any]]:
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str] | None = None) -> Any:
+        if select_fields is None:
+            import torch
+
+            return torch.stack([self.fields[key] for key in keys])
         return {name: [self.fields[key][name] for key in keys] for name in select_fields}
 
     def kv_clear(self, keys: list[str], partition_id: str) -> None:
@@ -42,8 +49,27 @@ class Queue:
             self.fields.pop(key, None)
 
 
-def configuration(folder: Path, chain: Sequence[Any], dapo: bool = False) -> Any:
-    """What `main_ppo` would be given: verl's defaults, Halfway's file of settings, and a few overrides."""
+def page_overrides() -> list[str]:
+    """What the page's command adds to verl's own, but for the chain."""
+    page = (REPOSITORY / "docs" / "hosts" / "verl.md").read_text()
+    [command] = re.findall(r"python -m verl\.trainer\.main_ppo \.\.\. \\\n(.*?)\n\n", page, re.DOTALL)
+    given = command.replace("\\\n", " ").split()
+    assert [each for each in given if each.startswith("data.halfway.chain=")] == ["data.halfway.chain=chain.yaml"]
+    return [each for each in given if "chain.yaml" not in each]
+
+
+def configuration(folder: Path, chain: Sequence[Any], dapo: bool = False, mode: str = "sync") -> Any:
+    """What `main_ppo` would be given: verl's defaults, what the page says, and a few overrides."""
+    changes = [
+        f"algorithm.filter_groups.enable={dapo}",
+        "algorithm.filter_groups.metric=reward",
+        f"trainer.v1.trainer_mode={mode}",
+    ]
+    return composed(folder, chain, [*page_overrides(), *changes])
+
+
+def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str]) -> Any:
+    """verl's configuration, with files of problems in a folder."""
     import datasets
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf, open_dict
@@ -64,18 +90,13 @@ def configuration(folder: Path, chain: Sequence[Any], dapo: bool = False) -> Any
         config = compose(
             "ppo_trainer",
             overrides=[
-                "hydra.searchpath=[pkg://halfway.trainers.hosts.verl.config]",
-                "+halfway=session",
+                *overrides,
                 "data.halfway.chain=[uniform]",
                 f"data.train_files={folder}/train.parquet",
                 f"data.val_files={folder}/val.parquet",
                 f"data.train_batch_size={BATCH}",
                 "data.filter_overlong_prompts=False",
                 f"actor_rollout_ref.rollout.n={SIZE}",
-                f"algorithm.filter_groups.enable={dapo}",
-                "algorithm.filter_groups.metric=reward",
-                "trainer.total_training_steps=20",
-                "trainer.v1.trainer_mode=sync",
                 f"trainer.default_local_dir={folder}",
             ],
             return_hydra_config=False,
@@ -92,51 +113,81 @@ class Drawn:
         self.trainer, self.rng, self.uids = trainer, np.random.default_rng(1), []
 
     def generate_sequences(self, batch: Any) -> None:
+        columns = {name: [getattr(value, "data", value) for value in batch[name]] for name in ("index", *OURS)}
+        for i, uid in enumerate(batch["uid"]):
+            self.finish(uid, {name: values[i] for name, values in columns.items()})
+
+    def finish(self, uid: str, row: dict[str, Any], size: int = SIZE, status: str = "finished") -> None:
+        """Put so many trajectories of a prompt into the queue."""
         import transfer_queue as tq
         from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
+        start = json.loads(row["halfway_start"])
+        keys, fields, tags = [], [], []
+        for session in range(size):
+            own = [5] * int(self.rng.integers(4, 9)) + [self.trainer.tokenizer.eos_token_id]
+            passed = self.rng.random() < (row["index"] % 6) / 5
+            output = AgentLoopOutput(
+                prompt_ids=[6, 7],
+                response_ids=start + own,
+                response_mask=[0] * len(start) + [1] * len(own),
+                reward_score=float(passed),
+                metrics={},
+                extra_fields={"reward_extra_info": {"acc": float(passed)}},
+            )
+            field = output.as_dict()
+            field |= {"uid": uid, "loss_mask": field["response_mask"]}
+            field |= row
+            keys.append(f"{uid}_{session}_0")
+            fields.append(field)
+            tags.append({"status": "success", "global_steps": self.trainer.global_steps})
+        if keys:
+            tq.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id="train")
+        tq.kv_put(key=uid, partition_id="train", tag={"status": status})
+        self.uids.append(uid)
+
+
+class Slow(Drawn):
+    """Agent loops that finish out of order, some with less than was asked of them, whenever the queue is asked."""
+
+    def __init__(self, trainer: Any, queue: Queue):
+        super().__init__(trainer)
+        self.waiting: list[tuple[str, dict[str, Any]]] = []
+        queue.polled = self.polled
+
+    def generate_sequences(self, batch: Any) -> None:
         columns = {name: [getattr(value, "data", value) for value in batch[name]] for name in ("index", *OURS)}
         for i, uid in enumerate(batch["uid"]):
-            start = json.loads(columns["halfway_start"][i])
-            keys, fields, tags = [], [], []
-            for session in range(SIZE):
-                own = [5] * int(self.rng.integers(4, 9)) + [self.trainer.tokenizer.eos_token_id]
-                passed = self.rng.random() < (columns["index"][i] % 6) / 5
-                output = AgentLoopOutput(
-                    prompt_ids=[6, 7],
-                    response_ids=start + own,
-                    response_mask=[0] * len(start) + [1] * len(own),
-                    reward_score=float(passed),
-                    metrics={},
-                    extra_fields={"reward_extra_info": {"acc": float(passed)}},
-                )
-                field = output.as_dict()
-                field |= {"uid": uid, "loss_mask": field["response_mask"]}
-                field |= {name: values[i] for name, values in columns.items()}
-                keys.append(f"{uid}_{session}_0")
-                fields.append(field)
-                tags.append({"status": "success", "global_steps": self.trainer.global_steps})
-            tq.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id="train")
-            tq.kv_put(key=uid, partition_id="train", tag={"status": "finished"})
-            self.uids.append(uid)
+            self.waiting.append((uid, {name: values[i] for name, values in columns.items()}))
+
+    def polled(self) -> None:
+        if not self.waiting:
+            return
+        uid, row = self.waiting.pop(int(self.rng.integers(len(self.waiting))))
+        size = int(self.rng.choice([SIZE] * 8 + [SIZE // 2, 0]))
+        self.finish(uid, row, size, "finished" if size == SIZE else "failure")
 
 
 OURS = ("halfway_ticket", "halfway_start")
 
 
-def trainer(config: Any) -> Any:
-    """verl's synchronous trainer without workers: its own buffer, loader and steps."""
+def trainer(config: Any, queue: Queue | None = None) -> Any:
+    """verl's trainer without workers: its own buffer, loader and steps; colocated and asynchronous with a queue."""
     from transformers import AutoTokenizer
+    from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    made = PPOTrainerSync.__new__(PPOTrainerSync)
-    made.config, made.trainer_mode, made.parameter_sync_step, made.global_steps = config, "sync", 1, 1
+    kind: Any = PPOTrainerSync if queue is None else PPOTrainerColocateAsync
+    made = kind.__new__(kind)
+    mode = config.trainer.v1.trainer_mode
+    made.config, made.trainer_mode, made.parameter_sync_step, made.global_steps = config, mode, 1, 1
+    made._restored_tq_prompt_count = 0
     made.tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
     made.processor = None
     made.replay_buffer = made._build_replay_buffer()
-    made.replay_buffer.poll_interval = 0.02
+    made.replay_buffer.poll_interval = 0.001
     made._init_dataloader()
-    made.agent_loop_manager = Drawn(made)
+    made.agent_loop_manager = Drawn(made) if queue is None else Slow(made, queue)
     return made
 
 

@@ -1,7 +1,12 @@
 """A chain in verl's V1 trainer: its own configuration, data set, loader and replay buffer, and its own loss."""
 
 import asyncio
+import copy
+import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +16,9 @@ import pytest
 pytest.importorskip("verl")
 pytest.importorskip("transfer_queue")
 
+import torch
 import verl_lab
+from paths import DRIVERS, IMPORTABLE
 from verl_lab import BATCH, SIZE
 
 from halfway.curriculum import UserError
@@ -20,13 +27,17 @@ GRESO = ["uniform", {"greso": {"frozen_epochs": 0}}]
 PREFIXES = [{"prefix_sampling": {"max_share": 0.5}}, "uniform"]
 
 
+STEPS = 20
+
+
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def queue(monkeypatch: pytest.MonkeyPatch) -> verl_lab.Queue:
     import transfer_queue
 
     stand_in = verl_lab.Queue()
     for name in ("kv_list", "kv_put", "kv_batch_put", "kv_batch_get", "kv_clear"):
         monkeypatch.setattr(transfer_queue, name, getattr(stand_in, name))
+    return stand_in
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -35,33 +46,92 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("chain", "dapo"), [(GRESO, False), (GRESO, True), (PREFIXES, False)])
 def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(
-    chain: list[Any], dapo: bool, queue: None, tmp_path: Path
+    chain: list[Any], dapo: bool, queue: verl_lab.Queue, tmp_path: Path
 ) -> None:
     config = verl_lab.configuration(tmp_path, chain, dapo)
     whole = verl_lab.trainer(config)
-    verl_lab.steps(whole, 1, 3)
-    saved, drawn = whole.train_dataloader.state_dict(), whole.agent_loop_manager.rng.bit_generator.state
-    metrics = verl_lab.steps(whole, 4, 6)
+    verl_lab.steps(whole, 1, STEPS // 2)
+    torch.save(whole.train_dataloader.state_dict(), tmp_path / "data.pt")
+    drawn = whole.agent_loop_manager.rng.bit_generator.state
+    metrics = verl_lab.steps(whole, STEPS // 2 + 1, STEPS)
     assert "halfway/uniform/epoch" in metrics[-1]
     before = records(tmp_path)
     groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
     assert len(groups) == len(whole.agent_loop_manager.uids) and {record["n"] for record in groups} == {SIZE}
-    assert len(groups) >= 6 * BATCH
+    assert len(groups) >= STEPS * BATCH
     if dapo:
-        assert sum(record["outcome"] == "trained" for record in groups) == 6 * BATCH
+        assert sum(record["outcome"] == "trained" for record in groups) == STEPS * BATCH
         assert any(record["outcome"] == "degenerate" for record in groups)
     if chain is PREFIXES:
         assert any(record["prefix_tokens"] for record in groups)
     again = verl_lab.trainer(config)
     again.agent_loop_manager.rng.bit_generator.state = drawn
-    again.train_dataloader.load_state_dict(saved)
-    verl_lab.steps(again, 4, 6)
+    again.train_dataloader.load_state_dict(torch.load(tmp_path / "data.pt", weights_only=False))
+    verl_lab.steps(again, STEPS // 2 + 1, STEPS)
     assert without_outcomes(records(tmp_path), dapo) == without_outcomes(before, dapo)
 
 
 def without_outcomes(lines: list[dict[str, Any]], dapo: bool) -> list[dict[str, Any]]:
     """Under DAPO verl discards what is too much in the order of a set of random ids, so that two runs differ there."""
     return [line | {"outcome": "trained"} if dapo and line["outcome"] == "surplus" else line for line in lines]
+
+
+@pytest.mark.parametrize(("chain", "dapo"), [(GRESO, False), (GRESO, True), (PREFIXES, False)])
+def test_an_asynchronous_trainer_observes_every_group_once(
+    chain: list[Any], dapo: bool, queue: verl_lab.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered = itertools.count()
+    monkeypatch.setattr("uuid.uuid4", lambda: f"{next(numbered):06d}")
+    config = verl_lab.configuration(tmp_path, chain, dapo, "colocate_async")
+    config.data.gen_batch_size = 1
+    whole = verl_lab.trainer(config, queue)
+    whole.on_train_begin()
+    verl_lab.steps(whole, 1, STEPS // 2)
+    torch.save(whole.train_dataloader.state_dict(), tmp_path / "data.pt")
+    saved = copy.deepcopy((queue.tags, queue.fields))
+    verl_lab.steps(whole, STEPS // 2 + 1, STEPS)
+    check_asynchronous(whole, records(tmp_path), queue)
+    # What was in flight is begun anew; what had come back is not observed a second time.
+    queue.tags, queue.fields = saved
+    again = verl_lab.trainer(config, queue)
+    again.train_dataloader.load_state_dict(torch.load(tmp_path / "data.pt", weights_only=False))
+    again.global_steps = STEPS // 2
+    again._reissue_inflight_prompts()
+    verl_lab.steps(again, STEPS // 2 + 1, STEPS)
+    lines = [json.loads(line) for line in (tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(STEPS))
+    check_asynchronous(again, records(tmp_path), queue)
+
+
+def check_asynchronous(trainer: Any, lines: list[dict[str, Any]], queue: verl_lab.Queue) -> None:
+    session = trainer.train_dataset.steering.hosting.session
+    groups = [line for line in lines if line["outcome"] != "skipped"]
+    assert len(groups) >= STEPS * BATCH
+    assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
+    assert {group["n"] for group in groups} == {0, SIZE // 2, SIZE}, "some fail, with half of their rollouts or none"
+    assert {tuple(group["dropped"]) for group in groups} == {(), ("failed",)}
+    flying = {ticket.id for ticket in session.flying()}
+    waiting = {row["halfway_ticket"] for _, row in trainer.agent_loop_manager.waiting}
+    drawn = {ticket.id for ticket in trainer.train_dataset.steering.drawn}
+    assert flying == waiting | drawn and not list(session.in_hand()), "whatever was drawn is known to be somewhere"
+
+
+VERSIONS = sorted(Path(sys.prefix).parent.glob("verl-*"))
+
+
+@pytest.mark.skipif(not VERSIONS, reason="older versions of verl are not installed; see `make hosts`")
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
+def test_older_trainers_hand_every_batch_to_the_data_set(version: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(DRIVERS / "verl_batch_end_driver.py"), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(version), IMPORTABLE]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    described = json.loads((tmp_path / "halfway" / "hosted.json").read_text())
+    assert described["host"] == f"verl {version.name.removeprefix('verl-')}"
+    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "halfway" / "decisions.jsonl").read_bytes()
+    groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
+    assert len(groups) == (STEPS - 1) * BATCH and {record["n"] for record in groups} == {SIZE}
+    assert any(record["outcome"] == "skipped" for record in records(tmp_path))
 
 
 class Server:
@@ -99,16 +169,20 @@ def test_replayed_tokens_are_outside_verls_loss() -> None:
         ({"shuffle": True}, "data.shuffle: True is not acceptable; give false"),
         ({"halfway": {"chain": ["pros"], "num_rollouts": 4, "folder": "."}}, "controllers.pros needs the entropy of"),
         ({"halfway": None}, "data.halfway.chain: missing"),
+        (
+            {"halfway": {"chain": ["uniform"], "num_rollouts": 4, "folder": ".", "v1": False}},
+            "trainer.use_v1: False is not acceptable; give +halfway=batch_end",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     from omegaconf import OmegaConf
 
-    from halfway.trainers.hosts.verl.steering import begin
+    from halfway.trainers.hosts.verl.steering import Facts, begin
 
     settings: dict[str, Any] = {"dataloader_num_workers": 0, "shuffle": False, "train_batch_size": 4}
     settings["halfway"] = {"chain": ["uniform"], "num_rollouts": 4, "folder": str(tmp_path)}
     rows = [{"prompt": [{"role": "user", "content": str(i)}], "reward_model": {}} for i in range(4)]
     with pytest.raises(UserError) as caught:
-        begin(OmegaConf.create(settings | changes), rows, "prompt", frozenset({1}))
+        begin(OmegaConf.create(settings | changes), rows, Facts("prompt", frozenset({1}), {"tokens", "prefixes"}, True))
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -5,17 +5,17 @@ verl offers `custom_sampler` for classes like this. One name in here is not mean
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import require
 from halfway.trainers.hosts.outcomes import rollout_of
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.verl import steering
 from halfway.trainers.hosts.verl.prefix_loop import START
+from halfway.trainers.hosts.verl.steering import named
 
 FIELDS = ("rm_scores", "responses", "extra_fields", TICKET, START)
 
@@ -37,18 +37,29 @@ class Observing:
         if keys:
             data = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS))
             self._record(keys, data)
-        for uid in failed & self._seen.keys():
+        unknown = sorted(failed - self._seen.keys())
+        if unknown and not steering.current().synchronous:  # nothing came back; asynchronous trainers keep the rows
+            rows = tq.kv_batch_get(keys=unknown, partition_id="train", select_fields=[TICKET])
+            self._seen |= {uid: plain(rows[TICKET][i]) for i, uid in enumerate(unknown)}
+        for uid in sorted(failed & self._seen.keys()):
             steering.current().abandon(self._seen[uid], "failed")
 
     def _record(self: Any, keys: list[str], data: Any) -> None:
-        """Give the session what came back under some keys."""
+        """Give the session what came back under some keys.
+
+        An asynchronous trainer that was resumed still holds groups that were observed before it was saved.
+        """
         steered = steering.current()
         ends = steered.ends
-        for i, key in enumerate(keys):
-            ticket = plain(data[TICKET][i])
-            self._seen[key.split("_")[0]] = ticket
+        tickets = [plain(data[TICKET][i]) for i in range(len(keys))]
+        self._seen |= {key.split("_")[0]: ticket for key, ticket in zip(keys, tickets, strict=True)}
+        expected = {ticket for ticket in tickets if steered.hosting.session.expects(ticket)}
+        for i, (key, ticket) in enumerate(zip(keys, tickets, strict=True)):
+            if ticket not in expected:
+                continue
             reward = float(data["rm_scores"][i].sum())
-            judged = named(plain(data["extra_fields"][i]), steered.success) if steered.success else reward
+            told = plain(data["extra_fields"][i]).get("reward_extra_info") or {}
+            judged = named(told, steered.success) if steered.success else reward
             success = steered.judge.success(judged)
             tag = self.partitions["train"][key]
             version = int(tag.get("min_global_steps") or tag["global_steps"])
@@ -106,16 +117,3 @@ def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> An
 def plain(value: Any) -> Any:
     """What verl has wrapped for a tensor dictionary."""
     return getattr(value, "data", value)
-
-
-def named(extra: Mapping[str, Any], name: str) -> float:
-    """A value that the user's reward function gave beside the reward.
-
-    Raises:
-        UserError: if it gave none of that name.
-    """
-    info = extra.get("reward_extra_info") or {}
-    if name not in info:
-        known = ", ".join(sorted(info)) or "nothing"
-        raise UserError(f"data.halfway.success: {name!r} is not what the reward function returns, which is {known}")
-    return float(info[name])

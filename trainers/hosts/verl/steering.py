@@ -1,6 +1,6 @@
 """The session of verl's driver process. verl makes data set and replay buffer apart, so they meet here."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,22 @@ from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Columns, rows_of
 
-PROVIDES = frozenset({"tokens", "prefixes", "hints"})
+
+@dataclass(frozen=True)
+class Facts:
+    """What a data set of verl's knows and its settings do not say.
+
+    Attributes:
+        prompt: the column of prompts.
+        ends: tokens with which a response ends.
+        provides: what a chain can have.
+        v1: whether the data set is for V1 trainers.
+    """
+
+    prompt: str
+    ends: frozenset[int]
+    provides: Collection[str]
+    v1: bool
 
 
 @dataclass
@@ -72,13 +87,11 @@ class Steering:
 _current: list[Steering] = []
 
 
-def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
+def begin(data: Any, rows: Any, facts: Facts) -> Steering:
     """The session of this process, as verl's `data` settings describe it.
 
     Args:
         rows: the training rows, as verl has read them.
-        prompt: the column of prompts.
-        ends: tokens with which a response ends.
 
     Raises:
         UserError: for settings that cannot work, or a controller that needs what verl does not have.
@@ -89,17 +102,20 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     workers = data.dataloader_num_workers
     require(workers == 0, "data.dataloader_num_workers", workers, "give 0: a worker would ask a copy of the chain")
     require(not data.shuffle, "data.shuffle", data.shuffle, "give false: the chain decides the order")
+    v1 = bool(options.get("v1", facts.v1))
+    fitting = "+halfway=session" if v1 else "+halfway=batch_end"
+    require(v1 == facts.v1, "trainer.use_v1", v1, f"give {fitting} with it: each kind of trainer has a data set")
     chain = options.chain if isinstance(options.chain, str) else _plain(options.chain)
     controller = halfway.from_yaml(chain)
-    host = Host(f"verl {version('verl')}", PROVIDES)
-    found = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
+    host = Host(f"verl {version('verl')}", facts.provides)
+    found = rows_of(rows, controller, Columns(prompt=facts.prompt, answer="reward_model"))
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
     hosting = Hosting(controller, found, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
     success = options.get("success")
     judge = Judge(success or "reward", options.get("threshold"))
     synchronous = options.get("mode", "sync") == "sync"
-    _current[:] = [Steering(hosting, judge, success, int(data.train_batch_size), synchronous, ends)]
+    _current[:] = [Steering(hosting, judge, success, int(data.train_batch_size), synchronous, facts.ends)]
     return _current[0]
 
 
@@ -112,6 +128,18 @@ def current() -> Steering:
     if not _current:
         raise UserError("data.custom_cls: is not Halfway's; add +halfway=session, which sets data set and buffer")
     return _current[0]
+
+
+def named(told: Mapping[str, Any], name: str) -> float:
+    """A value that the user's reward function gave beside the reward.
+
+    Raises:
+        UserError: if it gave none of that name.
+    """
+    if name not in told:
+        known = ", ".join(sorted(told)) or "nothing"
+        raise UserError(f"data.halfway.success: {name!r} is not what the reward function returns, which is {known}")
+    return float(told[name])
 
 
 def _plain(value: Any) -> Any:
