@@ -196,11 +196,13 @@ def run(config: RunConfig, trainer: str, folder: Path) -> Run:
         generated=sum(group["tokens"] for group in groups),
         degenerate=sum(group["k"] in (0, group["n"]) for group in groups) / len(groups),
         prefixed=sum(bool(group["prefix_tokens"]) for group in groups) / len(groups),
-        fresh_T=np.array([
-            sum(group["k"] for group in fresh) / sum(group["n"] for group in fresh)
-            for step in range(groups[-1]["step"] + 1)
-            if (fresh := [group for group in groups if group["step"] == step and group["origin"] == "fresh"])
-        ]),
+        fresh_T=np.array(
+            [
+                sum(group["k"] for group in fresh) / sum(group["n"] for group in fresh)
+                for step in range(groups[-1]["step"] + 1)
+                if (fresh := [group for group in groups if group["step"] == step and group["origin"] == "fresh"])
+            ]
+        ),
     )
 
 

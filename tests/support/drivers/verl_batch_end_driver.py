@@ -1,5 +1,5 @@
-"""Twenty steps of an older verl's trainer without workers: its configuration, data set, loader and batches; then the last
-ten once more, from the checkpoint.
+"""Twenty steps of an older verl's trainer without workers: its configuration, data set, loader and batches; then the
+last ten once more, from the checkpoint.
 
     python verl_batch_end_driver.py FOLDER
 

@@ -1,12 +1,12 @@
-"""The data set of verl's older trainers (0.6.1 to 0.8, and `trainer.use_v1=false` after that), which hand it every batch
-once they have trained on it.
+"""The data set of verl's older trainers, 0.6.1 to 0.8, and of `trainer.use_v1=false` after that.
 
-The ticket travels in `extra_info`, the one column that all of them keep beside the rollouts. They save a checkpoint
-before they hand the batch over, so that the state in data.pt knows nothing of it; what the session is after the batch is
-therefore written beside the records, and taken from there.
+They hand it every batch once they have trained on it. The ticket travels in `extra_info`, the one column that all of
+them keep beside the rollouts. They save a checkpoint before they hand the batch over, so that the state in data.pt
+knows nothing of it; what the session is after the batch is therefore written beside the records, and taken from there.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.session import Ticket
@@ -21,6 +21,7 @@ class BatchEndDataset(LateDataset):
     """For `+halfway=batch_end`. Chooses and skips problems; prefixes would need the rollout workers of each version."""
 
     v1 = False
+    _saved = False
 
     def _marked(self, row: dict[str, Any], ticket: Ticket) -> dict[str, Any]:
         return row | {"extra_info": {**(row.get("extra_info") or {}), TICKET: ticket.id}}
@@ -38,34 +39,32 @@ class BatchEndDataset(LateDataset):
             tokens = batch.batch["responses"][i][own_BT[i]].tolist()
             done = None if success is None else rollout_of(tokens, success, reward, steered.ends, version)
             steered.hosting.record(info[TICKET], done)
-        for ticket in sorted(steered.handed):
-            steered.abandon(ticket, "failed")
-        for group in steered.hosting.commit(version):
-            steered.handed.discard(group.request.ticket)
+        steered.abandon_all("failed")
+        steered.commit(version)
         if self._saved:
             write_json(_after(steered, steered.hosting.session.step), super().state_dict())
             self._saved = False
 
-    _saved = False
-
     def state_dict(self) -> dict[str, Any]:
-        self._saved = self.steering is not None
+        if self.steering is not None:
+            self._saved = True
+            # Of an earlier run in the same folder: what is there later was written after this checkpoint.
+            _after(self.steering, self.steering.hosting.session.step + 1).unlink(missing_ok=True)
         return super().state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue after the batch that was trained on when the checkpoint was saved. If the run was killed between the
         two, what came back of it is lost, and counted."""
-        super().load_state_dict(saved)
         if self.steering is None:
             return
-        path = _after(self.steering, self.steering.hosting.session.step + 1)
-        if path.exists():
+        path = _after(self.steering, saved["hosting"]["session"]["step"] + 1)
+        if path.exists():  # read first: loading cuts the records off
             super().load_state_dict(json.loads(path.read_text()))
             return
-        for ticket in sorted(self.steering.handed):
-            self.steering.abandon(ticket, "unsaved")
+        super().load_state_dict(saved)
+        self.steering.abandon_all("unsaved")
 
 
-def _after(steered: Steering, commits: int) -> Any:
+def _after(steered: Steering, commits: int) -> Path:
     """The file of the state after so many batches."""
     return steered.hosting.folder / f"after-{commits:08d}.json"

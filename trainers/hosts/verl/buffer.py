@@ -75,13 +75,11 @@ class Observing:
         steered = steering.current()
         surplus: dict[str, str] = {}
         if steered.synchronous:  # nothing is in flight now: what is missing has failed, what was not taken is discarded
-            for ticket in sorted(steered.handed):
-                steered.abandon(ticket, "failed")
+            steered.abandon_all("failed")
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
             whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
             surplus = dict.fromkeys(whole - taken, "surplus")
-        for group in steered.hosting.commit(global_steps, surplus):
-            steered.handed.discard(group.request.ticket)
+        steered.commit(global_steps, surplus)
         return batch, {**metrics, **steered.hosting.metrics()}
 
 

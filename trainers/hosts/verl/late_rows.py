@@ -48,8 +48,7 @@ class LateDataset(Base):  # type: ignore[misc]
             row: dict[str, Any] = super().__getitem__(index)
             return row
         ticket = self.steering.next_ticket()
-        place = self.steering.hosting.session.problems.position(ticket.request.problem.id)
-        return self._marked(super().__getitem__(place), ticket)
+        return self._marked(super().__getitem__(self.steering.place(ticket)), ticket)
 
     def _marked(self, row: dict[str, Any], ticket: Ticket) -> dict[str, Any]:
         """The row, so that what comes back of it can be told to be the ticket's."""

@@ -1,14 +1,14 @@
 """The session of verl's driver process. verl makes data set and replay buffer apart, so they meet here."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import halfway
-from halfway.curriculum.session import Ticket
 from halfway.curriculum.support.errors import UserError, require
+from halfway.trainers.hosts.fetching import Fetching
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Columns, rows_of
@@ -32,56 +32,19 @@ class Facts:
 
 
 @dataclass
-class Steering:
-    """A session in verl's hands.
+class Steering(Fetching):
+    """A session in verl's hands. verl restores what is in flight itself; in synchronous mode nothing is when it saves.
 
     Attributes:
-        block: tickets that are drawn at once. verl may fetch them one by one; shares and quotas are of batches.
+        success: the value beside the reward that tells it; None = the reward.
         synchronous: whether nothing is in flight when a batch is sampled.
         ends: tokens with which a response ends.
-        drawn: tickets that no row has yet.
-        handed: ids of tickets that were fetched and are not observed.
     """
 
-    hosting: Hosting
     judge: Judge
     success: str | None
-    block: int
     synchronous: bool
     ends: frozenset[int]
-    drawn: list[Ticket] = field(default_factory=list)
-    handed: set[str] = field(default_factory=set)
-    begun: bool = False
-
-    def next_ticket(self) -> Ticket:
-        """The next row's ticket."""
-        if not self.begun:
-            self.hosting.begin()
-            self.begun = True
-        if not self.drawn:
-            self.drawn = self.hosting.draw(self.block)
-        ticket = self.drawn.pop(0)
-        self.handed.add(ticket.id)
-        return ticket
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "hosting": self.hosting.state_dict(),
-            "drawn": [ticket.id for ticket in self.drawn],
-            "handed": sorted(self.handed),
-        }
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continue. verl restores what is in flight itself; in synchronous mode nothing is when it saves."""
-        self.hosting.load_state_dict(saved["hosting"], reissue=False)
-        self.drawn = [self.hosting.session.ticket(ticket) for ticket in saved["drawn"]]
-        self.handed = set(saved["handed"])
-        self.begun = True
-
-    def abandon(self, ticket: str, reason: str) -> None:
-        """What is missing of a ticket that was fetched will not come. One that is whole stays so."""
-        if self.hosting.session.expects(ticket):
-            self.hosting.session.abandon(ticket, reason)
 
 
 _current: list[Steering] = []
@@ -115,7 +78,7 @@ def begin(data: Any, rows: Any, facts: Facts) -> Steering:
     success = options.get("success")
     judge = Judge(success or "reward", options.get("threshold"))
     synchronous = options.get("mode", "sync") == "sync"
-    _current[:] = [Steering(hosting, judge, success, int(data.train_batch_size), synchronous, facts.ends)]
+    _current[:] = [Steering(hosting, int(data.train_batch_size), judge, success, synchronous, facts.ends)]
     return _current[0]
 
 
