@@ -207,7 +207,8 @@ def main() -> None:
     ready, saved = start_up(options.problems)
     medians = " and ".join(f"{statistics.median(seconds[FIRST:]):.3f}" for seconds in (plain, hosted))
     found = (
-        f"TRL, {options.steps} steps each in turn, {GROUPS} groups of {SIZE} responses of {LENGTH} tokens, CPU seconds.\n\n"
+        f"TRL, {options.steps} steps each in turn, {GROUPS} groups of {SIZE} responses of {LENGTH} tokens, "
+        "CPU seconds.\n\n"
         f"- plain and hosted: {medians} per step (medians)\n"
         f"- hosted / plain: {statistics.median(ratios):.4f} [{low:.4f}, {high:.4f}] (median of the steps' ratios)\n"
         f"- inside Halfway's functions: {inside / sum(hosted):.2%} of the hosted steps\n"

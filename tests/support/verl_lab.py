@@ -58,17 +58,19 @@ def page_overrides() -> list[str]:
     return [each for each in given if "chain.yaml" not in each]
 
 
-def configuration(folder: Path, chain: Sequence[Any], dapo: bool = False, mode: str = "sync") -> Any:
+def configuration(
+    folder: Path, chain: Sequence[Any], dapo: bool = False, mode: str = "sync", problems: int = PROBLEMS
+) -> Any:
     """What `main_ppo` would be given: verl's defaults, what the page says, and a few overrides."""
     changes = [
         f"algorithm.filter_groups.enable={dapo}",
         "algorithm.filter_groups.metric=reward",
         f"trainer.v1.trainer_mode={mode}",
     ]
-    return composed(folder, chain, [*page_overrides(), *changes])
+    return composed(folder, chain, [*page_overrides(), *changes], problems)
 
 
-def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str]) -> Any:
+def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str], problems: int = PROBLEMS) -> Any:
     """verl's configuration, with files of problems in a folder."""
     import datasets
     from hydra import compose, initialize_config_module
@@ -81,7 +83,7 @@ def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str]) -> An
             "reward_model": {"style": "rule", "ground_truth": str(i)},
             "extra_info": {"index": i},
         }
-        for i in range(PROBLEMS)
+        for i in range(problems)
     ]
     folder.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))

@@ -64,8 +64,10 @@ def settings(folder: Path) -> Any:
     )
 
 
-def prompts_of(folder: Path) -> Any:
-    rows = [{"prompt": [{"role": "user", "content": f"{i}+1="}], "env_class": "sums", "place": i} for i in range(24)]
+def prompts_of(folder: Path, number: int = 24) -> Any:
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{i}+1="}], "env_class": "sums", "place": i} for i in range(number)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))
     scope = taken(
@@ -83,12 +85,12 @@ def prompts_of(folder: Path) -> Any:
 class Played:
     """In the place of SkyRL's generator: every problem has a pass rate."""
 
-    def __init__(self, rng: np.random.Generator):
-        self.rng = rng
+    def __init__(self, rng: np.random.Generator, reward: float = 1.0):
+        self.rng, self.reward = rng, reward
 
     async def generate(self, input_batch: Any) -> Any:
         places = [extras["place"] for extras in input_batch["env_extras"]]
-        passed = [float(self.rng.random() < place % 6 / 5) for place in places]
+        passed = [self.reward * (self.rng.random() < place % 6 / 5) for place in places]
         return {
             "rewards": [[0.0, good] for good in passed],  # per token, as SkyRL allows
             "response_ids": [[5, 6]] * len(places),
@@ -98,13 +100,14 @@ class Played:
         }
 
 
-def session(folder: Path, chain: list[Any] | None = None, **changes: Any) -> Any:
+def session(folder: Path, chain: list[Any] | None = None, number: int = 24, workers: int = 0, **changes: Any) -> Any:
     from halfway.trainers.hosts.skyrl import SessionPrompts
 
     cfg = settings(folder)
     vars(cfg.generator).update(changes)
+    cfg.data.dataloader.num_workers = workers
     controller = halfway.from_yaml(chain or ["uniform", {"greso": {"frozen_epochs": 0}}])
-    return SessionPrompts(prompts_of(folder / "data"), controller, cfg)
+    return SessionPrompts(prompts_of(folder / "data", number), controller, cfg)
 
 
 def steps(prompts: Any, rng: np.random.Generator, folder: Path, first: int, save: int = 0) -> list[Any]:
@@ -129,6 +132,14 @@ def steps(prompts: Any, rng: np.random.Generator, folder: Path, first: int, save
             if step > STEPS:
                 break
     return outputs
+
+
+def one_step(prompts: Any, generator: Any) -> Any:
+    rows = [prompts[i] for i in range(GROUPS)]
+    given = {"batch_metadata": SimpleNamespace(training_phase="train", global_step=1)}
+    given |= {"env_extras": [extras for _, _, extras, _ in rows for _ in range(SIZE)]}
+    given |= {"trajectory_ids": [SimpleNamespace(instance_id=uid) for *_, uid in rows for _ in range(SIZE)]}
+    return asyncio.run(prompts.observing(generator).generate(given))
 
 
 def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
@@ -181,6 +192,13 @@ def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
         session(tmp_path, ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=r"generator\.step_wise_trajectories: True is not acceptable; give false"):
         session(tmp_path, step_wise_trajectories=True)
+    with pytest.raises(UserError, match=r"data\.dataloader\.num_workers: 8 is not acceptable; give 0"):
+        session(tmp_path, workers=8)
+    saved = session(tmp_path).state_dict()
+    with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
+        session(tmp_path, number=23).load_state_dict(saved)
+    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, and a success is 0 or 1; say threshold="):
+        one_step(session(tmp_path), Played(np.random.default_rng(0), 0.5))
 
     class Slow(Played):
         async def generate(self, input_batch: Any) -> Any:

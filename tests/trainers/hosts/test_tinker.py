@@ -19,7 +19,9 @@ GROUPS, SIZE = 4, 8
 ROWS = [{"id": f"p{i}", "prompt": f"{i}+1=", "rate": (i % 6) / 5} for i in range(24)]
 
 
-def dataset(folder: Path, rng: np.random.Generator, chain: list[str] | None = None) -> Any:
+def dataset(
+    folder: Path, rng: np.random.Generator, chain: list[str] | None = None, rows: Any = ROWS, passed: float = 1.0
+) -> Any:
     from tinker_cookbook.rl.types import EnvGroupBuilder
 
     from halfway.trainers.hosts.tinker import Batches, SessionDataset
@@ -32,11 +34,11 @@ def dataset(folder: Path, rng: np.random.Generator, chain: list[str] | None = No
             return [object() for _ in range(SIZE)]
 
         async def compute_group_rewards(self, trajectory_group: Any, env_group: Any) -> Any:
-            return [(float(rng.random() < self.row["rate"]), {}) for _ in trajectory_group]
+            return [(passed * (rng.random() < self.row["rate"]), {}) for _ in trajectory_group]
 
     controller = halfway.from_yaml(chain or ["uniform", "greso"])
     batches = Batches(groups=GROUPS, group_size=SIZE, number=100, folder=str(folder))
-    return SessionDataset(controller, ROWS, Builder, batches)
+    return SessionDataset(controller, rows, Builder, batches)
 
 
 async def rolled_out(builder: Any) -> None:
@@ -84,3 +86,8 @@ def test_refusals(tmp_path: Path) -> None:
         dataset(tmp_path, np.random.default_rng(0), ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=r"batch-00000007.json: no such state; resume with the folder"):
         dataset(tmp_path, np.random.default_rng(0)).get_batch(7)
+    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, and a success is 0 or 1; say threshold="):
+        train(dataset(tmp_path, np.random.default_rng(0), passed=0.5), 0, 2)
+    train(dataset(tmp_path, np.random.default_rng(0)), 0, 2)
+    with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
+        dataset(tmp_path, np.random.default_rng(0), rows=ROWS[1:]).get_batch(1)

@@ -17,14 +17,16 @@ from halfway.curriculum import UserError
 BATCH, SIZE, TASKS = 4, 8, 24
 
 
-def scheduler(folder: Path, state: dict[str, Any] | None = None) -> Any:
+def scheduler(
+    folder: Path, state: dict[str, Any] | None = None, chain: Any = ("uniform", "greso"), tasks: int = TASKS
+) -> Any:
     from trinity.buffer.task_scheduler import get_taskset_scheduler
     from trinity.common.config import Config, DataSelectorConfig, TasksetConfig
 
     data = folder / "data"
     data.mkdir(exist_ok=True)
     (data / "train.jsonl").write_text(
-        "".join(json.dumps({"question": f"q{i}", "answer": "1"}) + "\n" for i in range(TASKS))
+        "".join(json.dumps({"question": f"q{i}", "answer": "1"}) + "\n" for i in range(tasks))
     )
     config = Config()
     config.buffer.batch_size, config.buffer.total_steps, config.buffer.total_epochs = BATCH, 40, 100
@@ -32,7 +34,7 @@ def scheduler(folder: Path, state: dict[str, Any] | None = None) -> Any:
     taskset.total_epochs, taskset.default_workflow_type = 100, "math_workflow"
     taskset.format.prompt_key, taskset.format.response_key = "question", "answer"
     taskset.batch_size, taskset.repeat_times = BATCH, SIZE
-    options = {"chain": ["uniform", "greso"], "num_rollouts": SIZE, "folder": str(folder / "halfway")}
+    options = {"chain": list(chain), "num_rollouts": SIZE, "folder": str(folder / "halfway")}
     kind = "halfway.trainers.hosts.trinity.HalfwaySelector"
     taskset.data_selector = DataSelectorConfig(selector_type=kind, seed=0, kwargs=options)
     config.buffer.explorer_input.tasksets = [taskset]
@@ -66,6 +68,16 @@ def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Pa
     rng.bit_generator.state = drawn
     explore(scheduler(tmp_path, saved), 4, rng)
     assert log.read_bytes() == before
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"controllers\.prefix_sampling needs .*, which Trinity-RFT 0\.6"):
+        scheduler(tmp_path, chain=["prefix_sampling", "uniform"])
+    tasks = scheduler(tmp_path)
+    explore(tasks, 2, np.random.default_rng(0))
+    saved = {"taskset_states": json.loads(json.dumps(tasks.state_dict())), "latest_iteration": 2}
+    with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
+        scheduler(tmp_path, saved, tasks=TASKS - 1)
 
 
 def test_means_become_counts() -> None:

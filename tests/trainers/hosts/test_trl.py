@@ -209,6 +209,7 @@ def test_a_reward_that_is_no_success_is_refused(tmp_path: Path) -> None:
         ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: 2 is not acceptable; give 0"),
         ({"max_steps": -1}, "args.max_steps: -1 is not acceptable"),
         ({"remove_unused_columns": True}, "args.remove_unused_columns: True"),
+        ({"num_generations": 3}, "args.num_generations: 3 is not acceptable; give a number that divides the 16 rows"),
         ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: 3 is not acceptable; give a multiple of 2"),
     ],
 )

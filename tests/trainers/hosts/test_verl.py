@@ -80,8 +80,10 @@ def without_outcomes(lines: list[dict[str, Any]], dapo: bool) -> list[dict[str, 
 def test_an_asynchronous_trainer_observes_every_group_once(
     chain: list[Any], dapo: bool, queue: verl_lab.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from verl.trainer.ppo.v1 import trainer_base
+
     numbered = itertools.count()
-    monkeypatch.setattr("uuid.uuid4", lambda: f"{next(numbered):06d}")
+    monkeypatch.setattr(trainer_base, "uuid", SimpleNamespace(uuid4=lambda: f"{next(numbered):06d}"))
     config = verl_lab.configuration(tmp_path, chain, dapo, "colocate_async")
     config.data.gen_batch_size = 1
     whole = verl_lab.trainer(config, queue)
@@ -132,6 +134,13 @@ def test_older_trainers_hand_every_batch_to_the_data_set(version: Path, tmp_path
     groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
     assert len(groups) == (STEPS - 1) * BATCH and {record["n"] for record in groups} == {SIZE}
     assert any(record["outcome"] == "skipped" for record in records(tmp_path))
+
+
+def test_other_problems_are_refused(tmp_path: Path) -> None:
+    saved = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO)).train_dataset.state_dict()
+    other = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO, problems=verl_lab.PROBLEMS - 1))
+    with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
+        other.train_dataset.load_state_dict(saved)
 
 
 class Server:
