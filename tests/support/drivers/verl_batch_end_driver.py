@@ -22,8 +22,8 @@ from verl_lab import BATCH, SIZE
 if not hasattr(transformers, "AutoModelForVision2Seq"):  # verl 0.6.1 imports it, and transformers 5 calls it otherwise
     vars(transformers)["AutoModelForVision2Seq"] = transformers.AutoModelForImageTextToText
 
-from verl import DataProto  # noqa: E402
-from verl.utils.dataset.rl_dataset import collate_fn  # noqa: E402
+from verl import DataProto
+from verl.utils.dataset.rl_dataset import collate_fn
 
 try:
     from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
