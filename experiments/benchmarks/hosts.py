@@ -98,6 +98,11 @@ class Turn:
         self.seconds: list[float] = []
         self.start = 0.0
 
+    def train(self, trainer: Any) -> None:
+        """The whole run, in turns."""
+        self.begin()
+        trainer.train()
+
     def begin(self) -> None:
         self.mine.acquire()
         self.start = time.process_time()
@@ -151,7 +156,7 @@ def compared(steps: int, known: ProblemSet) -> tuple[list[float], list[float], f
         threads = []
         for i, turn in enumerate(turns):
             trainer = trainer_of(known, f"{folder}/{i}", turn, hosted=bool(i))
-            threads.append(threading.Thread(target=lambda trainer=trainer, turn=turn: (turn.begin(), trainer.train())))
+            threads.append(threading.Thread(target=turn.train, args=(trainer,)))
         for thread in threads:
             thread.start()
         locks[0].release()
