@@ -92,7 +92,6 @@ $(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
 # Older versions of verl, run with the packages of the newest; and SkyRL, of which only source text is used.
 BESIDE = $(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target
 $(HOSTS)/beside: $(HOSTS)/verl/installed
-	$(BESIDE) $(HOSTS)/verl-0.6.1 verl==0.6.1
 	$(BESIDE) $(HOSTS)/verl-0.7.1 verl==0.7.1
 	$(BESIDE) $(HOSTS)/verl-0.8.0 verl==0.8.0
 	$(BESIDE) $(HOSTS)/skyrl --ignore-requires-python skyrl==0.4.0

@@ -92,6 +92,12 @@ def in_halfway(config: RunConfig, folder: Path) -> list[list[int]]:
     return found
 
 
+def rollouts_of(config: RunConfig) -> int:
+    """The budget, which `check` has seen to be one of rollouts."""
+    assert config.budget.rollouts is not None
+    return config.budget.rollouts
+
+
 def in_trl(config: RunConfig, folder: Path) -> list[list[int]]:
     """The same in TRL's. Policy, problems and evaluation are those of the recipe's own run, which is not trained."""
     from transformers import TrainerCallback
@@ -104,7 +110,7 @@ def in_trl(config: RunConfig, folder: Path) -> list[list[int]]:
     evaluate = evaluation_of(training)
     policy: Any = training.learner.policy  # type: ignore[attr-defined]
     problems, per_step = training.session.problems, config.fill.groups * config.rollouts.num_rollouts
-    steps, found = config.budget.rollouts // per_step, list[list[int]]()
+    steps, found = rollouts_of(config) // per_step, list[list[int]]()
     every = steps // config.evaluation.points
     base: Any = TrainerCallback
 
@@ -191,7 +197,7 @@ def run(config: RunConfig, trainer: str, folder: Path) -> Run:
     lines = [json.loads(line) for line in (records / "decisions.jsonl").read_text().splitlines()]
     groups = [line for line in lines if line["outcome"] != "skipped"]
     return Run(
-        rollouts_E=tuple(config.budget.rollouts * i // config.evaluation.points for i in range(len(passes_EP))),
+        rollouts_E=tuple(rollouts_of(config) * i // config.evaluation.points for i in range(len(passes_EP))),
         rates_EP=passes_EP / config.evaluation.samples,
         generated=sum(group["tokens"] for group in groups),
         degenerate=sum(group["k"] in (0, group["n"]) for group in groups) / len(groups),
@@ -250,7 +256,7 @@ def figure(runs: Mapping[str, Sequence[Run]]) -> Any:
                 ax.plot(x, one, color=color, linewidth=0.8, alpha=0.5)
             ax.plot(x, values.mean(axis=0), color=color, label=NAMES[name])
     left.set(xlabel="rollouts", ylabel="held-out pass@1")
-    right.set(xlabel="step", ylabel="pass rate of fresh groups, mean of 5 steps")
+    right.set(xlabel="step", ylabel="training pass rate, mean of 5 steps")
     left.legend()
     return drawn
 

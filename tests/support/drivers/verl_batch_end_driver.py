@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 import verl_lab
 from paths import REPOSITORY
 from torchdata.stateful_dataloader import StatefulDataLoader
-from verl_lab import BATCH, SIZE
-
-if not hasattr(transformers, "AutoModelForVision2Seq"):  # verl 0.6.1 imports it, and transformers 5 calls it otherwise
-    vars(transformers)["AutoModelForVision2Seq"] = transformers.AutoModelForImageTextToText
-
+from transformers import AutoTokenizer
 from verl import DataProto
 from verl.utils.dataset.rl_dataset import collate_fn
+from verl_lab import BATCH, SIZE
 
 try:
     from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
@@ -50,7 +46,7 @@ def trained(batch_dict: dict[str, Any], rng: np.random.Generator) -> Any:
 
 
 def steps(config: Any, folder: Path, first: int, rng: np.random.Generator) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     dataset = create_rl_dataset(config.data.train_files, config.data, tokenizer, None)
     loader = StatefulDataLoader(

@@ -1,4 +1,4 @@
-"""The data set of verl's older trainers, 0.6.1 to 0.8, and of `trainer.use_v1=false` after that.
+"""The data set of verl's older trainers, 0.7 and 0.8, and of `trainer.use_v1=false` after that.
 
 They hand it every batch once they have trained on it. The ticket travels in `extra_info`, the one column that all of
 them keep beside the rollouts. They save a checkpoint before they hand the batch over, so that the state in data.pt
