@@ -7,6 +7,7 @@
 - `counterfactual`: what an audit says GRESO would skip, against what it did skip
 - `pass_count_pairs`: public pass counts before and after training, against the simulated learner
 - `predicted_ranks`: the order of arms that the simulation predicts from one plain log, against the measured order
+- `hosted`: one recipe in Halfway's trainer and in TRL
 - `supervised`: supervised steps on the references that hints are cut from
 - `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons
 """

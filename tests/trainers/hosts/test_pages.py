@@ -2,24 +2,14 @@
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import PAGES, example
 from paths import REPOSITORY
 
 from halfway.curriculum import Problem, ProblemSet
-
-PAGES = REPOSITORY / "docs" / "hosts"
-
-
-def example(page: str, language: str = "python", heading: str = "") -> str:
-    """The one block in a language on a page, or under one of its headings."""
-    text = (PAGES / page).read_text()
-    under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text.split("\n## ")[0]
-    [code] = re.findall(rf"^```{language}\n(.*?)^```", under, re.DOTALL | re.MULTILINE)
-    return str(code)
 
 
 def shortened(code: str, *changes: tuple[str, str]) -> str:

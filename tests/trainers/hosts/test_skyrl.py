@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pages import example
 
 SKYRL = Path(sys.prefix).parent / "skyrl"
 if not SKYRL.exists():
@@ -158,8 +159,6 @@ def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Pa
 
 
 def test_the_pages_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from test_pages import example
-
     class Experiment:
         cfg = settings(tmp_path)
 
