@@ -254,7 +254,7 @@ def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConf
 
 
 def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfig:
-    """The same comparison with these arms alone; the others can be added later.
+    """The same comparison with these arms alone, and the contrasts between them; the others can be added later.
 
     Raises:
         UserError: if the file has no such arm, or what results is no comparison.
@@ -262,7 +262,9 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
     for name in names:
         if name not in config.arms:
             raise UserError(f"--arms: {name!r} is not an arm of {config.name}; choose of {', '.join(config.arms)}")
-    return replace(config, arms={name: own for name, own in config.arms.items() if name in names})
+    listed = isinstance(config.contrasts, list)
+    pairs = [pair for pair in config.contrasts if set(pair) <= set(names)] if listed else config.contrasts
+    return replace(config, arms={name: own for name, own in config.arms.items() if name in names}, contrasts=pairs)
 
 
 def given(budget: Budget) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
     """
     arms = list(arms)
     match contrasts:
-        case None:
+        case None | []:
             return []
         case {"baseline": baseline, **rest} if not rest:
             _known(baseline, arms, "contrasts.baseline")

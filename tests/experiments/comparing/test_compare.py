@@ -104,6 +104,13 @@ def test_it_may_begin_with_some_arms(comparison: ComparisonConfig) -> None:
         with_arms(comparison, ["b", "c"])
 
 
+def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonConfig) -> None:
+    planned = replace(comparison, arms={**comparison.arms, "c": {}}, contrasts=[["b", "a"], ["c", "a"]])
+    for names, pairs in ((["a"], []), (["a", "b"], [("b", "a")]), (["a", "b", "c"], [("b", "a"), ("c", "a")])):
+        some = prepare_comparison(with_arms(planned, names), comparison.folder)
+        assert some.planned_pairs == pairs
+
+
 def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:
     prepare_comparison(comparison, comparison.folder)
     other = ComparisonConfig("duel", comparison.base, (0,), Budget(rollouts=30), comparison.arms)
