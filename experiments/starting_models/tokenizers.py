@@ -12,6 +12,9 @@ VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
 OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
 """Of operator sheets."""
 
+MICRO = (*(PAD + END + "@?=:!|;+-*<>()E0123456789abcfght"), "return ", "if ")
+"""Of micro-repositories."""
+
 LARGEST = functions.RESULTS[-1]
 MARKS = "!x+-*/%()<>=ie,:"
 INTEGERS = (
@@ -32,6 +35,11 @@ def by_character() -> Any:
 def by_operator() -> Any:
     """A character-level tokenizer of operator sheets; "$" ends a turn."""
     return _tokenizer(OPERATORS, ".")
+
+
+def by_micro() -> Any:
+    """A tokenizer of micro-repositories: a token per character, "return " and "if " are one each; "$" ends a turn."""
+    return _tokenizer(MICRO, "return |if |.")
 
 
 def by_integer() -> Any:

@@ -3,6 +3,7 @@
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/lab/base
     python -m halfway.experiments.starting_models.warm_start operator_sheets experiments/lab/skills_base
     python -m halfway.experiments.starting_models.warm_start ledger experiments/lab/ledger_base
+    python -m halfway.experiments.starting_models.warm_start micro_repositories experiments/lab/micro_base
     python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
     python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
     python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
@@ -22,12 +23,22 @@ from typing import Any, Literal
 
 from halfway.curriculum.domains.induction_text import Short
 from halfway.curriculum.lab import functions, ledger, operators, sums, sums_writer
+from halfway.curriculum.lab.micro import episodes as micro_episodes
+from halfway.curriculum.lab.micro.repositories import MicroOptions
 from halfway.curriculum.lab.sums_domain import BEGIN
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.experiments.starting_models import tokenizers
-from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator
+from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_micro, by_operator
 
-Task = Literal["running_sums", "operator_sheets", "ledger", "sums_generator", "induction_solver", "induction_generator"]
+Task = Literal[
+    "running_sums",
+    "operator_sheets",
+    "ledger",
+    "micro_repositories",
+    "sums_generator",
+    "induction_solver",
+    "induction_generator",
+]
 
 IGNORED = -100  # the label that torch's cross-entropy leaves out
 
@@ -64,11 +75,17 @@ RECIPES = {
         "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, min_lines=3, max_lines=7
     ),
     "ledger": WarmStart("ledger", steps=500),
+    "micro_repositories": WarmStart("micro_repositories", steps=400, batch_tokens=2400, hidden=64),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
     "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
     "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
+
+# The bugs and turns of experiments/lab/micro.yaml.
+MICRO_BUGS = MicroOptions(calls=0.3, branches=0.0, kinds=("operator",), named=True)
+MICRO_TURNS = 8
+MICRO_TEACHER = micro_episodes.MicroTeacher(test=0.1, look=0.0, skill=0.35, give_up=0.4, kinds=MICRO_BUGS.kinds)
 
 # A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
 Part = tuple[str, bool]
@@ -78,6 +95,8 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
     """The tokenizer of a task's policy."""
     if task == "operator_sheets":
         return by_operator()
+    if task == "micro_repositories":
+        return by_micro()
     return by_integer() if task.startswith("induction") else by_character()
 
 
@@ -85,6 +104,8 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
     """The tokens of a task's policy, by number."""
     if task == "operator_sheets":
         return tokenizers.OPERATORS
+    if task == "micro_repositories":
+        return tokenizers.MICRO
     return tokenizers.INTEGERS if task.startswith("induction") else tokenizers.VOCABULARY
 
 
@@ -133,6 +154,14 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
     return parts
 
 
+def micro_demonstration(rng: random.Random) -> list[Part]:
+    task = micro_episodes.make_task(rng, MICRO_BUGS)
+    parts: list[Part] = [(task.prompt, False)]
+    for command, observation in micro_episodes.demonstrate(task, MICRO_TEACHER, MICRO_TURNS, rng):
+        parts += [(command + END, True), (observation, False)]
+    return parts
+
+
 def sheet_demonstration(rng: random.Random) -> list[Part]:
     """A sheet as the author of the lab's task generator writes it."""
     return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
@@ -154,6 +183,8 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
     """The demonstrations of one step; sheets of one length, so that little is padding."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
+    if recipe.task == "micro_repositories":
+        return [micro_demonstration(rng) for _ in range(recipe.batch_tokens // 75)]
     if recipe.task == "sums_generator":
         return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
     if recipe.task == "induction_solver":

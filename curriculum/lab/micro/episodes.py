@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from halfway.curriculum.lab.micro import repositories as micro
-from halfway.curriculum.lab.micro.repositories import MicroOptions, MicroRepository, Mutant
+from halfway.curriculum.lab.micro.repositories import KINDS, Kind, MicroOptions, MicroRepository, Mutant
 from halfway.curriculum.lab.micro.testing import Report
 
 LOOK = re.compile(r"\?([fgh])")
@@ -52,19 +52,24 @@ class MicroTeacher:
         look: chance of looking at g as well, before the first edit, if f calls it.
         skill: chance of the right edit, if the teacher has seen the line; else any edit of a line that it has seen.
         give_up: chance of submitting while tests fail, before each edit but the first.
+        kinds: of its edits.
     """
 
     test: float = 0.3
     look: float = 0.5
     skill: float = 0.25
     give_up: float = 0.35
+    kinds: tuple[Kind, ...] = KINDS
 
 
 def make_task(rng: random.Random, options: MicroOptions | None = None) -> MicroTask:
     """Draw a repository and a bug that some of its tests notice, not all."""
+    options = options or MicroOptions()
     while True:
         repository = micro.make(rng, options)
-        found = micro.mutants(repository)
+        found = [mutant for mutant in micro.mutants(repository) if mutant.kind in options.kinds]
+        if not found:
+            continue
         kinds = sorted({mutant.kind for mutant in found})
         (kind,) = rng.choices(kinds, [BUGS[kind] for kind in kinds])
         bug = rng.choice([mutant for mutant in found if mutant.kind == kind])
@@ -72,6 +77,8 @@ def make_task(rng: random.Random, options: MicroOptions | None = None) -> MicroT
         failing = micro.failing(broken)
         if 0 < len(failing) < len(repository.tests):
             case = failing[0][0]
+            if options.named and case.function != bug.function:
+                continue
             fix = bug._replace(text=repository.lines(bug.function)[bug.line - 1])
             return MicroTask(broken, bug, fix, f"@{case.call}={case.wanted}?")
 
@@ -129,4 +136,5 @@ def _edit(
 ) -> Mutant:
     if task.fix.function in seen and rng.random() < teacher.skill:
         return task.fix
-    return rng.choice([mutant for mutant in micro.mutants(repository) if mutant.function in seen])
+    found = micro.mutants(repository)
+    return rng.choice([mutant for mutant in found if mutant.function in seen and mutant.kind in teacher.kinds])

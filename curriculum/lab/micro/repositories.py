@@ -114,18 +114,25 @@ class MicroOptions:
         branches: chance of a conditional line, for each function.
         tests: tests of each function that the policy can run.
         hidden: further tests of each function, at submission.
+        kinds: of the bugs.
+        named: the bug is in the function that the issue names, so that nobody has to look elsewhere.
     """
 
     calls: float = 0.6
     branches: float = 0.15
     tests: int = 2
     hidden: int = 4
+    kinds: tuple[Kind, ...] = KINDS
+    named: bool = False
 
     def __post_init__(self) -> None:
         for name in ("calls", "branches"):
             require(0 <= getattr(self, name) <= 1, f"micro_repositories.{name}", getattr(self, name), "give 0 to 1")
         for name in ("tests", "hidden"):
             require(1 <= getattr(self, name) <= 5, f"micro_repositories.{name}", getattr(self, name), "give 1 to 5")
+        require(len(self.kinds) > 0, "micro_repositories.kinds", self.kinds, f"give some of {', '.join(KINDS)}")
+        possible = self.branches > 0 or set(self.kinds) != {"compare"}
+        require(possible, "micro_repositories.kinds", self.kinds, "give another kind too, or branches above 0")
 
 
 def make(rng: random.Random, options: MicroOptions | None = None) -> MicroRepository:

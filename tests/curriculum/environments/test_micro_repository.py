@@ -15,7 +15,7 @@ from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.lab.micro import episodes as micro_episodes
 from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.lab.micro.episodes import MicroTask, MicroTeacher
-from halfway.curriculum.lab.micro.repositories import Case, MicroRepository, Mutant
+from halfway.curriculum.lab.micro.repositories import Case, Kind, MicroOptions, MicroRepository, Mutant
 from halfway.curriculum.lab.sources import MicroBugs
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -129,6 +129,21 @@ def test_the_fix_mends_and_a_perfect_teacher_makes_it_where_it_looks(seed: int) 
         assert turns[-2:] == [(fix, "+0|"), ("!", "")]
     else:
         assert task.fix.function != task.prompt[1]
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_bugs_of_some_kinds_in_the_function_that_the_issue_names(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds: tuple[Kind, ...] = ("operator", "constant")
+    task = micro_episodes.make_task(rng, MicroOptions(kinds=kinds, named=True))
+    assert task.bug.kind in kinds and task.bug.function == task.prompt[1]
+    teacher = MicroTeacher(test=0, skill=0, give_up=0, kinds=kinds)
+    for command, observation in micro_episodes.demonstrate(task, teacher, 6, rng):
+        if command[0] in "fgh" and observation[0] == "-":  # taken back: a mutant of the broken repository
+            allowed = {m.function + str(m.line) + m.text for m in micro.mutants(task.repository) if m.kind in kinds}
+            assert command in allowed
+        elif command[0] in "fgh":
+            break
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9))

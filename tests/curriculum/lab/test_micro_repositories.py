@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,7 +132,17 @@ def test_only_lines_of_the_grammar_are_computed_in_this_process() -> None:
         micro.from_text('{"functions":{}}')
 
 
-@pytest.mark.parametrize("options", [{"calls": 1.5}, {"branches": -1}, {"tests": 0}, {"hidden": 6}])
-def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"calls": 1.5},
+        {"branches": -1},
+        {"tests": 0},
+        {"hidden": 6},
+        {"kinds": ()},
+        {"kinds": ("compare",), "branches": 0.0},
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"micro_repositories.{next(iter(options))}"):
         replace(MicroOptions(), **options)

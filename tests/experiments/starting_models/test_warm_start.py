@@ -69,6 +69,14 @@ def test_regimes_of_the_skills_have_the_stated_share_of_degenerate_groups(
     assert min(at_start.pass_counts_K[: 7 if degenerate > 0.7 else 9]) > 0
 
 
+@needs_sandbox
+def test_the_starting_policy_of_micro_repositories_mends_some(tmp_path: Path) -> None:
+    few = ("evaluation.problems=24", "evaluation.samples=4")
+    at_start = measured("micro.yaml", LAB / "micro_base", tmp_path, *few)
+    assert 0.15 < at_start.pass_at_1 < 0.5
+    assert at_start.pass_counts_K[0] + at_start.pass_counts_K[4] < 20
+
+
 def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     made: list[tuple[Path, WarmStart]] = []
     monkeypatch.setattr(
