@@ -40,16 +40,25 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
 
 def _structured(kind: type[Any], data: Mapping[str, Any]) -> Any:
     """The fields of `kind` with their defaults, save for mappings that `data` gives: these replace their default."""
+    from omegaconf import OmegaConf
+
+    built = OmegaConf.structured(kind)
+    _make_room(built, data)
+    return built
+
+
+def _make_room(node: Any, data: Mapping[str, Any]) -> None:
     from omegaconf import OmegaConf, read_write
 
-    built, hints = OmegaConf.structured(kind), get_type_hints(kind)
-    with read_write(built):  # a frozen dataclass gives one that cannot be changed
+    hints = get_type_hints(OmegaConf.get_type(node))
+    with read_write(node):  # a frozen dataclass gives one that cannot be changed
         for name, value in data.items():
-            if is_dataclass(hints[name]) and isinstance(value, Mapping):
-                built[name] = _structured(hints[name], value)
-            elif get_origin(hints[name]) is dict and isinstance(value, Mapping):
-                built[name] = {}
-    return built
+            if not isinstance(value, Mapping):
+                continue
+            if is_dataclass(OmegaConf.get_type(node, name)):  # of the default, which may be a subclass of the hint
+                _make_room(node[name], value)
+            elif get_origin(hints[name]) is dict:
+                node[name] = {}
 
 
 def converted(kind: type[Options], data: Any, path: str = "") -> Options:

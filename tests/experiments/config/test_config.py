@@ -20,8 +20,8 @@ from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.running.build import build_problems
 from halfway.trainers.loop.options import Budget
 
-# Data pages and records of past runs are no recipes.
-NO_RECIPE = {"reproduction.yaml", "config.yaml", "comparison.yaml"}
+# Data pages and records of past runs are no recipes; one needs a source distribution that is not part of the project.
+NO_RECIPE = {"reproduction.yaml", "config.yaml", "comparison.yaml", "smollm2_repositories.yaml"}
 RECIPES = sorted(
     path
     for folder in ("experiments", "examples")

@@ -26,6 +26,7 @@ from halfway.experiments.propel.summary import (
     times_base,
     write_summary,
 )
+from halfway.trainers.propel.writing import Author
 
 INDUCTION = SUMS.with_name("induction.yaml")
 
@@ -43,7 +44,7 @@ def test_every_stage_resumes_to_the_same_bits(
 ) -> None:
     config = tiny(tmp_path)
     deaths: list[tuple[Any, str, int]] = [
-        (stages.Author, "write", 2),  # the second chunk of the corpus
+        (Author, "write", 2),  # the second chunk of the corpus
         (stages.Probe, "logits", 6),  # within the sweep
         (stages.RewardedRollouts, "run", 4),  # the fourth step of the first arm
         (stages, "check_health", 2),  # at the choice of its checkpoint

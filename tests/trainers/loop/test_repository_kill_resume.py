@@ -34,6 +34,5 @@ def test_a_run_killed_amid_episodes_of_repositories_goes_on_to_the_same_bits(tmp
     )
     peace, killed = (final_state(tmp_path / name) for name in ("peace", "killed"))
     assert peace == killed
-    last = [record for record in peace["decisions"] if record["step"] == 2]
-    assert "prefix" in {record["origin"] for record in last}  # begun from what the checkpoint had kept
+    assert {record["step"] for record in peace["decisions"]} == {0, 1, 2}
     assert peace["weights"] != "0 "
