@@ -55,6 +55,8 @@ def _make_room(node: Any, data: Mapping[str, Any]) -> None:
         for name, value in data.items():
             if not isinstance(value, Mapping):
                 continue
+            if OmegaConf.is_missing(node, name) and is_dataclass(hints[name]):
+                node[name] = OmegaConf.structured(hints[name])
             if is_dataclass(OmegaConf.get_type(node, name)):  # of the default, which may be a subclass of the hint
                 _make_room(node[name], value)
             elif get_origin(hints[name]) is dict:

@@ -33,7 +33,7 @@ class Killer(Base):  # type: ignore[misc]
 
 
 def train(name: str, through: Any, folder: Path, steps: int, killed: int | None, resume: str | None) -> None:
-    args = trl_lab.config(folder, steps, save_steps=steps // 2, max_completion_length=24)
+    args = trl_lab.config(folder, steps, save_steps=steps // 2)
     trainer = trl_lab.trainer(CHAINS[name], args, through=through)
     if killed is not None:
         trainer.add_callback(Killer(killed))
