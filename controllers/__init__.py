@@ -14,6 +14,7 @@
 - `hints`: starts rollouts with a beginning of the reference solution
 - `knapsack`: shares the rollouts of a step out before any is made
 - `pilot`: begins with a few rollouts and goes on where they pay
+- `conformal`: asks for more rollouts until successes come as early as calibrated
 - `rounds`: asks for more rollouts until a group has signal
 - `signal`: gives advantages to groups whose rewards do not differ
 - `downsample`: trains the most varied rollouts of a group
@@ -48,6 +49,7 @@ CONTROLLERS = Registry(
         "hints": "halfway.controllers.hints:Hints",
         "knapsack": "halfway.controllers.knapsack:Knapsack",
         "pilot": "halfway.controllers.pilot:Pilot",
+        "conformal": "halfway.controllers.conformal:Conformal",
         "rounds": "halfway.controllers.rounds:Rounds",
         "signal": "halfway.controllers.signal:Signal",
         "downsample": "halfway.controllers.downsample:Downsample",

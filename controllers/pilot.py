@@ -42,8 +42,7 @@ class Pilot(PassRateController[PilotState]):
       success (`hit_utility`), by the posterior of a uniform prior. Greedy is exact, since gains fall. No code is
       published.
 
-    Stopping by conformal prediction (C-GRPO) is not offered: it needs the answers of the rollouts and held-out problems
-    to calibrate on, and a group has successes only.
+    For stopping by conformal prediction (C-GRPO) see `conformal`.
 
     Attributes:
         initial: rollouts of a pilot, below N.

@@ -1,0 +1,143 @@
+"""Conformal: rollouts in growing budgets until a group's successes come as early as calibrated (C-GRPO)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from halfway.controllers.laws.stopping import SCORES, accepted_miss, conformal_quantile
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.plan import Plan, Verdict
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+CALIBRATES = "calibrates"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConformalState:
+    """What the groups were like that had all N rollouts whatever came out.
+
+    Attributes:
+        scores: of each of the latest of them, its score at every budget.
+        groups, rollouts: of fresh groups so far.
+    """
+
+    problems: ProblemSet
+    scores: tuple[tuple[float, ...], ...] = ()
+    groups: int = 0
+    rollouts: int = 0
+
+
+@dataclass(frozen=True)
+class Conformal(PassRateController[ConformalState]):
+    """Rolls a group out in growing budgets, and stops at the first at which it counts as solved.
+
+    C-GRPO (OpenReview TrdqzzvFCs; rules as in the package trl-cgrpo 0.2.0, for rewards by execution): after k rollouts
+    a group stops if one has passed and its score is at most q_k, the conformal quantile of the scores at k of
+    calibration groups; the accepted share of misses is 1 - solved + `margin`. So it saves where success is cheap and
+    spends N where it is rare. The package's default, a prediction set of final answers, needs answers and is not here.
+
+    It calibrates on held-out problems, N rollouts of each, every 50 steps, which train nothing. Here (ours) a random
+    share of the run's own fresh groups never stops, trains like others, and calibrates; until there are `least` of
+    them, every group does. The policy moves meanwhile, so that coverage is approximate.
+
+    Attributes:
+        score: "pass_rate"; or "first_success", for hosts that record rollouts one by one, since it minds their order.
+        budgets: rollouts after which a group may stop, ascending; those below N count.
+        miss: accepted share of misses; null = by the share of groups that are solved.
+        margin: what is added to that.
+        share: chance of a fresh group that it calibrates.
+        least, window: calibration groups before the first stop, and how many of the latest are kept.
+    """
+
+    score: Literal["pass_rate", "first_success"] = "pass_rate"
+    budgets: tuple[int, ...] = (2, 4, 8, 16)
+    miss: float | None = None
+    margin: float = 0.05
+    share: float = 0.125
+    least: int = 32
+    window: int = 200
+
+    def __post_init__(self) -> None:
+        rising = self.budgets == tuple(sorted(set(self.budgets))) and min(self.budgets, default=0) >= 1
+        require(rising, "conformal.budgets", list(self.budgets), "give ascending numbers of rollouts, from 1")
+        fits = self.miss is None or 0 < self.miss < 1
+        require(fits, "conformal.miss", self.miss, "give a share between 0 and 1, or null")
+        require(0 <= self.margin < 1, "conformal.margin", self.margin, "give a share of 0 or more, below 1")
+        require(0 < self.share <= 1, "conformal.share", self.share, "give a chance above 0, at most 1")
+        require(self.least >= 1, "conformal.least", self.least, "give at least 1 group")
+        require(self.window >= self.least, "conformal.window", self.window, "give conformal.least groups or more")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"rounds", "rollouts"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rounds", "rollouts"})
+
+    def init(self, problems: ProblemSet) -> ConformalState:
+        return ConformalState(problems)
+
+    def propose(self, plan: Plan, state: ConformalState, stream: Stream) -> tuple[Plan, ConformalState]:
+        """Raises UserError if no budget is below N."""
+        budgets = [budget for budget in self.budgets if budget < plan.num_rollouts]
+        remedy = f"one has to be below N, which is {plan.num_rollouts} (rollouts.num_rollouts)"
+        require(len(budgets) > 0, "conformal.budgets", list(self.budgets), remedy)
+        generator = stream.at("calibrate").generator()
+        spared = len(state.scores) >= self.least
+
+        def verdict(request: Request) -> Verdict:
+            if request.origin is Origin.STORED:
+                return Verdict(True, "exempt")
+            chosen = request.origin is Origin.FRESH and not (spared and generator.random() >= self.share)
+            return Verdict(True, CALIBRATES if chosen else f"budget {budgets[0]}", budgets[0])
+
+        plan = plan.decide([verdict(request) for request in plan.undecided])
+        thresholds = self.thresholds(state)
+        extended = {request.extends for request in plan.requests}
+        steps = list(zip(budgets, [*budgets[1:], plan.num_rollouts], strict=True))
+        for group in plan.in_hand:
+            ours = [decision.action for decision in group.request.decisions if decision.member == plan.member]
+            if group.request.ticket in extended or not 0 < len(ours) <= len(steps):
+                continue
+            place = len(ours) - 1
+            now, after = steps[place]
+            if CALIBRATES in ours or not self._solved(group, thresholds[place]):
+                plan = plan.extend(group, after - now, f"budget {after}")
+        return plan, state
+
+    def thresholds(self, state: ConformalState) -> list[float]:
+        """q_k of every budget; 1 where nothing is known."""
+        if not state.scores:
+            return [1.0] * len(self.budgets)
+        at_K = list(zip(*state.scores, strict=True))
+        miss = accepted_miss(at_K[-1], self.margin) if self.miss is None else self.miss
+        return [conformal_quantile(scores, miss) for scores in at_K[:-1]]
+
+    def _solved(self, group: Group, threshold: float) -> bool:
+        return group.num_passed > 0 and SCORES[self.score](_passed(group)) <= threshold
+
+    def observe(self, state: ConformalState, groups: Sequence[Group], step: int) -> ConformalState:
+        fresh = [group for group in groups if group.request.origin is Origin.FRESH]
+        for group in fresh:
+            state.problems.position(group.request.problem.id)  # raises for a problem of another set
+        whole = [_passed(g) for g in fresh if g.size and CALIBRATES in [d.action for d in g.request.decisions]]
+        scores = tuple(tuple(SCORES[self.score](passed[:k]) for k in (*self.budgets, len(passed))) for passed in whole)
+        return replace(
+            state,
+            scores=(*state.scores, *scores)[-self.window :],
+            groups=state.groups + len(fresh),
+            rollouts=state.rollouts + sum(group.size for group in fresh),
+        )
+
+    def metrics(self, state: ConformalState) -> Mapping[str, float]:
+        """rollouts: mean of a fresh group so far; threshold: q of the first budget."""
+        return {"rollouts": state.rollouts / max(1, state.groups), "threshold": self.thresholds(state)[0]}
+
+
+def _passed(group: Group) -> list[bool]:
+    return [rollout.success for rollout in group.rollouts]

@@ -1,0 +1,44 @@
+"""When a group has been seen enough: split-conformal thresholds on its successes (C-GRPO)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+LARGEST = 1.0
+"""A score that means: not solved."""
+
+
+def first_success_score(passed: Sequence[bool]) -> float:
+    """Place of the first success, counted from 1, divided by the number of rollouts; 1 if there is none."""
+    return next((place / len(passed) for place, success in enumerate(passed, 1) if success), LARGEST)
+
+
+def pass_rate_score(passed: Sequence[bool]) -> float:
+    """Share of failures. Groups tie, so that coverage is at least what was asked for, not exactly that."""
+    return 1 - sum(passed) / len(passed)
+
+
+SCORES: Mapping[str, Callable[[Sequence[bool]], float]] = {
+    "first_success": first_success_score,
+    "pass_rate": pass_rate_score,
+}
+
+
+def conformal_quantile(scores: Sequence[float], miss: float) -> float:
+    """The score number ceil((n + 1) (1 - miss)) of n in ascending order, the largest if there are not so many.
+
+    A further score, exchangeable with these, is at most that with chance 1 - miss or more, unless the largest was cut
+    off. Without scores it is 1, which no score exceeds.
+    """
+    if not scores:
+        return LARGEST
+    place = math.ceil((len(scores) + 1) * (1 - miss) - 1e-9)
+    return sorted(scores)[min(max(place, 1), len(scores)) - 1]
+
+
+def accepted_miss(final_scores: Sequence[float], margin: float) -> float:
+    """The share of groups that may be missed: those that all N rollouts do not solve, and a margin; in [.05, .95].
+
+    A fixed small share would put every threshold of a weak policy at 1.
+    """
+    solved = sum(score < LARGEST - 1e-9 for score in final_scores) / max(1, len(final_scores))
+    return min(max(1 - solved + margin, 0.05), 0.95)
