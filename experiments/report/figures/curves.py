@@ -12,6 +12,7 @@ from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, T
 from halfway.experiments.report.analysis.design import read_design
 from halfway.experiments.report.analysis.strata import rate, strata_names
 from halfway.experiments.report.figures.style import (
+    INK,
     MUTED,
     PALETTE,
     arm_colors,
@@ -23,6 +24,10 @@ from halfway.experiments.report.figures.style import (
 )
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.intervals import over_seeds
+
+CROWD = 20  # arms, each with a line of its own
+HIGHEST, LOWEST = 5, 4  # of a crowd, which have names
+BEHIND = "#c3cad3"
 
 
 def learning_curves(comparison: Comparison) -> Figure | None:
@@ -36,10 +41,10 @@ def learning_curves(comparison: Comparison) -> Figure | None:
     for ax in flat(axes)[len(measures) :]:
         ax.set_axis_off()
     shared = comparison.budget[0] if comparison.budget else ""
+    lines = lines_of(comparison, design.baseline)
     for axis, ax in zip(measures, flat(axes), strict=False):
-        for i, (arm, color) in enumerate(arm_colors(comparison).items()):
-            # Colours come again after as many arms as there are: then dashed.
-            _curve(ax, comparison.runs[arm], axis, Line(arm, color, "-" if i < len(PALETTE) else "--"))
+        for arm, line in lines.items():
+            _curve(ax, comparison.runs[arm], axis, line)
         for target in design.targets:
             ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
         ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
@@ -84,11 +89,33 @@ def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list
 
 
 class Line(NamedTuple):
-    """How a curve looks."""
+    """How a curve looks; one without a label stands behind the others."""
 
     label: str
     color: str
     style: str
+    band: bool = True
+
+
+def lines_of(comparison: Comparison, baseline: str | None) -> dict[str, Line]:
+    """A line for each arm. Of a crowd only the baseline and both ends have colours, and come last, on top."""
+    if len(comparison.runs) <= CROWD:
+        # Colours come again after as many arms as there are: then dashed.
+        return {
+            arm: Line(arm, color, "-" if i < len(PALETTE) else "--")
+            for i, (arm, color) in enumerate(arm_colors(comparison).items())
+        }
+    ranked = sorted(comparison.runs, key=lambda arm: -_last(comparison.runs[arm]))
+    named = dict.fromkeys([*ranked[:HIGHEST], *ranked[-LOWEST:], *([baseline] if baseline else [])])
+    behind = {arm: Line("", BEHIND, "-") for arm in comparison.runs if arm not in named}
+    colors = zip(named, (*PALETTE, INK), strict=False)
+    return behind | {
+        arm: Line(arm, INK, "-") if arm == baseline else Line(arm, color, "-", band=False) for arm, color in colors
+    }
+
+
+def _last(runs: Sequence[Run]) -> float:
+    return fmean([run.evaluations[-1].pass_at_1 for run in runs if run.evaluations] or [0.0])
 
 
 def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line) -> None:
@@ -100,7 +127,12 @@ def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line) -> None:
     x = [float(np.mean([axis.of(evaluation) for evaluation in row])) for row in rows]
     estimates = [over_seeds([evaluation.pass_at_1 for evaluation in row]) for row in rows]
     y = [estimate.value for estimate in estimates]
+    if not line.label:
+        ax.plot(x, y, line.style, color=line.color, linewidth=0.9)
+        return
     ax.plot(x, y, line.style, color=line.color, label=line.label, marker="o", markersize=3.5)
+    if not line.band:
+        return
     if len(runs) > 1:
         low, high = [e.low or 0.0 for e in estimates], [e.high or 0.0 for e in estimates]
     else:

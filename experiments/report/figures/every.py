@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from halfway.experiments.report.figures.curves import learning_curves, strata_curves
+from halfway.experiments.report.figures.curves import CROWD, HIGHEST, LOWEST, learning_curves, strata_curves
 from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, zero_variance
 from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
@@ -19,7 +19,8 @@ def captions(intervals: str) -> Mapping[str, str]:
     return {
         "learning_curves": "Held-out pass@1 against every measure of cost; only one of them was made equal between "
         "the arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
-        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance.",
+        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance. Of more than {CROWD} arms the {HIGHEST} "
+        f"highest, the {LOWEST} lowest and the baseline, which alone has a band, are in colour.",
         "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent equally; * is "
         "the condition by which the comparison is judged. Intervals: 95 %, of each pair alone; filled: clear after "
         "Holm's adjustment within the panel.",

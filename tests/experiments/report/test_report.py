@@ -16,7 +16,7 @@ from synthetic_runs import (
     write_run,
 )
 
-from halfway.experiments.report.figures.curves import strata_curves
+from halfway.experiments.report.figures.curves import CROWD, learning_curves, strata_curves
 from halfway.experiments.report.figures.every import PICTURES
 from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
@@ -142,6 +142,16 @@ def test_a_clear_contrast_is_filled():
     ax = contrast_forest(comparison, summarize(comparison)).axes[0]
     inside = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
     assert inside == [PALETTE[1], "white"]
+
+
+def test_of_a_crowd_of_arms_the_ends_and_the_baseline_are_named():
+    arms = {f"arm {i:02}": 0.3 + 0.01 * i for i in range(CROWD + 4)}
+    runs = [run_of(arm, seed, scores=[0.1, end]) for arm, end in arms.items() for seed in range(2)]
+    comparison = comparison_of(runs, contrasts={"baseline": "arm 10"})
+    ax = learning_curves(comparison).axes[0]
+    assert len(ax.lines) == len(arms) and len(ax.collections) == 1, "one band, the baseline's"
+    named = [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
+    assert named == [*(f"arm {i:02}" for i in (23, 22, 21, 20, 19, 3, 2, 1, 0)), "arm 10"]
 
 
 def test_strata_have_a_panel_for_each_arm(page):
