@@ -44,10 +44,15 @@ class ModelError:
         """Mean and standard deviation of the lead that training would show."""
         return self.share * simulated, math.hypot(self.share * spread, self.deviation)
 
+    def interval(self, simulated: float, spread: float) -> tuple[float, float]:
+        """95 % interval of the lead that training would show."""
+        mean, deviation = self.expected(simulated, spread)
+        return mean - CONFIDENT * deviation, mean + CONFIDENT * deviation
+
     def covered(self, leads: Sequence[Lead]) -> int:
         """How many measured leads lie in their 95 % intervals."""
-        found = [(lead.measured, *self.expected(lead.simulated, lead.spread)) for lead in leads]
-        return sum(abs(measured - mean) <= CONFIDENT * deviation for measured, mean, deviation in found)
+        found = [(lead.measured, *self.interval(lead.simulated, lead.spread)) for lead in leads]
+        return sum(low <= measured <= high for measured, low, high in found)
 
 
 LAB = ModelError(share=0.35, deviation=0.088)

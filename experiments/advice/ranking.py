@@ -223,7 +223,8 @@ def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mappi
     lead_D = score_D - plain_D
     lead, spread = float(lead_D.mean()), float(lead_D.std(ddof=1)) if len(lead_D) > 1 else math.inf
     same = not lead_D.any()  # the plain chain, or one that does the same
-    ahead, deviation = EXACT.expected(0.0, 0.0) if same else LAB.expected(lead, spread)
+    error, ahead_of = (EXACT, (0.0, 0.0)) if same else (LAB, (lead, spread))
+    ahead, deviation = error.expected(*ahead_of)
     return Row(
         candidate,
         float(score_D.mean()),
@@ -231,8 +232,7 @@ def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mappi
         lead,
         spread,
         ahead,
-        ahead - CONFIDENT * deviation,
-        ahead + CONFIDENT * deviation,
+        *error.interval(*ahead_of),
         better=NormalDist().cdf(ahead / deviation) if deviation else 0.0,
         steps=float(np.mean([played.steps for played in own])),
         degenerate=float(np.mean([played.degenerate for played in own])),

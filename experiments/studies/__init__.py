@@ -1,6 +1,7 @@
 """Single questions to finished runs, each `python -m halfway.experiments.studies.NAME`.
 
 - `reproduction`: published results beside our own
+- `audited_contest`: the runs of a comparison, audited by their own logs, against the comparison's table
 - `consistency`: how long groups without signal stay without
 - `estimation_error`: what PROS believed against freshly measured pass rates
 - `pros_audit`: do the counts that steer PROS agree with the log?

@@ -12,10 +12,11 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -24,13 +25,14 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.advice.candidates import BASELINE, Candidate, of_arms
 from halfway.experiments.advice.logs import read_run
-from halfway.experiments.advice.model_error import Lead, ModelError
+from halfway.experiments.advice.model_error import EXACT, Lead, ModelError
 from halfway.experiments.advice.play import Setting
 from halfway.experiments.advice.ranking import USUAL, Advice, Assumptions, advise
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.tables.text import TextTable
 
 RESAMPLES = 1000
+HALVINGS = 200
 Floats = NDArray[np.float64]
 
 
@@ -41,7 +43,6 @@ class RankedArm:
     Attributes:
         predicted: final pass rate on each draw; measured: final held-out pass@1 of each seed.
         lead, spread: simulated lead over the plain arm, mean and standard deviation over draws.
-        lead_low, lead_high: 95 % interval of the lead that advice foretells, with the error of the simulation.
     """
 
     comparison: str
@@ -50,21 +51,31 @@ class RankedArm:
     measured: tuple[float, ...]
     lead: float
     spread: float
-    lead_low: float
-    lead_high: float
+
+
+class Predictions(msgspec.Struct):
+    """predicted_ranks.json, as far as it is read again."""
+
+    arms: tuple[RankedArm, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Kendall's tau-b over the arms of a comparison, 95 % interval; and how many measured leads over the plain arm lie
-    in their predicted intervals."""
+    """Kendall's tau-b over the arms of a comparison, 95 % interval.
+
+    Attributes:
+        halves: tau between the measured means of one half of the seeds and of the other, mean over random halves.
+            No prediction of a single contest can be expected to do better than a second contest of the same arms.
+        place: that the arm which is predicted best was measured at; 1 = best.
+    """
 
     comparison: str
     arms: int
     tau: float
     low: float
     high: float
-    covered: int
+    halves: float
+    place: int
 
 
 def kendall(x: Floats, y: Floats) -> float:
@@ -139,70 +150,104 @@ def rows_of(name: str, found: Advice, scores: Mapping[str, tuple[float, ...]], p
     for row in found.rows:
         arm = plain if row.candidate.name == BASELINE else row.candidate.name
         predicted = tuple(played.scores[-1] for played in found.plays[row.candidate.name])
-        rows.append(RankedArm(name, arm, predicted, scores[arm], row.lead, row.spread, row.ahead_low, row.ahead_high))
+        rows.append(RankedArm(name, arm, predicted, scores[arm], row.lead, row.spread))
     return rows
 
 
-def agreement(arms: Sequence[RankedArm], plain: str) -> Agreement:
+def tau_of_halves(arms: Sequence[RankedArm], seed: int = 0) -> float:
+    """tau of the order that one half of the seeds measures with the order of the other half; NaN with one seed."""
+    generator = np.random.default_rng(seed)
+    count = min(len(arm.measured) for arm in arms)
+    if count < 2:
+        return float("nan")
+    found = []
+    for _ in range(HALVINGS):
+        order = generator.permutation(count)
+        one, other = order[: count // 2], order[count // 2 :]
+        means = [np.array([np.mean(np.array(arm.measured)[half]) for arm in arms]) for half in (one, other)]
+        found.append(kendall(*means))
+    return float(np.mean(found))
+
+
+def agreement(arms: Sequence[RankedArm]) -> Agreement:
     """How well the arms of one comparison are ranked."""
-    base = np.mean(next(arm.measured for arm in arms if arm.arm == plain))
-    others = [arm for arm in arms if arm.arm != plain]
-    covered = sum(int(arm.lead_low <= np.mean(arm.measured) - base <= arm.lead_high) for arm in others)
-    return Agreement(arms[0].comparison, len(arms), *tau_interval(arms), covered)
+    best = max(arms, key=lambda arm: np.mean(arm.predicted))
+    place = 1 + sum(np.mean(arm.measured) > np.mean(best.measured) for arm in arms)
+    return Agreement(arms[0].comparison, len(arms), *tau_interval(arms), tau_of_halves(arms), int(place))
 
 
-def leads_of(arms: Sequence[RankedArm], plain: str) -> list[Lead]:
-    """The leads of the arms of one comparison, simulated and measured."""
-    base = np.mean(next(arm.measured for arm in arms if arm.arm == plain))
-    others = [arm for arm in arms if arm.arm != plain]
-    return [Lead(arm.lead, arm.spread, float(np.mean(arm.measured) - base)) for arm in others]
+def leads_of(arms: Sequence[RankedArm], plain: str) -> dict[str, list[Lead]]:
+    """The leads of the arms over the plain one, simulated and measured, by comparison."""
+    base = {arm.comparison: np.mean(arm.measured) for arm in arms if arm.arm == plain}
+    found: dict[str, list[Lead]] = {name: [] for name in base}
+    for arm in arms:
+        if arm.arm != plain:
+            lead = float(np.mean(arm.measured) - base[arm.comparison])
+            found[arm.comparison].append(Lead(arm.lead, arm.spread, lead))
+    return found
 
 
-def blind_table(leads: Mapping[str, Sequence[Lead]]) -> TextTable:
-    """What each comparison says of the simulation's error, and how that holds on the others."""
-    rows = []
-    for name, own in leads.items():
-        others = [lead for other, each in leads.items() if other != name for lead in each]
-        error, raw = ModelError.of(own), ModelError(1.0, 0.0)
-        rows.append(
-            (
-                name,
-                str(len(own)),
-                f"{raw.covered(own)} of {len(own)}",
-                f"{error.share:.2f}",
-                f"{error.deviation:.3f}",
-                f"{error.covered(others)} of {len(others)}" if others else "-",
-            )
-        )
-    pooled = ModelError.of([lead for each in leads.values() for lead in each])
-    number = sum(map(len, leads.values()))
-    rows.append(("all", str(number), "", f"{pooled.share:.2f}", f"{pooled.deviation:.3f}", ""))
+def error_of(leads: Sequence[Lead]) -> ModelError | None:
+    """What leads say of the simulation's error; None if they are fewer than two, or all simulated as 0."""
+    return ModelError.of(leads) if len(leads) > 1 and any(lead.simulated for lead in leads) else None
+
+
+def blind_error(leads: Mapping[str, Sequence[Lead]], name: str) -> ModelError | None:
+    """What the other comparisons say of the simulation's error; None if they do not tell."""
+    return error_of([lead for other, each in leads.items() if other != name for lead in each])
+
+
+def error_table(leads: Mapping[str, Sequence[Lead]]) -> TextTable:
+    """What each comparison says of the simulation's error, and what the others say of it beforehand."""
+    every = [lead for each in leads.values() for lead in each]
+    rows = [(name, *_error_cells(own, blind_error(leads, name))) for name, own in leads.items()]
+    rows.append(("all", *_error_cells(every, None)))
     caption = (
-        "Measured lead = share x simulated lead + error, by least squares on one comparison. Covered: measured leads "
-        "in the 95 % interval of the simulation alone, and, blind, those of the other comparisons in the interval that "
-        "this one's share and deviation give them."
+        "Measured lead = share x simulated lead + error, by least squares. Covered: measured leads in the 95 % "
+        "interval of the simulation alone; and, blind, in the one that share and deviation of the others give."
     )
-    columns = ("fitted on", "leads", "covered by the simulation", "share", "deviation", "covered blind, on the others")
+    columns = (
+        "comparison",
+        "leads",
+        "covered by the simulation",
+        "share",
+        "deviation",
+        "share of the others",
+        "deviation of the others",
+        "covered blind",
+    )
     return TextTable("How far the simulation is off", columns, tuple(rows), caption)
+
+
+def _error_cells(own: Sequence[Lead], before: ModelError | None) -> tuple[str, ...]:
+    def cells(error: ModelError | None) -> tuple[str, str]:
+        return (f"{error.share:.2f}", f"{error.deviation:.3f}") if error else ("-", "-")
+
+    blind = f"{before.covered(own)} of {len(own)}" if before else "-"
+    return str(len(own)), f"{EXACT.covered(own)} of {len(own)}", *cells(error_of(own)), *cells(before), blind
 
 
 def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
     """Arms in the order in which they were measured."""
     base = {arm.comparison: float(np.mean(arm.measured)) for arm in arms if arm.arm == plain}
-    rows = [
-        (
-            arm.arm,
-            arm.comparison,
-            str(len(arm.measured)),
-            f"{np.mean(arm.measured):.3f}",
-            f"{np.mean(arm.predicted):.3f}",
-            f"{np.mean(arm.measured) - base[arm.comparison]:+.3f}",
-            f"{arm.lead:+.3f} ± {arm.spread:.3f}",
-            f"[{arm.lead_low:+.3f}, {arm.lead_high:+.3f}]",
-            str(1 + sum(np.mean(x.predicted) > np.mean(arm.predicted) for x in arms if x.comparison == arm.comparison)),
+    leads = leads_of(arms, plain)
+    rows = []
+    for arm in sorted(arms, key=lambda arm: (arm.comparison, -float(np.mean(arm.measured)))):
+        predicted = float(np.mean(arm.predicted))
+        mine = [other for other in arms if other.comparison == arm.comparison]
+        rows.append(
+            (
+                arm.arm,
+                arm.comparison,
+                str(len(arm.measured)),
+                f"{np.mean(arm.measured):.3f}",
+                f"{predicted:.3f}",
+                f"{np.mean(arm.measured) - base[arm.comparison]:+.3f}",
+                f"{arm.lead:+.3f} ± {arm.spread:.3f}",
+                "-" if arm.arm == plain else _foretold(arm, blind_error(leads, arm.comparison)),
+                str(1 + sum(np.mean(other.predicted) > predicted for other in mine)),
+            )
         )
-        for arm in sorted(arms, key=lambda arm: (arm.comparison, -float(np.mean(arm.measured))))
-    ]
     columns = (
         "arm",
         "comparison",
@@ -211,15 +256,22 @@ def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
         "predicted",
         "measured lead",
         "simulated lead",
-        "foretold, 95 %",
+        "foretold blind, 95 %",
         "predicted place",
     )
     caption = (
         "Measured: held-out pass@1 at the end of the budget, mean over seeds, best first. Predicted: pass rate of new "
         "problems at the end, on learners fitted to the log of one plain run. Leads are over the plain arm: simulated, "
-        "with the standard deviation over draws, and as advice foretells them."
+        "with the standard deviation over draws, and as they are foretold with the error of the other comparisons."
     )
     return TextTable("Arms as measured, and as predicted from one plain log", columns, tuple(rows), caption)
+
+
+def _foretold(arm: RankedArm, error: ModelError | None) -> str:
+    if error is None:
+        return "-"
+    low, high = error.interval(arm.lead, arm.spread)
+    return f"[{low:+.3f}, {high:+.3f}]"
 
 
 def agreement_table(found: Sequence[Agreement]) -> TextTable:
@@ -229,15 +281,58 @@ def agreement_table(found: Sequence[Agreement]) -> TextTable:
             each.comparison,
             str(each.arms),
             f"{each.tau:.2f} [{each.low:.2f}, {each.high:.2f}]",
-            f"{each.covered} of {each.arms - 1}",
+            f"{each.halves:.2f}",
+            str(each.place),
         )
         for each in found
     )
     caption = (
         "Kendall's tau-b between predicted and measured means; 95 % interval by drawing arms, learners and seeds anew. "
-        "Leads covered: measured leads over the plain arm that lie in the intervals that advice gives them."
+        "Halves: tau between the orders that two halves of the seeds measure, mean over random halves. Place: at which "
+        "the arm was measured that is predicted best."
     )
-    return TextTable("Agreement", ("comparison", "arms", "tau", "leads covered"), rows, caption)
+    columns = ("comparison", "arms", "tau", "tau between halves", "place of the predicted best")
+    return TextTable("Agreement", columns, rows, caption)
+
+
+def measured_again(folder: Path, known: Sequence[RankedArm], plain: str) -> tuple[list[RankedArm], list[str]]:
+    """Predictions as they were, with all seeds that a comparison has by now; and which of its arms have none.
+
+    Raises:
+        UserError: if there is no prediction of the comparison.
+    """
+    runs = load_comparison_records(folder).runs
+    mine = {arm.arm: arm for arm in known if arm.comparison == folder.name}
+    if plain not in mine:
+        raise UserError(f"{folder}: no prediction of its plain arm {plain!r} in the file given by --again")
+    found = [replace(arm, measured=final_scores(runs[name])) for name, arm in mine.items() if name in runs]
+    return found, [f"{name}: not predicted" for name in runs if name not in mine]
+
+
+def read_predictions(path: Path) -> list[RankedArm]:
+    """The arms in a predicted_ranks.json.
+
+    Raises:
+        UserError: if it is none.
+    """
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=Predictions)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"--again: {path}: {error}; give a predicted_ranks.json") from None
+    return list(content.arms)
+
+
+def write(arms: Sequence[RankedArm], left_out: Sequence[str], plain: str, out: Path) -> tuple[TextTable, ...]:
+    """Tables and numbers, into a folder."""
+    names = dict.fromkeys(arm.comparison for arm in arms)
+    agreements = [agreement([arm for arm in arms if arm.comparison == name]) for name in names]
+    tables = (agreement_table(agreements), error_table(leads_of(arms, plain)), arm_table(arms, plain))
+    lines = [table.markdown() for table in tables] + [f"Left out: {line}\n" for line in left_out]
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "predicted_ranks.md", "\n".join(lines))
+    numbers = {"agreement": [asdict(each) for each in agreements], "arms": [asdict(arm) for arm in arms]}
+    write_text(out / "predicted_ranks.json", json.dumps(numbers, indent=1) + "\n")
+    return tables
 
 
 def main() -> int:
@@ -252,27 +347,26 @@ def main() -> int:
     parser.add_argument("--factors", type=float, nargs="+", default=USUAL.factors)
     parser.add_argument("--shared", type=float, default=USUAL.shared)
     parser.add_argument("--features", action="store_true")
+    parser.add_argument("--again", type=Path, help="predictions of an earlier predicted_ranks.json, measured anew")
     arguments = parser.parse_args()
     assumed = Assumptions(tuple(arguments.paces), arguments.shared, arguments.features, tuple(arguments.factors))
-    arms, left_out, agreements, leads = [], [], [], {}
+    arms: list[RankedArm] = []
+    left_out: list[str] = []
     try:
+        known = read_predictions(arguments.again) if arguments.again else None
         for folder in arguments.comparisons:
-            found, without = ranked(folder, arguments.plain, arguments.draws, arguments.seed, assumed)
-            agreements.append(agreement(found, arguments.plain))
-            leads[folder.name] = leads_of(found, arguments.plain)
+            if known is None:
+                found, without = ranked(folder, arguments.plain, arguments.draws, arguments.seed, assumed)
+            else:
+                found, without = measured_again(folder, known, arguments.plain)
             arms += found
             left_out += [f"{folder.name}: {line}" for line in without]
+            tables = write(arms, left_out, arguments.plain, arguments.out)  # what is known if the next one is stopped
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    tables = (agreement_table(agreements), blind_table(leads), arm_table(arms, arguments.plain))
     for table in tables:
         Console(width=160).print(table.rich())
-    lines = [table.markdown() for table in tables] + [f"Left out: {line}\n" for line in left_out]
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    write_text(arguments.out / "predicted_ranks.md", "\n".join(lines))
-    numbers = {"agreement": [asdict(each) for each in agreements], "arms": [asdict(arm) for arm in arms]}
-    write_text(arguments.out / "predicted_ranks.json", json.dumps(numbers, indent=1) + "\n")
     print(f"written to {arguments.out}")
     return 0
 

@@ -3,13 +3,28 @@
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
+from synthetic_runs import Script, write_run
 
-from halfway.experiments.studies import pass_count_pairs, predicted_ranks
-from halfway.experiments.studies.predicted_ranks import RankedArm, agreement, kendall, playable, tau_interval
+from halfway.experiments.studies import pass_count_pairs
+from halfway.experiments.studies.predicted_ranks import (
+    RankedArm,
+    agreement,
+    arm_table,
+    blind_error,
+    error_table,
+    kendall,
+    leads_of,
+    measured_again,
+    playable,
+    read_predictions,
+    tau_interval,
+    tau_of_halves,
+    write,
+)
 
 
-def arm(name: str, predicted: float, measured: float, lead: float = 0.0) -> RankedArm:
-    return RankedArm("c", name, (predicted,) * 2, (measured,) * 2, lead, 0.01, lead - 0.05, lead + 0.05)
+def arm(name: str, predicted: float, measured: float, lead: float = 0.0, comparison: str = "c") -> RankedArm:
+    return RankedArm(comparison, name, (predicted,) * 2, (measured,) * 2, lead, 0.01)
 
 
 def test_kendall_is_scipys():
@@ -26,11 +41,47 @@ def test_equal_orders_agree_and_opposite_orders_do_not():
     assert tau_interval(opposite)[0] == pytest.approx(-1.0)
 
 
-def test_leads_are_covered_or_not():
-    arms = [arm("grpo", 0.5, 0.5), arm("near", 0.6, 0.58, lead=0.1), arm("far", 0.9, 0.6, lead=0.4)]
-    found = agreement(arms, "grpo")
-    assert (found.arms, found.covered, found.tau) == (3, 1, pytest.approx(1.0))
-    assert predicted_ranks.arm_table(arms, "grpo").rows[0][0] == "far"
+def test_the_best_prediction_has_a_measured_place():
+    arms = [arm("grpo", 0.5, 0.5), arm("second", 0.9, 0.6), arm("first", 0.7, 0.65)]
+    found = agreement(arms)
+    assert (found.arms, found.place, found.tau) == (3, 2, pytest.approx(1 / 3))
+
+
+def test_halves_of_the_seeds_agree_as_far_as_seeds_do():
+    steady = [RankedArm("c", str(i), (0.0,), tuple(i + 0.01 * seed for seed in range(4)), 0.0, 0.0) for i in range(5)]
+    assert tau_of_halves(steady) == pytest.approx(1.0)
+    # Two seeds, each of which has the order of the other turned round.
+    turned = [RankedArm("c", str(i), (0.0,), (float(i), float(-i)), 0.0, 0.0) for i in range(5)]
+    assert tau_of_halves(turned) == pytest.approx(-1.0)
+    assert np.isnan(tau_of_halves([RankedArm("c", "alone", (0.0,), (0.5,), 0.0, 0.0)]))
+
+
+def test_leads_are_foretold_by_the_other_comparisons_alone():
+    """The lead of the first is half of the simulated one, the lead of the second all of it."""
+    one = [arm("grpo", 0.5, 0.5), arm("a", 0.9, 0.7, 0.4), arm("b", 0.7, 0.6, 0.2)]
+    two = [arm("grpo", 0.5, 0.5, 0.0, "d"), arm("a", 0.9, 0.9, 0.4, "d"), arm("b", 0.7, 0.7, 0.2, "d")]
+    leads = leads_of([*one, *two], "grpo")
+    assert blind_error(leads, "c").share == pytest.approx(1.0) and blind_error(leads, "d").share == pytest.approx(0.5)
+    rows = error_table(leads).rows
+    assert [row[-1] for row in rows] == ["0 of 2", "0 of 2", "-"] and rows[-1][3] == "0.75"
+    table = arm_table([*one, *two], "grpo").rows
+    assert [row[0] for row in table] == ["a", "b", "grpo"] * 2
+    low, high = map(float, table[3][-2].strip("[]").split(","))
+    assert (low + high) / 2 == pytest.approx(0.2, abs=1e-3)  # half of the simulated .4
+
+
+def test_a_prediction_can_be_measured_again(tmp_path):
+    """By an arm's runs with their own records, which the prediction has nothing to do with."""
+    for name, more in (("grpo", 0), ("new", 2)):
+        for seed in range(2):
+            write_run(tmp_path / "contest" / name / f"seed-{seed}", Script(), seed=seed + more, steps=4)
+    known = [arm("grpo", 0.5, 0.0, comparison="contest"), arm("gone", 0.6, 0.0, comparison="contest")]
+    found, without = measured_again(tmp_path / "contest", known, "grpo")
+    assert [each.arm for each in found] == ["grpo"] and without == ["new: not predicted"]
+    assert len(found[0].measured) == 2 and found[0].predicted == (0.5, 0.5) and min(found[0].measured) > 0
+    write(found, without, "grpo", tmp_path / "out")
+    again, _ = measured_again(tmp_path / "contest", read_predictions(tmp_path / "out" / "predicted_ranks.json"), "grpo")
+    assert again == found
 
 
 def test_arms_that_differ_in_the_learner_are_left_out_by_name():
