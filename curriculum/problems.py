@@ -1,6 +1,7 @@
 """Problems and the indexed set of them that a run trains on."""
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -49,6 +50,22 @@ class Problem:
     solution: str = ""
 
 
+class ProblemTable(Sequence[Problem]):
+    """Problems that are made each time they are asked for: of a million, the objects alone would take a gigabyte."""
+
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """Of all problems, by position."""
+
+    @abstractmethod
+    def column(self, feature: str) -> Sequence[float | str | tuple[float, ...] | None]:
+        """One feature of all problems, by position; None where it is missing."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of all problems in their order, to tell whether two runs train on the same set."""
+
+
 class ProblemSet(Sequence[Problem]):
     """An immutable sequence of problems with a constant-time look-up from id to position.
 
@@ -64,8 +81,9 @@ class ProblemSet(Sequence[Problem]):
     __slots__ = ("_position", "_problems", "generated", "reserved")
 
     def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = (), reserved: Iterable[str] = ()):
-        self._problems = tuple(problems)
-        self._position = {problem.id: i for i, problem in enumerate(self._problems)}
+        given = problems._problems if isinstance(problems, ProblemSet) else problems
+        self._problems: Sequence[Problem] = given if isinstance(given, ProblemTable) else tuple(given)
+        self._position = {name: i for i, name in enumerate(_ids(self._problems))}
         self.generated = tuple(generated)
         self.reserved = frozenset(reserved)
         for problem in self.generated:
@@ -74,15 +92,11 @@ class ProblemSet(Sequence[Problem]):
         if not self._problems:
             raise UserError("problems: the source gave no problem; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
-            raise UserError(f"problems: id {self._first_duplicate(self._problems)!r} occurs twice; ids must be unique")
-        if len({*self._position, *(p.id for p in self.generated)}) != len(self._problems) + len(self.generated):
-            twice = self._first_duplicate((*self._problems, *self.generated))
+            raise UserError(f"problems: id {_repeated(_ids(self._problems))!r} occurs twice; ids must be unique")
+        more = [problem.id for problem in self.generated]
+        if len(set(more)) != len(more) or any(name in self._position for name in more):
+            twice = _repeated([*self._position, *more])
             raise UserError(f"problems: id {twice!r} is generated and occurs twice; ids must be unique")
-
-    @staticmethod
-    def _first_duplicate(problems: Sequence[Problem]) -> str:
-        seen: set[str] = set()
-        return next(p.id for p in problems if p.id in seen or seen.add(p.id))  # type: ignore[func-returns-value]
 
     def position(self, problem_id: str) -> int:
         """Position of a problem in the set. Raises KeyError for an id that is not in it."""
@@ -99,15 +113,24 @@ class ProblemSet(Sequence[Problem]):
         """
         return ProblemSet(self._problems, (*self.generated, *more), self.reserved)
 
+    def fingerprint(self) -> str:
+        """A hash of all problems in their order, generated ones last: whether two runs train on the same set."""
+        if not isinstance(self._problems, ProblemTable):
+            return fingerprint([*self._problems, *self.generated])
+        digest = self._problems.fingerprint()
+        return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
+
     def column(self, feature: str) -> NDArray[Any]:
         """One feature of all problems, by position: P numbers or words; or P x D numbers, if it is a vector.
 
         Raises:
             UserError: if a problem lacks it, or they are not all of one kind.
         """
-        values = [problem.features.get(feature) for problem in self._problems]
-        for problem, value in zip(self._problems, values, strict=True):
+        known = self._problems
+        values = known.column(feature) if isinstance(known, ProblemTable) else [p.features.get(feature) for p in known]
+        for i, value in enumerate(values):
             if value is None:
+                problem = known[i]
                 raise UserError(
                     f"problems: {problem.id!r} has no feature {feature!r}; add the column to the problem file, or "
                     f"choose another of its features: {', '.join(sorted(problem.features)) or 'it has none'}"
@@ -132,6 +155,15 @@ class ProblemSet(Sequence[Problem]):
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self._problems)
+
+
+def _ids(problems: Sequence[Problem]) -> Iterable[str]:
+    return problems.ids() if isinstance(problems, ProblemTable) else (problem.id for problem in problems)
+
+
+def _repeated(ids: Iterable[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
 
 def fingerprint(problems: Iterable[Problem]) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
-from halfway.curriculum.problems import Problem, ProblemSet, fingerprint
+from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
 from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
@@ -116,7 +116,7 @@ class Session:
         self.step = self.round = 0
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
-        self._fingerprint = fingerprint([*problems, *problems.generated])
+        self._fingerprint = problems.fingerprint()
         self._num_given = len(problems.generated)
         self._outcomes: dict[str, Outcome] = {}  # in the order they were drawn
         self._reissued: list[str] = []

@@ -1,16 +1,20 @@
 """A host's rows as problems, and back: controllers see problems, rewards see the rows."""
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.problems import Message, Problem, ProblemSet
+from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTable
 from halfway.curriculum.support.errors import UserError
 
 TICKET = "halfway_ticket"
 """The column in which a ticket's id travels with its rows."""
+
+WINDOW = 10_000
+"""Rows of a data set that are read at once, for its fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +79,103 @@ def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | 
     if columns.prompt not in names:
         raise UserError(f"problems: there is no column {columns.prompt!r}; give rows with one, or name another")
     features = [need.removeprefix("feature:") for need in sorted(controller.needs) if need.startswith("feature:")]
-    solution = columns.solution if "solutions" in controller.needs else ""
-    wanted = [columns.id, columns.prompt, columns.answer, solution, *features]
-    values = _columns(given, [name for name in dict.fromkeys(wanted) if name in names])
-    prompts = values[columns.prompt]
-    nothing = [None] * len(prompts)
-    ids = values.get(columns.id) or range(len(prompts))
-    answers, solutions = values.get(columns.answer, nothing), values.get(solution, nothing)
-    problems = [
-        Problem(
-            str(id_),
-            as_text(prompt),
-            as_text(answer),
-            features={name: values[name][i] for name in features if name in values},
-            messages=as_messages(prompt),
-            solution=as_text(reference),
-        )
-        for i, (id_, prompt, answer, reference) in enumerate(zip(ids, prompts, answers, solutions, strict=True))
-    ]
+    if "solutions" not in controller.needs:
+        columns = replace(columns, solution="")
+    wanted = [columns.id, columns.prompt, columns.answer, columns.solution, *features]
+    read = [name for name in dict.fromkeys(wanted) if name in names]
+    features = [name for name in features if name in names]
+    if hasattr(given, "select_columns"):
+        return Rows(ProblemSet(DatasetProblems(given.select_columns(read), columns, features)), given, names)
+    try:
+        whole = [{name: row[name] for name in read} for row in given]
+    except KeyError as error:
+        raise UserError(f"problems: a row has no column {error.args[0]!r}, which the first one has") from None
+    problems = [problem_of(row, str(i), columns, features) for i, row in enumerate(whole)]
     return Rows(ProblemSet(problems), given, names)
+
+
+def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: Sequence[str]) -> Problem:
+    """The problem in a row.
+
+    Args:
+        place: what it is called if the row has no id.
+        features: columns that become features.
+    """
+    return Problem(
+        str(row.get(columns.id, place)),
+        as_text(row[columns.prompt]),
+        as_text(row.get(columns.answer)),
+        features={name: row[name] for name in features},
+        messages=as_messages(row[columns.prompt]),
+        solution=as_text(row.get(columns.solution)),
+    )
+
+
+class DatasetProblems(ProblemTable):
+    """Problems in the columns of a `datasets.Dataset`, which has them in a mapped file."""
+
+    def __init__(self, given: Any, columns: Columns, features: Sequence[str]):
+        """
+        Args:
+            given: with the columns that make problems, and no others.
+        """
+        self._rows, self._raw = given.with_format(None), given.with_format("arrow")
+        self._columns, self._features = columns, features
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        place = range(len(self))[index]
+        return problem_of(self._rows[place], str(place), self._columns, self._features)
+
+    def ids(self) -> list[str]:
+        if self._columns.id not in self._rows.column_names:
+            return [str(place) for place in range(len(self))]
+        return [str(name) for name in self.column(self._columns.id)]
+
+    def column(self, feature: str) -> Sequence[Any]:
+        if feature not in self._rows.column_names:
+            return [None] * len(self)
+        found: Sequence[Any] = self._rows.select_columns([feature])[:][feature]
+        return found
+
+    def fingerprint(self) -> str:
+        """Of all columns, whatever pieces a file has them in."""
+        digest = hashlib.blake2b(digest_size=16)
+        for start in range(0, len(self), WINDOW):
+            window = self._raw[start : start + WINDOW]
+            for name in sorted(window.column_names):
+                digest.update(repr(name).encode())
+                for values in leaves(window[name].combine_chunks()):
+                    digest.update(repr(values).encode("utf-8", "replace"))
+        return digest.hexdigest()
+
+
+def leaves(array: Any) -> Iterator[list[Any]]:
+    """An Arrow array as lists of plain values: one of lengths for each list in it, one for each field of a structure.
+
+    Nested values as they are would take ten times as long to read.
+    """
+    import pyarrow.types as kinds
+    from pyarrow import compute
+
+    if kinds.is_struct(array.type):
+        yield array.is_valid().to_pylist() if array.null_count else []
+        for i in range(array.type.num_fields):
+            yield [array.type.field(i).name]
+            yield from leaves(compute.struct_field(array, [i]))
+    elif kinds.is_list(array.type) or kinds.is_large_list(array.type):
+        yield compute.list_value_length(array).to_pylist()
+        yield from leaves(array.flatten())
+    else:
+        yield array.to_pylist()
 
 
 def as_text(value: Any) -> str:
@@ -113,19 +195,9 @@ def as_messages(value: Any) -> tuple[Message, ...]:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    if hasattr(given, "column_names"):
+    if hasattr(given, "column_names") and hasattr(given, "__len__"):
         return tuple(given.column_names)
     if not isinstance(given, Sequence) or not given or not isinstance(given[0], Mapping):
         kind = type(given).__name__
         raise UserError(f"problems: {kind!r} is not acceptable; give a ProblemSet, a Dataset, or a list of mappings")
     return tuple(given[0])
-
-
-def _columns(given: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    if hasattr(given, "select_columns"):
-        found: dict[str, Sequence[Any]] = given.select_columns(list(names)).with_format(None)[:]
-        return found
-    try:
-        return {name: [row[name] for row in given] for name in names}
-    except KeyError as error:
-        raise UserError(f"problems: a row has no column {error.args[0]!r}, which the first one has") from None

@@ -11,7 +11,7 @@ from halfway.controllers.bandit import Bandit
 from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Chain, UserError, chain
-from halfway.curriculum.problems import Message
+from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
@@ -138,6 +138,42 @@ def test_rows_of_datasets() -> None:
     datasets = pytest.importorskip("datasets")
     rows = rows_of(datasets.Dataset.from_list(ROWS), CHAIN)
     assert rows.problems[2].answer == "3" and rows.row(rows.problems[2])["x"] == 2
+    with pytest.raises(UserError, match="problems: 'IterableDataset' is not acceptable; give a ProblemSet, a Dataset"):
+        rows_of(datasets.Dataset.from_list(ROWS).to_iterable_dataset(), CHAIN)
+
+
+@pytest.mark.parametrize("kind", ["text", "messages"])
+def test_a_data_set_makes_the_problems_that_its_rows_make(kind: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    choosing = chain(("bandit", Bandit(category="topic")))
+    rows = [{**row, "id": f"p{i}", "more": {"style": "rule", "n": [i] * i}} for i, row in enumerate(ROWS)]
+    if kind == "text":
+        rows = [{**row, "prompt": f"{i}+1="} for i, row in enumerate(rows)]
+    columns = Columns(answer="more")
+    own = rows_of(rows, choosing, columns).problems
+    given = datasets.Dataset.from_list(rows)
+    lazy = rows_of(given, choosing, columns).problems
+    assert list(lazy) == list(own) and lazy[-1] == own[-1] and lazy[1:3] == own[1:3]
+    assert [lazy.position(f"p{i}") for i in range(6)] == list(range(6))
+    assert (
+        list(lazy.column("topic")) == list(own.column("topic")) and lazy.grown([]).fingerprint() == lazy.fingerprint()
+    )
+    # The same rows in other pieces, and looked up through indices, are the same set; any other cell is another one.
+    pieces = datasets.concatenate_datasets([given.select([0, 1]), given.select([2, 3, 4, 5])])
+    backwards = datasets.Dataset.from_list(rows[::-1]).select(range(5, -1, -1))
+    for same in (pieces, backwards):
+        assert rows_of(same, choosing, columns).problems.fingerprint() == lazy.fingerprint()
+    for changed in (
+        {**rows[3], "id": "p9"},
+        {**rows[3], "answer": "4", "more": {"style": "rule", "n": [3, 3, 4]}},
+        {**rows[3], "prompt": rows[2]["prompt"]},
+    ):
+        other = datasets.Dataset.from_list([*rows[:3], changed, *rows[4:]])
+        assert rows_of(other, choosing, columns).problems.fingerprint() != lazy.fingerprint()
+    with pytest.raises(UserError, match="id 'p0' occurs twice"):
+        rows_of(datasets.concatenate_datasets([given, given]), choosing, columns)
+    grown = lazy.grown([Problem("new", "?", "!")])
+    assert grown.generated and grown.fingerprint() != lazy.fingerprint() and grown[2] == own[2]
 
 
 def test_success_is_raw() -> None:
