@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from halfway.experiments.advice.candidates import BASELINE, Candidate
+from halfway.experiments.advice.model_error import CONFIDENT, LAB
 from halfway.experiments.advice.ranking import Advice, Row
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tables.text import TextTable
 
 NOT_ENOUGH = "not enough to tell"
 TRUST = (
-    "Leads are what training would show, by what it showed in two contests of the lab: .35 of the simulated lead, give "
-    "or take .17 (95 %; experiments/results/predicted_ranks)."
+    f"Leads are what training would show, by what it showed in three regimes of the lab's contest: {LAB.share:.2f} of "
+    f"the simulated lead, give or take {CONFIDENT * LAB.deviation:.2f} (95 %; experiments/results/predicted_ranks)."
 )
 
 

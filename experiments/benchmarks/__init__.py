@@ -12,4 +12,5 @@
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker
 - `audit_throughput`: how fast logs are read, and in how much memory
+- `audit_rivals`: what other auditing tools say about the same logs
 """

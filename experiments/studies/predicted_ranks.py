@@ -104,9 +104,12 @@ def tau_interval(arms: Sequence[RankedArm], seed: int = 0) -> tuple[float, float
 
 
 def ranked(
-    folder: Path, plain: str, draws: int, seed: int, assumed: Assumptions = USUAL
+    folder: Path, plain: str, draws: int, seed: int, assumed: Assumptions = USUAL, log_seed: int | None = None
 ) -> tuple[list[RankedArm], list[str]]:
     """The arms of a comparison, and what was left out.
+
+    Args:
+        log_seed: of the plain run whose log is fitted; None = of the first.
 
     Raises:
         UserError: if the plain arm has no run whose log can be read.
@@ -116,7 +119,10 @@ def ranked(
     scores = {arm: final_scores(runs) for arm, runs in comparison.runs.items()}
     if plain not in scores or not scores[plain]:
         raise UserError(f"{folder}: the plain arm {plain!r} has no finished run; name it with --plain")
-    run = read_run(comparison.runs[plain][0].folder)
+    logged = [each for each in comparison.runs[plain] if log_seed in (None, each.seed)]
+    if not logged:
+        raise UserError(f"--log-seed: {folder} has no run of {plain} with seed {log_seed}")
+    run = read_run(logged[0].folder)
     setting = Setting(run.num_rollouts, run.groups_per_update, run.rollouts)
     chains = [chain for chain in chains if scores.get(chain.name) or chain.name == plain]
     named = [Candidate(BASELINE if c.name == plain else c.name, c.controllers, c.fill) for c in chains]
@@ -340,6 +346,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("comparisons", type=Path, nargs="+", help="directories of comparisons")
     parser.add_argument("--plain", default="grpo", help="the arm whose log is fitted")
+    parser.add_argument("--log-seed", type=int, help="of the plain arm's run that is fitted; the first by default")
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/predicted_ranks"))
@@ -356,7 +363,8 @@ def main() -> int:
         known = read_predictions(arguments.again) if arguments.again else None
         for folder in arguments.comparisons:
             if known is None:
-                found, without = ranked(folder, arguments.plain, arguments.draws, arguments.seed, assumed)
+                options = (arguments.draws, arguments.seed, assumed, arguments.log_seed)
+                found, without = ranked(folder, arguments.plain, *options)
             else:
                 found, without = measured_again(folder, known, arguments.plain)
             arms += found
