@@ -27,7 +27,7 @@ from halfway.experiments.report.statistics.intervals import over_seeds
 
 CROWD = 20  # arms, each with a line of its own
 HIGHEST, LOWEST = 5, 4  # of a crowd, which have names
-BEHIND = "#c3cad3"
+BLACK, BEHIND = "#000000", "#c3cad3"
 
 
 def learning_curves(comparison: Comparison) -> Figure | None:
@@ -108,9 +108,10 @@ def lines_of(comparison: Comparison, baseline: str | None) -> dict[str, Line]:
     ranked = sorted(comparison.runs, key=lambda arm: -_last(comparison.runs[arm]))
     named = dict.fromkeys([*ranked[:HIGHEST], *ranked[-LOWEST:], *([baseline] if baseline else [])])
     behind = {arm: Line("", BEHIND, "-") for arm in comparison.runs if arm not in named}
-    colors = zip(named, (*PALETTE, INK), strict=False)
+    others = [arm for arm in named if arm != baseline]
+    colors = dict(zip(others, (color for color in PALETTE if color != BLACK), strict=False))
     return behind | {
-        arm: Line(arm, INK, "-") if arm == baseline else Line(arm, color, "-", band=False) for arm, color in colors
+        arm: Line(arm, colors[arm], "-", band=False) if arm in colors else Line(arm, INK, "-") for arm in named
     }
 
 
