@@ -6,5 +6,5 @@
 - `bases`: what work trees begin as, kept on this machine
 - `trees`: changes of a work tree as bytes, and back
 - `determinism`: the variables that commands see, and what differs between equal executions
-- `swerex`: boxes of swe-rex: docker, remote machines, cloud sandboxes
+- `swerex`: boxes of swe-rex: docker, cloud sandboxes
 """

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
 from halfway.curriculum.boxes.bases import cache_folder, kept
-from halfway.curriculum.boxes.determinism import VARIABLES
+from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
 from halfway.curriculum.support.atomic import writing
 from halfway.curriculum.support.errors import UserError, require
 
@@ -98,7 +98,8 @@ class Bubblewrap:
         prefix = os.path.abspath(self.python or sys.prefix)
         visible, links = _visible(prefix)
         path = f"{prefix}/bin:{VARIABLES['PATH']}"
-        variables = {**VARIABLES, "PATH": path, "PYTHONPATH": f"{place}/src:{place}", **self.variables}
+        fixed = {**VARIABLES, "PATH": path, "PYTEST_ADDOPTS": pytest_options(prefix)}
+        variables = {**fixed, "PYTHONPATH": f"{place}/src:{place}", **self.variables}
         return json.dumps(
             {
                 "bubblewrap": _bubblewrap(),

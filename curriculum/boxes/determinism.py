@@ -6,6 +6,8 @@ the day, durations, temporary names, addresses. What remains (random numbers, ra
 """
 
 import re
+from functools import lru_cache
+from pathlib import Path
 
 VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -25,6 +27,22 @@ VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "SOURCE_DATE_EPOCH": "1000000000",
 }
+
+ALL_DURATIONS = "--durations-min=-1"
+"""Option of pytest 6.2 and later. Without it --durations leaves fast tests out, so that the number of its lines, and
+with it what `pytest --durations=3 | tail` shows, depends on the time."""
+
+
+@lru_cache
+def pytest_options(prefix: str) -> str:
+    """The variable PYTEST_ADDOPTS for the pytest of a Python environment."""
+    plain = VARIABLES["PYTEST_ADDOPTS"]
+    for folder in Path(prefix).glob("lib/python3*/site-packages/pytest-*.dist-info"):
+        version = re.match(r"pytest-(\d+)\.(\d+)", folder.name)
+        if version is not None and (int(version[1]), int(version[2])) >= (6, 2):
+            return f"{plain} {ALL_DURATIONS}"
+    return plain
+
 
 MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 VOLATILE = tuple(

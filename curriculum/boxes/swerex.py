@@ -1,8 +1,9 @@
-"""Boxes of swe-rex: docker on this machine, remote machines, cloud sandboxes. Needs `pip install swe-rex`."""
+"""Boxes of swe-rex: docker or podman on this machine, cloud sandboxes. Needs `pip install swe-rex`."""
 
 import asyncio
 import base64
 import shlex
+import subprocess
 import threading
 import time
 from collections.abc import Coroutine, Sequence
@@ -28,6 +29,9 @@ CHUNK = 60_000
 
 LIST = "find . -path ./.git -prune -o {which} -print0 2> /dev/null"
 SERVICE_SECONDS = 120.0
+CONTAINERS = ("docker", "modal", "fargate", "daytona")
+WITHOUT_WALLS = "local"
+"""swe-rex's deployment in this very process, for tests of this adapter."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class SweRex:
     its commands once more. Limits on memory, processes and disk are the container's: give them in `deployment`.
 
     Attributes:
-        deployment: `type` (docker, remote, modal, fargate, daytona) and options of swe-rex's configuration of that
-            type. The image comes from the task.
+        deployment: `type` (docker, modal, fargate, daytona) and options of swe-rex's configuration of that type. The
+            image comes from the task. swe-rex's type remote is one server for all, and no box of its own.
         path: folders in front of PATH, whether they are there or not: where the images of SWE-bench and R2E-Gym keep
             the Python that their tests need.
     """
@@ -48,7 +52,8 @@ class SweRex:
     path: tuple[str, ...] = ("/opt/miniconda3/envs/testbed/bin", "/testbed/.venv/bin")
 
     def __post_init__(self) -> None:
-        require("type" in self.deployment, "swerex.deployment", self.deployment, "give a type, such as docker")
+        kind = self.deployment.get("type")
+        require(kind in (*CONTAINERS, WITHOUT_WALLS), "swerex.deployment.type", kind, f"give one of {CONTAINERS}")
 
     @property
     def forkable(self) -> bool:
@@ -62,13 +67,15 @@ class SweRex:
         except ModuleNotFoundError as error:
             raise UserError(f"box swerex: needs {error.name}; pip install swe-rex, or use the box bubblewrap") from None
         options = dict(self.deployment)
-        if options["type"] != "local":  # which runs on this machine without walls, for tests of this adapter
+        if options["type"] != WITHOUT_WALLS:
             require(bool(base.image), "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
             options["image"] = base.image
         try:
             deployment = get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
         except ValueError as error:
             raise UserError(f"swerex.deployment: {one_line(error)}; see swe-rex's configuration") from None
+        if options["type"] == "docker":
+            _answers(str(options.get("container_runtime", "docker")))
         return SweRexBox(deployment, base, self.path)
 
 
@@ -173,6 +180,18 @@ class SweRexBox:
         except Exception as error:  # of swe-rex, of its web client, of the container service
             future.cancel()
             raise BoxLostError(f"swe-rex: {one_line(error)}") from error
+
+
+@lru_cache
+def _answers(runtime: str) -> None:
+    """Raise UserError unless a container runtime is there and has answered once; later it may be lost as boxes are."""
+    try:
+        asked = subprocess.run([runtime, "info"], capture_output=True, text=True, timeout=SERVICE_SECONDS)
+        why = "" if asked.returncode == 0 else one_line(asked.stderr)[-200:] or f"status {asked.returncode}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = one_line(error)
+    if why:
+        raise UserError(f"box swerex: {runtime} does not answer ({why}); start it, or give another swerex.deployment")
 
 
 @lru_cache(maxsize=1)

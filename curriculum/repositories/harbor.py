@@ -17,7 +17,6 @@ import secrets
 import shlex
 import tarfile
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,30 +24,14 @@ from typing import Any
 
 from halfway.curriculum.boxes.base import Base, Box
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.repositories.task import RepositoryTask, to_problem
+from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.files import Bad
-from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport
+from halfway.curriculum.tasks.files import Bad, kept_and_counted
+from halfway.curriculum.tasks.sources import Loaded, Source
 
-OPENING = """\
-You work in a shell; your folder is {place}. Do what is asked below.
-
-Answer with one command a turn, in a block like this:
-
-```bash
-ls
-```
-
-Files are kept between commands; variables and the current folder are not. When you are done, answer:
-
-```bash
-submit
-```
-
-{statement}
-"""
+OPENING = f"You work in a shell; your folder is {{place}}. Do what is asked below.\n\n{TURN_BY_TURN}"
 
 WORKDIR, FROM = re.compile(r"^WORKDIR\s+(\S+)", re.MULTILINE), re.compile(r"^FROM\s+(\S+)\s*$", re.MULTILINE)
 BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
@@ -101,19 +84,11 @@ class HarborTasks(Source):
         folders = list(task_folders(Path(self.path)))
         if not folders:
             raise UserError(f"{self.path}: no folder with a task.toml is below it; give a folder of Harbor tasks")
-        found: list[Problem] = []
-        dropped: Counter[str] = Counter()
-        examples: list[str] = []
-        for folder in folders:
-            problem = self._problem(folder)
-            if isinstance(problem, Bad):
-                dropped[problem.reason] += 1
-                examples += [f"{folder}: {problem}"] if len(examples) < MAX_EXAMPLES else []
-            else:
-                found.append(problem)
-        if not found:
-            raise UserError(f"{self.path}: none of {len(folders)} folders is a task here (first: {examples[0]})")
-        return Loaded(tuple(found), SourceReport(len(found), dict(dropped), tuple(examples)))
+        loaded = kept_and_counted((str(folder), self._problem(folder)) for folder in folders)
+        if not loaded.problems:
+            first = loaded.report.examples[0]
+            raise UserError(f"{self.path}: none of {len(folders)} folders is a task here (first: {first})")
+        return loaded
 
     def _problem(self, folder: Path) -> Problem | Bad:
         try:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.tasks.files import Bad, File, FileRow
-from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport
+from halfway.curriculum.tasks.files import Bad, File, FileRow, kept_and_counted
+from halfway.curriculum.tasks.sources import Loaded, Source
 
 Kind = Literal["auto", "swe_bench", "swe_gym", "swe_smith", "r2e_gym"]
 IMAGES = {
@@ -63,25 +62,15 @@ class RepositoryRows(Source):
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         """All rows in their order."""
-        found: dict[str, Problem] = {}
-        dropped: Counter[str] = Counter()
-        examples: list[str] = []
-        for row in _WholeRows(self.path).rows():
-            values = row.values
-            problem = values if isinstance(values, Bad) else self._problem(values)
-            if isinstance(problem, Problem) and problem.id in found:
-                problem = Bad("repeats an earlier row")
-            if isinstance(problem, Bad):
-                dropped[problem.reason] += 1
-                examples += [f"{row.where}: {problem}"] if len(examples) < MAX_EXAMPLES else []
-            else:
-                found[problem.id] = problem
-        if not found:
-            first = f" (first: {examples[0]})" if examples else ""
+        loaded = kept_and_counted((row.where, self._problem(row.values)) for row in _WholeRows(self.path).rows())
+        if not loaded.problems:
+            first = f" (first: {loaded.report.examples[0]})" if loaded.report.examples else ""
             raise UserError(f"{self.path}: no row is a task on a repository{first}; check repository_rows.kind")
-        return Loaded(tuple(found.values()), SourceReport(len(found), dict(dropped), tuple(examples)))
+        return loaded
 
-    def _problem(self, values: Mapping[str, Any]) -> Problem | Bad:
+    def _problem(self, values: Mapping[str, Any] | Bad) -> Problem | Bad:
+        if isinstance(values, Bad):
+            return values
         kind = kind_of(values) if self.kind == "auto" else self.kind
         task = task_of(values, kind, self.trees, self.command)
         if isinstance(task, Bad):

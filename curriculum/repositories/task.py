@@ -13,10 +13,7 @@ from halfway.curriculum.tasks.sources import content_id
 
 PYTEST = "python3 -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
 
-INSTRUCTIONS = """\
-You work in a shell in the repository at {place}. Its code has the fault that is described below. Find it and mend it in
-the source code, not in the tests.
-
+TURN_BY_TURN = """\
 Answer with one command a turn, in a block like this:
 
 ```bash
@@ -31,6 +28,13 @@ submit
 
 {statement}
 """
+
+TO_MEND = """\
+You work in a shell in the repository at {place}. Its code has the fault that is described below. Find it and mend it in
+the source code, not in the tests.
+
+"""
+INSTRUCTIONS = TO_MEND + TURN_BY_TURN
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,25 @@ class Bad(NamedTuple):
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
 
 
+def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
+    """The problems among what was tried, in order; the rest, and what repeats an id, is counted by its reason.
+
+    Args:
+        tried: where something stands, and what it is.
+    """
+    found: dict[str, Problem] = {}
+    bad: list[tuple[str, Bad]] = []
+    for where, problem in tried:
+        if isinstance(problem, Bad):
+            bad.append((where, problem))
+        elif problem.id in found:
+            bad.append((where, Bad("repeats an earlier one")))
+        else:
+            found[problem.id] = problem
+    examples = tuple(f"{where}: {why}" for where, why in bad[:MAX_EXAMPLES])
+    return Loaded(tuple(found.values()), SourceReport(len(found), Counter(why.reason for _, why in bad), examples))
+
+
 class FileRow(NamedTuple):
     """A row and where it stands: "file:line" for JSONL, "file:row n" (from 1) for JSON and Parquet."""
 

@@ -73,7 +73,7 @@ def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
         "Runs": runs,
         "Budget": budget_text(summary),
         "Plan": plan_text(summary),
-        "Command": str(provenance.get("command", "not recorded")),
+        "Command": "; ".join([*provenance.get("earlier", []), provenance.get("command", "not recorded")]),
         "Machine": str(provenance.get("machine", "not recorded")),
         "Versions": listed if used else f"of the environment that wrote this page: {listed}",
     }

@@ -15,8 +15,16 @@ FILE = "provenance.json"
 
 
 def write_provenance(directory: Path, command: Sequence[str]) -> None:
-    """Write provenance.json atomically: the command as typed, installed versions, and the kind of machine."""
-    record = {"command": " ".join(command), "versions": versions(), "machine": machine()}
+    """Write provenance.json atomically: the command as typed, installed versions, and the kind of machine.
+
+    A result may grow by several commands; those before this one are kept as "earlier", in order, each once.
+    """
+    record: dict[str, Any] = {"command": " ".join(command), "versions": versions(), "machine": machine()}
+    before = read_provenance(directory)
+    earlier = [*before.get("earlier", []), *([before["command"]] if "command" in before else [])]
+    earlier = [each for each in dict.fromkeys(earlier) if each != record["command"]]
+    if earlier:
+        record["earlier"] = earlier
     write_text(directory / FILE, json.dumps(record, indent=2) + "\n")
 
 

@@ -20,7 +20,7 @@ from halfway.curriculum.boxes import trees
 from halfway.curriculum.boxes.base import BOXES, Base, Box, BoxFullError, BoxLostError
 from halfway.curriculum.boxes.bases import kept
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.boxes.determinism import normalised
+from halfway.curriculum.boxes.determinism import normalised, pytest_options
 from halfway.curriculum.boxes.trees import Changes, Entry
 from halfway.curriculum.support.errors import UserError
 
@@ -153,6 +153,27 @@ def test_the_slowest_tests_of_a_run_are_left_out() -> None:
     one = f"{head}0.31s call     tests/test_a.py::test_b\n0.01s setup    tests/test_a.py::test_b\nend"
     other = f"{head}0.29s call     tests/test_a.py::test_c\n\n(2 durations < 0.005s hidden.  Use -vv to show these durations.)\nend"
     assert normalised(one) == normalised(other) == f"{head}end"
+
+
+@needs_boxes
+def test_a_list_of_slow_tests_has_the_same_length_however_fast_they_are(base: Base) -> None:
+    """Else `tail` would show other lines of what comes before."""
+    slow = "def test_s():\n    import time, os\n    time.sleep(float(os.environ['NAP']))\n"
+    opened = SMALL.open(base)
+    opened.write("test_slow.py", slow.encode())
+    seen = [opened.exec(f"NAP={nap} python -m pytest -q --durations=3 test_slow.py", 60).output for nap in (0, 0.1)]
+    opened.close()
+    assert seen[0].count("test_slow.py::test_s") == 3 and normalised(seen[0]) == normalised(seen[1])
+
+
+def test_an_old_pytest_is_not_given_what_it_does_not_know(tmp_path: Path) -> None:
+    plain = "-p no:cacheprovider"
+    for version, options in (("6.1.2", plain), ("6.2.0", f"{plain} --durations-min=-1"), ("10.0", f"{plain} --dur")):
+        folder = tmp_path / version / "lib" / "python3.11" / "site-packages" / f"pytest-{version}.dist-info"
+        folder.mkdir(parents=True)
+        assert pytest_options(str(tmp_path / version)).startswith(options)
+        assert (pytest_options(str(tmp_path / version)) == plain) == (version == "6.1.2")
+    assert pytest_options(str(tmp_path)) == plain
 
 
 def test_addresses_are_numbered_as_they_appear() -> None:

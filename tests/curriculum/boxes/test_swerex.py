@@ -1,14 +1,20 @@
 """The adapter to swe-rex, with its deployment on this machine; docker and the cloud are the same calls."""
 
 import importlib.util
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
-from repositories import FAULTY, MEND, said, small_problem, small_repository
+from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
 from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.boxes.swerex import SweRex
+from halfway.curriculum.boxes.swerex import SweRex, _answers
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.support.errors import UserError
@@ -47,9 +53,10 @@ def test_an_episode_lives_in_one_box(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first = SweRex.open
 
     def copied(self: SweRex, base: Base) -> object:
-        opened.append(tmp_path / f"copy{len(opened)}")
-        shutil.copytree(base.tree, opened[-1])
-        return first(self, Base(str(opened[-1])))
+        copy = Path(tempfile.mkdtemp(dir=tmp_path))  # two threads open boxes at the same time
+        opened.append(copy)
+        shutil.copytree(base.tree, copy, dirs_exist_ok=True)
+        return first(self, Base(str(copy)))
 
     monkeypatch.setattr(SweRex, "open", copied)
     environment = Repository(seconds=20, test_seconds=60, box={"swerex": {"deployment": {"type": "local"}}})
@@ -62,8 +69,74 @@ def test_an_episode_lives_in_one_box(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"swerex\.deployment"):
-        SweRex({})
+    for deployment in ({}, {"type": "remote", "host": "h"}):
+        with pytest.raises(UserError, match=r"swerex\.deployment\.type: .*; give one of .'docker'"):
+            SweRex(deployment)
     if importlib.util.find_spec("swerex") is None:
         with pytest.raises(UserError, match=r"box swerex: needs .* pip install swe-rex, or use the box bubblewrap"):
             SweRex().open(Base(image="x"))
+
+
+@needs_swerex
+@pytest.mark.parametrize("runtime", ["docker", "podman"])
+def test_a_container_runtime_that_does_not_answer_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Any
+) -> None:
+    """Not a lost box, of which every rollout would be counted as lost."""
+    _answers.cache_clear()
+    (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2; exit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = {"docker": "Cannot connect to the daemon", "podman": "No such file"}[runtime]
+    boxes = SweRex({"type": "docker", "container_runtime": runtime})
+    with pytest.raises(
+        UserError, match=rf"box swerex: {runtime} does not answer \(.*{why}.*; start it, or give another"
+    ):
+        boxes.open(Base(image="x"))
+
+
+IN_A_ROOT_OF_ITS_OWN = """
+import shutil, sys
+from pathlib import Path
+from test_harbor import SETTINGS, write
+from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.boxes.swerex import SweRex
+from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.harbor import HarborTasks
+from halfway.curriculum.repositories.task import from_text
+from halfway.curriculum.streams import Stream
+
+names = {"good": {}, "idle": {"solution_solve__sh": "true\\n"}, "silent": {"tests_test__sh": "exit 0\\n"}}
+for name, changed in names.items():
+    write(Path("/tmp/tasks", name), task__toml=SETTINGS.replace("greeting", name), **changed)
+first = SweRex.open
+
+def fresh(self, base):  # as a container of the image is
+    for folder in ("/tests", "/solution", "/logs", "/app"):
+        shutil.rmtree(folder, ignore_errors=True)
+    Path("/app").mkdir()
+    return first(self, base)
+
+SweRex.open = fresh
+found = checked(HarborTasks("/tmp/tasks").load(None, Stream(0)).problems, SweRex({"type": "local"}), 60)
+print([from_text(problem.answer, "").name for problem in found.problems], dict(found.report.dropped))
+"""
+
+
+@needs_swerex
+@needs_boxes
+def test_task_folders_of_harbor(tmp_path: Path) -> None:
+    """Their places /tests, /solution, /logs and /app, in a root that is thrown away afterwards."""
+    names = [f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc", "tmp")]
+    seen = chain.from_iterable(("--ro-bind", name, name) for name in names)
+    walls = ["bwrap", "--unshare-pid", *seen, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    paths = os.pathsep.join(path for path in (str(Path(__file__).parents[1] / "repositories"), *sys.path) if path)
+    done = subprocess.run(
+        [*walls, "--chdir", "/tmp", sys.executable, "-c", IN_A_ROOT_OF_ITS_OWN],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    wanted = "['ours/good'] {'the reference fails': 1, 'tests do not run': 1}"
+    assert done.stdout.splitlines()[-1:] == [wanted], done.stdout + done.stderr

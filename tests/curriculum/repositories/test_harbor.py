@@ -140,7 +140,7 @@ def test_the_reference_passes_and_the_untouched_tree_does_not(tmp_path: Path) ->
     names = {"good": {}, "idle": {"solution_solve__sh": "true\n"}, "silent": {"tests_test__sh": "exit 0\n"}}
     names["easy"] = {"tests_test__sh": "echo 1 > /logs/verifier/reward.txt\n"}
     for name, changed in names.items():
-        write(tmp_path / "tasks" / name, **changed)
+        write(tmp_path / "tasks" / name, task__toml=SETTINGS.replace("greeting", name), **changed)
         (tmp_path / "trees" / name).mkdir(parents=True)
     source = HarborTasks(str(tmp_path / "tasks"), trees=str(tmp_path / "trees"))
     found = checked(source.load(None, Stream(0)).problems, Bubblewrap(), 60)
@@ -171,3 +171,10 @@ def test_a_submission_is_judged_by_its_tree(tmp_path: Path, command: str, passes
         (result,) = environment.step([episode], [f"```bash\n{said}\n```"])
         episode = result.episode
     assert result.success is passes, result
+
+
+def test_a_task_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    write(tmp_path / "one")
+    write(tmp_path / "two")
+    loaded = HarborTasks(str(tmp_path)).load(None, Stream(0))
+    assert loaded.report.kept == 1 and loaded.report.dropped == {"repeats an earlier one": 1}

@@ -180,7 +180,7 @@ def test_a_row_that_lacks_something_is_dropped_and_counted(tmp_path: Path, chang
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in (ROW, {**ROW, **change}, ROW)) + "\n")
     loaded = RepositoryRows(str(path)).load(None, Stream(0))
-    assert loaded.report.kept == 1 and loaded.report.dropped == {reason: 1, "repeats an earlier row": 1}
+    assert loaded.report.kept == 1 and loaded.report.dropped == {reason: 1, "repeats an earlier one": 1}
     path.write_text(json.dumps({**ROW, **change}) + "\n")
     with pytest.raises(UserError, match=f"no row is a task on a repository .first: .*{reason}"):
         RepositoryRows(str(path)).load(None, Stream(0))

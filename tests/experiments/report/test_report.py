@@ -115,7 +115,15 @@ def test_provenance_is_read_back(tmp_path):
     write_provenance(tmp_path, ["halfway", "run", "a.yaml"])
     record = read_provenance(tmp_path)
     assert record["command"] == "halfway run a.yaml"
-    assert "numpy" in record["versions"]
+    assert "numpy" in record["versions"] and "earlier" not in record
+
+
+def test_provenance_names_every_command_of_a_result_that_grew(tmp_path):
+    for arm in ("a", "b", "a", "c", "c"):
+        write_provenance(tmp_path, ["halfway", "compare", "x.yaml", "--arms", arm])
+    record = read_provenance(tmp_path)
+    assert record["command"].endswith("--arms c")
+    assert [command[-1] for command in record["earlier"]] == ["b", "a"]
 
 
 def test_contrasts_and_ratios_are_drawn_for_every_condition(page):
