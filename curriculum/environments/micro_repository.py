@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from halfway.curriculum.domains.sandbox import SandboxOptions
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.lab.micro.episodes import EDIT, LOOK, SUBMIT, TEST, UNKNOWN, num_failing, shown, told
@@ -62,7 +61,7 @@ class MicroRepositories:
     def __post_init__(self) -> None:
         require(self.max_turns >= 1, "micro_repository.max_turns", self.max_turns, "give at least 1")
         require(self.keep >= 0, "micro_repository.keep", self.keep, "give 0 (= none) or more")
-        SandboxOptions(self.seconds)
+        MicroTests(self.seconds)
 
     @property
     def unit(self) -> Unit:
@@ -71,7 +70,7 @@ class MicroRepositories:
     @cached_property
     def tests(self) -> MicroTests:
         """What runs the tests."""
-        return MicroTests(SandboxOptions(self.seconds), self.keep)
+        return MicroTests(self.seconds, self.keep)
 
     def start(self, problems: Sequence[Problem]) -> list[MicroEpisode]:
         """One new episode a problem. Raises UserError if a problem is not one of this task."""

@@ -88,13 +88,14 @@ class ArmConfig:
     """What an arm trains: the study's own settings, and what the arm says otherwise.
 
     Attributes:
-        baseline: "mutation" = no generator: the domain mutates what stands in the prompts, and nothing is trained.
+        baseline: no generator, and nothing is trained: "mutation" = the domain mutates what stands in the prompts;
+            "lookup" = the same with the one kind of mutation that most often was useful in the corpus.
     """
 
     generator: GeneratorOptions
     reward: RewardOptions
     training: GeneratorTraining
-    baseline: Literal["", "mutation"] = ""
+    baseline: Literal["", "mutation", "lookup"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

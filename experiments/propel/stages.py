@@ -31,6 +31,7 @@ from halfway.trainers.probes.sweep import Cell, choose, ensemble, make_splits, p
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
+    best_kind,
     build_corpus,
     costs,
     label_texts,
@@ -285,8 +286,11 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[s
 def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Writer:
     """The generator of one checkpoint; step 0 is what the arm starts from."""
     config = study.config.arm(arm)
-    if config.baseline == "mutation":
-        return Mutator(study.domain)
+    if config.baseline:
+        domain: Any = study.domain
+        return Mutator(
+            domain, best_kind(study.corpus, study.solver, domain.kinds) if config.baseline == "lookup" else ""
+        )
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
     base = study.generator(config.generator.model)
     if step == 0:
@@ -368,8 +372,11 @@ def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
 
 
 def _offline(study: Study, arm: str) -> int:
-    """Solver trials behind an arm's probes."""
-    if arm == BASE or study.config.arm(arm).reward.kind == "solver" or not study.config.arm(arm).training.steps:
+    """Solver trials behind an arm's probes, or behind its lookup."""
+    if arm == BASE:
+        return 0
+    own = study.config.arm(arm)
+    if own.baseline != "lookup" and (own.reward.kind == "solver" or not own.training.steps):
         return 0
     mined = study.arm_folder(arm) / "adversary.json"
     extra = json.loads(mined.read_text())["trials"] if mined.exists() else 0

@@ -4,6 +4,7 @@
     python -m halfway.experiments.starting_models.warm_start operator_sheets experiments/lab/skills_base
     python -m halfway.experiments.starting_models.warm_start ledger experiments/lab/ledger_base
     python -m halfway.experiments.starting_models.warm_start micro_repositories experiments/lab/micro_base
+    python -m halfway.experiments.starting_models.warm_start bugs_generator experiments/lab/bugs_generator
     python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
     python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
     python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
@@ -23,10 +24,13 @@ from typing import Any, Literal
 
 from halfway.curriculum.domains.induction_text import Short
 from halfway.curriculum.lab import functions, ledger, operators, sums, sums_writer
+from halfway.curriculum.lab.micro import bug_author, bugs_domain
 from halfway.curriculum.lab.micro import episodes as micro_episodes
+from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.lab.micro.repositories import MicroOptions
 from halfway.curriculum.lab.sums_domain import BEGIN
 from halfway.curriculum.support.atomic import replacing_folder
+from halfway.experiments.config.paths import find_model
 from halfway.experiments.starting_models import tokenizers
 from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_micro, by_operator
 
@@ -35,6 +39,7 @@ Task = Literal[
     "operator_sheets",
     "ledger",
     "micro_repositories",
+    "bugs_generator",
     "sums_generator",
     "induction_solver",
     "induction_generator",
@@ -54,6 +59,7 @@ class WarmStart:
             operators on the first stratum only. With all tables at once nothing but copying is learned for 700 steps.
         min_lines, max_lines: lines of the later sheets, uniform over batches. Both are of sums and operators.
         hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
+        start: the task whose committed policy, of the same sizes, is trained further; empty = from nothing.
     """
 
     task: Task = "running_sums"
@@ -67,6 +73,7 @@ class WarmStart:
     hidden: int = 96
     layers: int = 3
     heads: int = 4
+    start: Literal["", "micro_repositories"] = ""
 
 
 RECIPES = {
@@ -76,6 +83,10 @@ RECIPES = {
     ),
     "ledger": WarmStart("ledger", steps=500),
     "micro_repositories": WarmStart("micro_repositories", steps=400, batch_tokens=2400, hidden=64),
+    # From nothing, lines are not copied yet after 280 steps; the solver's base copies them already.
+    "bugs_generator": WarmStart(
+        "bugs_generator", steps=200, batch_tokens=2400, seed=1, hidden=64, start="micro_repositories"
+    ),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
     "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
@@ -84,6 +95,7 @@ RECIPES = {
 
 # The bugs and turns of experiments/lab/micro.yaml.
 MICRO_BUGS = MicroOptions(calls=0.3, branches=0.0, kinds=("operator",), named=True)
+MICRO_TASKS = ("micro_repositories", "bugs_generator")
 MICRO_TURNS = 8
 MICRO_TEACHER = micro_episodes.MicroTeacher(test=0.1, look=0.0, skill=0.35, give_up=0.4, kinds=MICRO_BUGS.kinds)
 
@@ -95,7 +107,7 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
     """The tokenizer of a task's policy."""
     if task == "operator_sheets":
         return by_operator()
-    if task == "micro_repositories":
+    if task in MICRO_TASKS:
         return by_micro()
     return by_integer() if task.startswith("induction") else by_character()
 
@@ -104,15 +116,18 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
     """The tokens of a task's policy, by number."""
     if task == "operator_sheets":
         return tokenizers.OPERATORS
-    if task == "micro_repositories":
+    if task in MICRO_TASKS:
         return tokenizers.MICRO
     return tokenizers.INTEGERS if task.startswith("induction") else tokenizers.VOCABULARY
 
 
 def build_model(recipe: WarmStart) -> Any:
-    """A randomly initialised model; torch's global generator decides the weights."""
+    """The model that training begins with; torch's global generator decides random weights."""
     import transformers
 
+    if recipe.start:
+        auto: Any = transformers.AutoModelForCausalLM
+        return auto.from_pretrained(find_model("experiments/lab/micro_base"))
     vocabulary = vocabulary_of(recipe.task)
     model: Any = transformers.Qwen3ForCausalLM
     return model(
@@ -162,6 +177,13 @@ def micro_demonstration(rng: random.Random) -> list[Part]:
     return parts
 
 
+def bug_demonstration(rng: random.Random) -> list[Part]:
+    """A bug as the author of the lab's generator of bugs writes it."""
+    repository = micro.make(rng, MICRO_BUGS)
+    text = bug_author.write_bug(bug_author.BugAuthor(), repository, rng)
+    return [(bugs_domain.shown(repository), False), (text + END, True)]
+
+
 def sheet_demonstration(rng: random.Random) -> list[Part]:
     """A sheet as the author of the lab's task generator writes it."""
     return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
@@ -185,6 +207,8 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "micro_repositories":
         return [micro_demonstration(rng) for _ in range(recipe.batch_tokens // 75)]
+    if recipe.task == "bugs_generator":
+        return [bug_demonstration(rng) for _ in range(recipe.batch_tokens // 60)]
     if recipe.task == "sums_generator":
         return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
     if recipe.task == "induction_solver":
@@ -221,7 +245,7 @@ def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, 
 
 
 def train(recipe: WarmStart) -> Any:
-    """Train a model from scratch; equal recipes give equal models on equal machines."""
+    """Train a model; equal recipes give equal models on equal machines."""
     import torch
     from rich.progress import track
 

@@ -75,15 +75,23 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Mutator:
-    """A baseline without a model: the prompts that a generator would get, each with a mutation by the domain."""
+    """A baseline without a model: the prompts that a generator would get, each with a mutation by the domain.
+
+    Attributes:
+        kind: the only one of mutations, where a prompt has a place for it; "" = any.
+    """
 
     domain: Any
+    kind: str = ""
 
     def write(self, count: int, stream: Stream) -> list[Written]:
         """See `Writer.write`. Prompt i is also the one that `Author.write` gives to text i."""
         streams = [stream.at(i) for i in range(count)]
         prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
-        texts = [self.domain.mutation(prompt, one.at("text")) for prompt, one in zip(prompts, streams, strict=True)]
+        texts = [
+            self.domain.mutation(prompt, one.at("text"), self.kind)
+            for prompt, one in zip(prompts, streams, strict=True)
+        ]
         candidates = judge(self.domain, prompts, texts, [True] * count)
         return [Written(prompt, candidate, 0) for prompt, candidate in zip(prompts, candidates, strict=True)]
 

@@ -2,7 +2,7 @@
 
 The generator reads a repository and names a function, a line of it, and what is to stand there, each in a turn:
 
-    prompt  f1c=g(a)+b;2return c-3|h1c=b*2;2return c+a|g1c=a+4;2return c*2|
+    prompt  f1c=g(a)+b|f2return c-3|h1c=b*2|h2return c+a|g1c=a+4|g2return c*2|
     text    f2return c+3
 
 That edit is the bug; what the repository's tests say of it is the solver's issue. In the paper the generator finds its
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from halfway.curriculum.domains.base import Invalid
-from halfway.curriculum.domains.sandbox import SandboxOptions
 from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.lab.micro.episodes import EDIT
 from halfway.curriculum.lab.micro.repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
@@ -73,7 +72,7 @@ class Bugs:
     def __post_init__(self) -> None:
         require(self.repositories >= 1, "bugs.repositories", self.repositories, "give at least 1")
         require(self.seed >= 0, "bugs.seed", self.seed, "give 0 or more")
-        SandboxOptions(self.seconds)
+        MicroTests(self.seconds)
 
     @property
     def name(self) -> str:
@@ -96,7 +95,7 @@ class Bugs:
     @cached_property
     def tests(self) -> MicroTests:
         """What runs suites; every one anew, so that two runs can differ."""
-        return MicroTests(SandboxOptions(self.seconds), keep=0)
+        return MicroTests(self.seconds, keep=0)
 
     def prompt(self, stream: Stream) -> str:
         return list(self.known)[stream.integer() % self.repositories]
@@ -118,11 +117,13 @@ class Bugs:
         return Bug(number, function, line, new, kinds.get((function, line, new), OTHER))
 
     def check(self, tasks: Sequence[Bug]) -> list[Bug | Invalid]:
-        """Runs the tests of every edited repository twice, in the sandbox."""
+        """Runs the tests of every edited repository twice, in the sandbox. What is given twice is not run again."""
         canary = f"test_{secrets.token_hex(8)}"
-        files = [with_canary(micro.files(self.edited(task)), canary) for task in tasks for _ in range(2)]
+        different = list(dict.fromkeys(tasks))
+        files = [with_canary(micro.files(self.edited(task)), canary) for task in different for _ in range(2)]
         reports = self.tests.run(files)
-        return [self._judge(task, canary, *reports[2 * i : 2 * i + 2]) for i, task in enumerate(tasks)]
+        judged = {task: self._judge(task, canary, *reports[2 * i : 2 * i + 2]) for i, task in enumerate(different)}
+        return [judged[task] for task in tasks]
 
     def _judge(self, task: Bug, canary: str, first: Report, second: Report) -> Bug | Invalid:
         for report in (first, second):
@@ -164,10 +165,20 @@ class Bugs:
         match = EDIT.fullmatch(text)
         return match.groups() if match else (text,)
 
-    def mutation(self, prompt: str, stream: Stream) -> str:
-        """A bug by mutation, any single edit of the grammar as likely as another: the baseline of generators."""
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of mutations."""
+        return micro.KINDS
+
+    def mutation(self, prompt: str, stream: Stream, kind: str = "") -> str:
+        """A bug by mutation, any single edit of the grammar as likely as another: the baseline of generators.
+
+        Args:
+            kind: the only one, if the repository has a place for it; "" = any.
+        """
         _, repository = self.known[prompt]
-        found = micro.mutants(repository)
+        every = micro.mutants(repository)
+        found = [each for each in every if each.kind == kind] or every
         chosen = found[stream.integer() % len(found)]
         return f"{chosen.function}{chosen.line}{chosen.text}"
 
@@ -180,9 +191,8 @@ class Bugs:
 
 
 def shown(repository: MicroRepository) -> str:
-    """All functions, as the generator reads them: lines with their numbers."""
-    bodies = {name: enumerate(repository.lines(name), 1) for name in FUNCTIONS}
-    return "".join(name + ";".join(f"{i}{line}" for i, line in lines) + "|" for name, lines in bodies.items())
+    """All functions, as the generator reads them: each line as the edit that would leave it as it is."""
+    return "".join(f"{name}{i}{line}|" for name in FUNCTIONS for i, line in enumerate(repository.lines(name), 1))
 
 
 def with_canary(files: Mapping[str, str], name: str) -> dict[str, str]:

@@ -55,12 +55,16 @@ class MicroTests:
         recalled: those whose report was known.
     """
 
-    def __init__(self, options: SandboxOptions | None = None, keep: int = 200_000):
+    def __init__(self, seconds: float = 2.0, keep: int = 200_000):
         """
         Args:
+            seconds: limit of one run.
             keep: reports that are kept; 0 = every repository is run, however often it comes.
+
+        Raises:
+            UserError: for a limit that the sandbox does not know.
         """
-        self.options = options or SandboxOptions(seconds=2.0, memory_mib=256)
+        self.options = SandboxOptions(seconds)
         self.keep = keep
         self.runs = self.recalled = 0
         self._reports: dict[tuple[tuple[str, str], ...], Report] = {}

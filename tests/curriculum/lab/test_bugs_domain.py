@@ -22,7 +22,9 @@ LINES = DOMAIN.repository(0).lines("f")
 def test_a_prompt_shows_one_repository_whole() -> None:
     drawn = [DOMAIN.prompt(Stream(0).at(i)) for i in range(200)]
     assert set(drawn) == set(DOMAIN.known) and len(DOMAIN.known) == 12
-    assert PROMPT.startswith(f"f1{LINES[0]};2") and PROMPT.count("|") == 3
+    assert PROMPT.startswith(f"f1{LINES[0]}|f2{LINES[1]}|")
+    lines = [f"{name}{i}{line}|" for name in "fhg" for i, line in enumerate(DOMAIN.repository(0).lines(name), 1)]
+    assert "".join(lines) == PROMPT
     assert Bugs(repositories=12, seed=1).known.keys() != DOMAIN.known.keys()
 
 

@@ -29,6 +29,12 @@ from halfway.experiments.propel.summary import (
 from halfway.trainers.propel.writing import Author
 
 INDUCTION = SUMS.with_name("induction.yaml")
+SMALL_BUGS = [
+    *("domain.bugs.repositories=16", "corpus.generations=60", "corpus.chunk=30", "activations.layers=[1]"),
+    *("activations.poolings=[mean_full,first_last_concat]", "sweep.heads=[linear]", "sweep.split.folds=3"),
+    *("sweep.training.epochs=3", "sweep.policy_samples=8", "sweep.permutations=1", "training.steps=2"),
+    *("training.groups=2", "training.save_every=1", "training.rule.samples=8", "evaluation.generations=12"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +142,22 @@ def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
     assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
     sweep = summary["sweeps"]["0"]
     assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_a_study_whose_solver_works_in_episodes(tmp_path: Path) -> None:
+    """Two steps, from the committed generator and solver: turns are pooled, folds are across repositories."""
+    config = load_study(SUMS.with_name("bugs.yaml"), [*SMALL_BUGS, f"output={tmp_path}", "seeds=[0]"])
+    finish(Study(config, 0))
+    summary = summarize_study(config)
+    assert set(summary["arms"]) == {"base", "probe", "mutation", "lookup"}
+    assert all(sum(figures["solve_counts"][0]) > 5 for figures in summary["arms"].values())
+    sweep, probe = summary["sweeps"]["0"], summary["arms"]["probe"]
+    assert {lookup["feature"] for lookup in sweep["surface"]} == {"kind", "function", "line", "failing", "length"}
+    assert sweep["costs"]["trials"] == probe["offline_trials"]["mean"] > 0 == probe["online_trials"]["mean"]
+    assert summary["arms"]["mutation"]["offline_trials"]["mean"] == 0
+    assert summary["arms"]["lookup"]["offline_trials"]["mean"] == sweep["costs"]["trials"]
 
 
 @pytest.mark.slow

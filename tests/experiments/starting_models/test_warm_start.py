@@ -18,12 +18,14 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, frozen_policy
 from halfway.experiments.running.build import build_run
-from halfway.experiments.starting_models.tokenizers import by_integer
+from halfway.experiments.starting_models.tokenizers import by_integer, by_micro
 from halfway.experiments.starting_models.warm_start import RECIPES, Task, WarmStart, warm_start
 from halfway.trainers.loop.evaluation import Evaluation
 
 LAB = REPOSITORY / "experiments" / "lab"
 INDUCTION = LAB.parent / "propel" / "induction.yaml"
+BUGS = INDUCTION.with_name("bugs.yaml")
+SOLVER = str(LAB / "micro_solver")
 TASKS = {
     "running_sums": ("base", "base.yaml"),
     "operator_sheets": ("skills_base", "skills.yaml"),
@@ -138,6 +140,27 @@ def test_the_solver_of_induction_has_a_frontier_among_the_authors_functions(tmp_
     assert passed.count(8) > 10 and passed.count(0) > 5
 
 
-def test_the_policies_of_induction_are_small() -> None:
+def test_the_command_writes_a_generator_of_bugs(tmp_path: Path) -> None:
+    warm_start(tmp_path / "one", replace(RECIPES["bugs_generator"], steps=2, batch_tokens=120))
+    study = load_study(BUGS)
+    loaded, solver = (frozen_policy(replace(study.solver.model, path=path)) for path in (str(tmp_path / "one"), SOLVER))
+    text = "f1c=g(a)+b|f2return c-3|h1c=b*2|h2return c+a|g1c=a+4|g2return c*2|"
+    for tokenizer in (loaded.tokenizer, solver.tokenizer):
+        assert tokenizer.encode(text, add_special_tokens=False) == by_micro().encode(text)
+    assert loaded.end_tokens == solver.end_tokens == [by_micro().eos_token_id]
+
+
+@needs_sandbox
+def test_the_generator_of_bugs_writes_bugs_of_every_kind(tmp_path: Path) -> None:
+    study = Study(load_study(BUGS, [f"output={tmp_path}"]), 0)
+    written = study.base_author.write(120, study.stream.at("test"))
+    kinds = [one.candidate.task.kind for one in written if one.valid and one.candidate.task is not None]
+    assert 0.6 < len(kinds) / len(written) < 0.95
+    assert set(kinds) == {"operator", "name", "constant", "other"} and len({one.text for one in written}) > 60
+
+
+def test_the_policies_of_studies_are_small() -> None:
+    for name in ("bugs_generator", "micro_solver"):
+        assert 5e5 < sum(path.stat().st_size for path in (LAB / name).iterdir()) < 1e6
     for name in ("induction_solver", "induction_generator"):
         assert 1e6 < sum(path.stat().st_size for path in (LAB / name).iterdir()) < 2e6

@@ -18,7 +18,7 @@ from halfway.trainers.probes.activations import read
 from halfway.trainers.probes.options import ActivationOptions
 from halfway.trainers.probes.splits import group_folds
 from halfway.trainers.probes.surface import lookups
-from halfway.trainers.propel.corpus import Corpus, build_corpus, groups_of, labelled_rows, surface
+from halfway.trainers.propel.corpus import Corpus, best_kind, build_corpus, groups_of, labelled_rows, surface
 from halfway.trainers.propel.options import Band, CorpusOptions
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
@@ -116,6 +116,16 @@ def test_a_lookup_by_kind_knows_what_depends_on_the_kind_alone(corpus: Corpus) -
     assert (best.feature, best.test.balanced_accuracy) == ("kind", 1.0)
     # No repository of the test rows is among the training rows, so a lookup by repository knows nothing.
     assert (other.feature, other.test.balanced_accuracy) == ("repository", 0.5) and best.probe_gain < 0
+
+
+@needs_sandbox
+def test_the_lookup_is_of_the_kind_that_was_useful_most_often(corpus: Corpus) -> None:
+    assert best_kind(corpus, SOLVER, DOMAIN.kinds) == "operator"  # which the scripted solver mends, and no other
+    written = Mutator(DOMAIN, "operator").write(20, Stream(5))
+    assert {one.candidate.task.kind for one in written if one.candidate.task} == {"operator"}
+    assert best_kind(corpus, SOLVER, ("name", "constant")) in ("name", "constant")
+    prompt = written[0].prompt
+    assert DOMAIN.mutation(prompt, Stream(1), "compare") == DOMAIN.mutation(prompt, Stream(1))  # it has no such place
 
 
 @needs_sandbox
