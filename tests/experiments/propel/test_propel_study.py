@@ -34,6 +34,7 @@ SMALL_BUGS = [
     *("activations.poolings=[mean_full,first_last_concat]", "sweep.heads=[linear]", "sweep.split.folds=3"),
     *("sweep.training.epochs=3", "sweep.policy_samples=8", "sweep.permutations=1", "training.steps=2"),
     *("training.groups=2", "training.save_every=1", "training.rule.samples=8", "evaluation.generations=12"),
+    "evaluation.curve=6",
 ]
 
 
