@@ -34,7 +34,9 @@ def write_bug(author: BugAuthor, repository: MicroRepository, rng: random.Random
     """One text as the author writes it: function, line and new text of an edit."""
     if rng.random() < author.flawed:
         return spoil(repository, rng)
-    mutants = {kind: [each for each in micro.mutants(repository) if each.kind == kind] for kind in KINDS}
+    mutants: dict[str, list[Mutant]] = {
+        kind: [each for each in micro.mutants(repository) if each.kind == kind] for kind in KINDS
+    }
     kinds = [kind for kind, found in mutants.items() if found] + [TWICE]
     (kind,) = rng.choices(kinds, [author.habits.get(kind, 0.0) for kind in kinds])
     return written(_twice(repository, rng) if kind == TWICE else rng.choice(mutants[kind]))
