@@ -1,8 +1,13 @@
-"""The chains that advice chooses from: one for every registered controller, with the options it comes with."""
+"""The chains that advice chooses from: one for every registered controller, and two of several.
+
+A controller has the options that it comes with; one that needs a category takes what else describes the problems.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.controller import Chain, PassRateController, chain
@@ -19,6 +24,9 @@ UNKNOWN_HERE = {
     "generated": "what a new problem would teach is not in a log",
     "advantages": "the simulation knows outcomes, not what tokens are worth",
 }
+CATEGORY, FEATURE = "category", "feature:"
+LEAST_ALIKE, MOST_COLUMNS = 4, 64
+"""Problems that share a word on average, and columns, for a feature to tell which problems are alike."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +50,49 @@ class Candidate:
         return replace(FillOptions(groups=groups), **self.fill)
 
 
-def candidates(groups: int) -> list[Candidate]:
-    """The plain chain first, then one per registered controller, then the ways to refill.
+def candidates(groups: int, problems: ProblemSet | None = None) -> list[Candidate]:
+    """The plain chain first, then one per registered controller, two of several, then the ways to refill.
 
     A refilling arm asks for batches of half the size, and for half more than that: what it trains on is about what the
     plain one trains on, where half of the groups are degenerate.
+
+    Args:
+        problems: whose features a controller may need.
     """
     refill = {"policy": "refill", "groups": max(1, groups // 2), "request_factor": 1.5}
     adaptive = {**refill, "request": "adaptive", "min_request": min(2, groups)}
+    frontier = _frontier(problems)
     found = [Candidate(BASELINE, (BASELINE,))]
     for name in CONTROLLERS.names():
         if name != BASELINE:
-            found.append(Candidate(name, _chain_with(name)))
+            found.append(Candidate(name, (frontier,) if name == "frontier" else _chain_with(name)))
+    found.append(Candidate("replay_frontier", ("replay", frontier)))
+    found.append(Candidate("hints_replay_retire", ("replay", BASELINE, "hints", "retire")))
     found.append(Candidate("refill", (BASELINE,), refill))
     found.append(Candidate("refill_adaptive", (BASELINE,), adaptive))
     return found
+
+
+def _frontier(problems: ProblemSet | None) -> Any:
+    """As it comes, by category, unless only other features tell which problems are alike."""
+    features = describing(problems) if problems is not None else ()
+    return "frontier" if CATEGORY in features or not features else {"frontier": {"features": list(features)}}
+
+
+def describing(problems: ProblemSet) -> tuple[str, ...]:
+    """The features that all problems have and by which some are alike: numbers, vectors, and words that are shared."""
+    return tuple(name for name in sorted(problems[0].features) if _describes(problems, name))
+
+
+def _describes(problems: ProblemSet, name: str) -> bool:
+    try:
+        column = problems.column(name)
+    except UserError:
+        return False
+    if column.dtype.kind in "fiu":
+        return bool(np.isfinite(column).all()) and column.size <= MOST_COLUMNS * len(column)
+    words = len(np.unique(column))
+    return 1 < words <= min(MOST_COLUMNS, len(problems) // LEAST_ALIKE)
 
 
 def of_arms(arms: Mapping[str, Mapping[str, Any]], base: Sequence[Any] = (BASELINE,)) -> list[Candidate]:
@@ -79,6 +115,10 @@ def refusal(candidate: Candidate, problems: ProblemSet) -> str:
     try:
         controller = candidate.chain()
         check_chain(members(list(candidate.controllers)))
+        for need in sorted(controller.needs):
+            if need.startswith(FEATURE) and need.removeprefix(FEATURE) not in problems[0].features:
+                known = ", ".join(sorted(problems[0].features)) or "none"
+                return f"it needs the feature {need.removeprefix(FEATURE)!r} of every problem; known here: {known}"
         require_needs(controller, problems, EVERYTHING, "the simulation")
     except (UserError, ImportError) as error:
         return str(error)

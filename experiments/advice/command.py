@@ -20,14 +20,15 @@ POINTS = 6
 def run_advice(
     log: Path, cluster: Path | None, rho: float | None, arms: Path | None, draws: int, out: Path, console: Console
 ) -> Advice:
-    """Fit, play, print, and write `advice.json` and `advice.yaml` to a folder.
+    """Fit, play, print, and write `advice.json` and `advice.yaml` to a folder; and `nearest.yaml`, the chain that comes
+    nearest, if none is clearly ahead.
 
     Raises:
         UserError: if the log, or a file of prices or arms, cannot be used.
     """
     run = read_run(log)
     setting = _setting(run, _rho(cluster, rho))
-    chains = of_arms(_arms(arms)) if arms else candidates(run.groups)
+    chains = of_arms(_arms(arms)) if arms else candidates(run.groups, run.problems)
     if all(chain.name != BASELINE for chain in chains):
         chains = [Candidate(BASELINE, (BASELINE,)), *chains]
     with console.status("fitting") as status:
@@ -89,3 +90,5 @@ def _write(advice: Advice, log: Path, out: Path) -> None:
     if not advice.missing:
         best = advice.clear.candidate if advice.clear else Candidate(BASELINE, (BASELINE,))
         write_text(out / "advice.yaml", recipe(best, advice, log))
+    if advice.nearest is not None:
+        write_text(out / "nearest.yaml", recipe(advice.nearest.candidate, advice, log))

@@ -107,6 +107,12 @@ class Advice:
         others = [row for row in self.rows if row.candidate.name != BASELINE]
         return next((row for row in others if row.better >= CLEAR and row.ahead_low > 0), None)
 
+    @property
+    def nearest(self) -> Row | None:
+        """Of the chains that are simulated ahead of the plain one, the best, if none is clearly ahead."""
+        best = None if self.clear else next(iter(self.rows), None)
+        return best if best is not None and best.lead > 0 else None
+
 
 def lacking(run: LoggedRun) -> tuple[str, ...]:
     """What a log would have to hold before anything can be fitted to it."""

@@ -94,8 +94,10 @@ def fit_lines(advice: Advice) -> list[str]:
             f"fit: {', '.join(told)}; {advice.fitted.loglik - advice.fitted.still_loglik:,.0f} nats better than "
             "a learner whose pass rates never change"
         )
-    lines += [f"not played: {name}: {why}" for name, why in advice.refused.items()]
-    return lines
+    reasons: dict[str, list[str]] = {}
+    for name, why in advice.refused.items():
+        reasons.setdefault(why, []).append(name)
+    return lines + [f"not played: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def recipe(candidate: Candidate, advice: Advice, log: Path) -> str:

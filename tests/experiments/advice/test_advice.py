@@ -1,12 +1,15 @@
 """Advice on small logs that a simulated learner wrote: what is played, what is refused, and what is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import REPOSITORY
 from typer.testing import CliRunner
 
+import halfway
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Problem, ProblemSet, chain
 from halfway.curriculum.decision_log import group_record
@@ -14,12 +17,13 @@ from halfway.curriculum.session import Session
 from halfway.curriculum.simulation.attempts import SkillRollouts
 from halfway.curriculum.simulation.skills import Course, Dynamics, Lessons, SkillLearner, bumps, lessons
 from halfway.curriculum.streams import Stream
-from halfway.experiments.advice.candidates import BASELINE, Candidate, candidates, of_arms, refusal
+from halfway.experiments.advice.candidates import BASELINE, Candidate, candidates, describing, of_arms, refusal
 from halfway.experiments.advice.logs import of_history, read_run
 from halfway.experiments.advice.play import Setting, play
-from halfway.experiments.advice.ranking import advise
-from halfway.experiments.advice.telling import NOT_ENOUGH, ranking_table, recipe, sentence
+from halfway.experiments.advice.ranking import Advice, advise
+from halfway.experiments.advice.telling import NOT_ENOUGH, fit_lines, ranking_table, recipe, sentence
 from halfway.experiments.cli import app
+from halfway.experiments.config.loading import load_run_config
 from halfway.trainers.loop.options import FillOptions
 
 SIZE, GROUPS = 8, 8
@@ -124,6 +128,70 @@ def test_who_cannot_be_played_is_told_why():
     }
     assert "reference solution" in reasons["hints"] and "difficulty" in reasons["servo"]
     assert "what a new problem would teach" in reasons["variants"]
+
+
+def test_frontier_knows_problems_by_what_describes_them():
+    def of(problems: ProblemSet) -> dict[str, tuple[object, ...]]:
+        return {each.name: each.controllers for each in candidates(8, problems)}
+
+    words = [Problem(f"p{i}", "", "", features={"key": f"p{i}", "skill": "ab"[i % 2], "lines": i}) for i in range(16)]
+    assert describing(ProblemSet(words)) == ("lines", "skill")  # each key stands for one problem
+    frontier = {"frontier": {"features": ["lines", "skill"]}}
+    chains = of(ProblemSet(words))
+    assert chains["frontier"] == (frontier,) and chains["replay_frontier"] == ("replay", frontier)
+    for name in ("frontier", "replay_frontier"):
+        assert refusal(Candidate(name, chains[name]), ProblemSet(words)) == ""
+    sorted_ = ProblemSet([replace(p, features={**p.features, "category": "ab"[i % 2]}) for i, p in enumerate(words)])
+    assert of(sorted_)["frontier"] == ("frontier",)
+    bare = ProblemSet([Problem("a", "", "")])
+    assert refusal(Candidate("frontier", of(bare)["frontier"]), bare) == (
+        "it needs the feature 'category' of every problem; known here: none"
+    )
+
+
+def test_every_recipe_is_a_run_and_a_chain_for_a_host(log: Path, tmp_path: Path):
+    """Beside a configuration a recipe is a whole run; without one it says what a host has to be told."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "decisions.jsonl").write_bytes(log.read_bytes())
+    (folder / "config.yaml").write_text(f"base: {REPOSITORY}/experiments/lab/grpo.yaml\n")
+    runs = {folder: read_run(folder), log: read_run(log)}
+    assert runs[folder].config is not None and runs[log].config is None
+    rich = ProblemSet([Problem("a", "", "", features={"category": "x", "difficulty": 1.0}, solution="1")])
+    chains = [each for each in candidates(GROUPS, rich) if not refusal(each, rich)]
+    assert {"hints", "replay_frontier", "hints_replay_retire", "servo", "refill"} <= {each.name for each in chains}
+    for place, run in runs.items():
+        advice = Advice(run, Setting(SIZE, 0, 100), None, (), {}, (), {})
+        for chain_ in chains:
+            path = tmp_path / "recipe.yaml"
+            path.write_text(recipe(chain_, advice, place))
+            assert set(halfway.from_yaml(path).members) == set(chain_.chain().members), chain_.name
+            if run.config is not None:
+                config = load_run_config(path)
+                assert config.name == f"advised_{chain_.name}"
+                assert (config.fill.policy == "refill") == (chain_.name in ("refill", "refill_adaptive"))
+
+
+def test_the_nearest_chain_is_written_down_where_none_is_clear(log: Path, tmp_path: Path):
+    (tmp_path / "arms.yaml").write_text(
+        f"base: {{base: {REPOSITORY}/experiments/lab/grpo.yaml}}\nseeds: [0]\nbudget: {{steps: 1}}\n"
+        "arms: {uniform: {}, more: {controllers: [replay, uniform]}}\n"
+    )
+    words = ["advise", str(log), "--arms", str(tmp_path / "arms.yaml"), "--draws", "2", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads((tmp_path / "out" / "advice.json").read_text())
+    if told["advice"].startswith("stay"):
+        assert list(halfway.from_yaml(tmp_path / "out" / "advice.yaml").members) == ["uniform"]
+        assert list(halfway.from_yaml(tmp_path / "out" / "nearest.yaml").members) == ["replay", "uniform"]
+    assert [row["candidate"] for row in told["rows"]] == ["more", "uniform"]
+
+
+def test_equal_reasons_are_told_once(log: Path):
+    run = read_run(log)
+    chains = [PLAIN, *(each for each in candidates(GROUPS, run.problems) if each.name in ("downsample", "signal"))]
+    lines = fit_lines(advise(run, chains, Setting(8, 0, 200), draws=2))
+    assert lines[-1].startswith("not played: downsample, signal: the simulation knows outcomes")
 
 
 def test_arms_of_a_comparison_are_candidates():
