@@ -33,9 +33,7 @@ class TextTable:
 
         table = Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", padding=0)
         for i, column in enumerate(self.columns):
-            table.add_column(
-                column, justify="right" if i else "left", style="bold" if i == 0 else "", overflow="fold"
-            )
+            table.add_column(column, justify="right" if i else "left", style="bold" if i == 0 else "", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         return table
