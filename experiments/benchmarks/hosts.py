@@ -1,169 +1,190 @@
-"""What a hosted chain costs beside the plain host: two of TRL's trainers on the lab, one with a chain, step by step.
+"""What a hosted chain costs: beside the plain host, per step, and when it starts with a million rows.
 
-    python -m halfway.experiments.benchmarks.hosts [--steps 24] [--problems 1000000] [--output NAME]
+    python -m halfway.experiments.benchmarks.hosts [--steps 24] [--rows 1000000] [--output FILE]
 
-Both train the same policy on the same problems with the same reward; all responses have the same length, so that steps
-differ by what surrounds them. The trainers live in one process, of which one runs at a time. What is counted are CPU
-seconds, since other programs may be busy on the machine. Prints the median over steps of hosted / plain, a hosted
-step and the plain one just before it, with an interval for the median, and what was spent inside Halfway's
-functions. Then how long a data set of many problems takes to start, and to save in a checkpoint.
+Measures the hosts that are installed. All seconds are CPU seconds, since other programs may be busy on the machine.
+
+With TRL, the lab is trained twice, with a chain and without: the same policy, problems and reward, and responses of
+equal length, so that steps differ by what surrounds them. Both trainers live in one process, of which one runs at a
+time. Then TRL's loader and reward call are played at the size of a real batch, without a model, for data sets of two
+sizes: everything between the two counts as Halfway's, so that the figure is an upper bound.
+
+For each host, how long a data set takes from the host's memory-mapped copy to its first batch, and what it then holds
+in memory beside that copy; and how long a checkpoint takes.
 """
 
 import argparse
+import importlib.util
 import math
+import multiprocessing
 import os
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from halfway.controllers.greso import Greso
-from halfway.controllers.uniform import Uniform
-from halfway.curriculum.controller import chain
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
+import numpy as np
+
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.tasks.sources import SOURCES
-from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.experiments.benchmarks.hosts_in_turn import CHAIN, FIRST, GROUPS, LENGTH, SIZE, compared, problems
 from halfway.experiments.config.paths import REPOSITORY
 
-MODEL = REPOSITORY / "experiments" / "lab" / "base"
-GROUPS, SIZE, LENGTH, FIRST = 16, 8, 32, 2
-CHAIN = chain(("uniform", Uniform()), ("greso", Greso()))
+BATCH, ROLLOUTS, TOKENS = 64, 8, 1000
+STEP_SECONDS = 30.0
+"""A step of a policy of some billion parameters, to which a cost is compared."""
+MESSAGE = "Solve the following problem. Put your final answer into a box. " + "Let a be a number. " * 10
 
 
-class Spent:
-    """CPU seconds inside some functions."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            start = time.process_time()
-            result = function(*arguments, **options)
-            self.seconds += time.process_time() - start
-            return result
-
-        return wrapped
-
-
-def problems(number: int) -> ProblemSet:
-    return ProblemSet(SOURCES.get("running_sums")().load(number, Stream(0)).problems)
-
-
-def reward_of(known: ProblemSet) -> Callable[..., list[float]]:
-    def passed(completions: Sequence[str], id: Sequence[str], **_: Any) -> list[float]:
-        asked = [known[known.position(name)] for name in id]
-        return [float(good) for good in verify_all(asked, completions)]
-
-    return passed
-
-
-def settings(folder: str, steps: int) -> Any:
-    from trl.trainer.grpo_config import GRPOConfig
-
-    return GRPOConfig(
-        output_dir=folder,
-        per_device_train_batch_size=GROUPS * SIZE // 2,
-        gradient_accumulation_steps=2,
-        num_generations=SIZE,
-        max_completion_length=LENGTH,
-        generation_kwargs={"min_new_tokens": LENGTH},
-        max_steps=steps,
-        learning_rate=1e-6,
-        beta=0.0,
-        shuffle_dataset=False,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        disable_tqdm=True,
-    )
-
-
-class Turn:
-    """A trainer's part in taking turns. It runs from when it is let to the end of its next step.
+@dataclass(frozen=True)
+class Started:
+    """How a data set starts, and what it costs from then on. Seconds are of the processor.
 
     Attributes:
-        seconds: CPU seconds of each turn.
+        ready: from the host's copy of the file to the first batch.
+        plain: of `ready`, what the host takes without Halfway.
+        held: bytes that the process holds more than before, mapped files apart.
+        steps: seconds of each step, where they were measured.
+        saved: seconds of a checkpoint.
     """
 
-    def __init__(self, mine: threading.Semaphore, other: threading.Semaphore, steps: int):
-        self.mine, self.other, self.steps = mine, other, steps
-        self.seconds: list[float] = []
-        self.start = 0.0
-
-    def train(self, trainer: Any) -> None:
-        """The whole run, in turns."""
-        self.begin()
-        trainer.train()
-
-    def begin(self) -> None:
-        self.mine.acquire()
-        self.start = time.process_time()
-
-    def end(self) -> None:
-        self.seconds.append(time.process_time() - self.start)
-        self.other.release()
-        if len(self.seconds) < self.steps:
-            self.begin()
+    ready: float
+    plain: float
+    held: int
+    saved: float
+    steps: tuple[float, ...] = ()
 
 
-def trainer_of(known: ProblemSet, folder: str, turn: Turn, hosted: bool) -> Any:
-    """A trainer that ends a turn with every step."""
+def write_rows(folder: Path, number: int, kind: str) -> Path:
+    """A file of so many rows, as verl and TRL read them."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    texts = [f"{MESSAGE}{i} + {i} =" for i in range(number)]
+    prompts = [[{"role": "user", "content": text}] for text in texts] if kind == "messages" else texts
+    answers = [str(2 * i) for i in range(number)]
+    judged = [{"style": "rule", "ground_truth": answer} for answer in answers]
+    columns = {"prompt": prompts, "id": [str(i) for i in range(number)], "answer": answers, "reward_model": judged}
+    path = folder / f"{kind}-{number}.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def held() -> int:
+    """Bytes of this process that are no mapped file."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
+    return int(line.split()[1]) * 1024
+
+
+def start_trl(path: Path, folder: Path, steps: int) -> Started:
+    """TRL's data set, and some steps of its loader and rewards."""
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from transformers import AutoTokenizer
+    from trl.trainer.grpo_config import GRPOConfig
 
     import halfway
 
-    base: Any = TrainerCallback
+    args = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=BATCH * ROLLOUTS,
+        num_generations=ROLLOUTS,
+        max_steps=100,
+        shuffle_dataset=False,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+    )
+    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    rng = np.random.default_rng(0)
 
-    class Ends(base):  # type: ignore[misc]
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            turn.end()
+    def reward(answer: Sequence[str], **_: Any) -> list[float]:
+        rates = [int(text) // 2 % 11 / 10 for text in answer]
+        return [float(one < rate) for one, rate in zip(rng.random(len(answer)), rates, strict=True)]
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
-    model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype="float32")
-    args, reward = settings(folder, turn.steps), reward_of(known)
-    rows = [{"prompt": problem.prompt, "id": problem.id} for problem in known]
-    plain: dict[str, Any] = {"reward_funcs": reward, "args": args, "train_dataset": Dataset.from_list(rows * 8)}
-    given = halfway.trl(CHAIN, known, reward, args) if hosted else plain
-    trainer: Any = GRPOTrainer(model, **given, processing_class=tokenizer)
-    trainer.add_callback(Ends())
-    return trainer
+    rows: Any = Dataset.from_parquet(str(path))
+    start, before = time.process_time(), held()
+    given = halfway.trl(CHAIN, rows, reward, args)
+    given["train_dataset"].__getitems__([0])
+    ready, more = time.process_time() - start, held() - before
+    callback = given["callbacks"][0]
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=tokenizer.eos_token_id))
+    callback.on_train_begin(args, SimpleNamespace(global_step=0), None, processing_class=tokenizer, model=model)
+    tokens = rng.integers(5, 40, (BATCH * ROLLOUTS, TOKENS)).tolist()
+    seconds = tuple(played(given, tokens, step) for step in range(steps + FIRST))[FIRST:]
+    start = time.process_time()
+    callback.hosting.save(folder)
+    return Started(ready, 0.0, more, time.process_time() - start, seconds)
 
 
-def compared(steps: int, known: ProblemSet) -> tuple[list[float], list[float], float]:
-    """CPU seconds of each plain step and of each hosted one, and those of all hosted steps inside Halfway."""
-    from halfway.trainers.hosts.trl import rewards
-    from halfway.trainers.hosts.trl.late_rows import LateRows
+def played(given: dict[str, Any], tokens: list[list[int]], step: int) -> float:
+    """Seconds of a step: the loader fetches its rows, the rollouts are rewarded."""
+    start = time.process_time()
+    places = [step * BATCH + place for place in range(BATCH) for _ in range(ROLLOUTS)]
+    rows = given["train_dataset"].__getitems__(places)
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+    completions = [""] * len(rows)
+    told = {"trainer_state": SimpleNamespace(global_step=step), "log_metric": lambda name, value: None}
+    prompts = [row["prompt"] for row in rows]
+    given["reward_funcs"][0](prompts=prompts, completions=completions, completion_ids=tokens, **columns, **told)
+    return time.process_time() - start
 
-    inside = Spent()
-    rows, observer = LateRows, rewards.Observer
-    vars_of: Any = rows
-    vars_of.fill = inside.timed(rows.fill)
-    judging: Any = observer
-    judging._observe = inside.timed(observer._observe)
-    locks = [threading.Semaphore(0), threading.Semaphore(0)]
-    turns = [Turn(locks[i], locks[1 - i], steps) for i in range(2)]
+
+def start_verl(path: Path, folder: Path, steps: int) -> Started:
+    """verl's data set, plain and with a chain, both with their first row."""
+    from hydra import compose, initialize_config_module  # type: ignore[import-not-found]
+    from transformers import AutoTokenizer
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config: Any = compose(
+            "ppo_trainer",
+            overrides=[
+                "hydra.searchpath=[pkg://halfway.trainers.hosts.verl.config]",
+                "+halfway=session",
+                "data.halfway.chain=[uniform,greso]",
+                f"data.train_files={path}",
+                f"data.train_batch_size={BATCH}",
+                "data.filter_overlong_prompts=False",
+                f"actor_rollout_ref.rollout.n={ROLLOUTS}",
+                f"trainer.default_local_dir={folder}",
+            ],
+        )
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    from halfway.trainers.hosts.verl.dataset import SessionDataset
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    kinds: tuple[Any, Any] = (RLHFDataset, SessionDataset)
+    kinds[0](str(path), tokenizer, config.data)[0]  # fills its cache of the file
+    seconds, before, data = [], 0, None
+    for kind in kinds:
+        before, start = held(), time.process_time()
+        data = kind(str(path), tokenizer, config.data)
+        data[0]
+        seconds.append(time.process_time() - start)
+    more, start = held() - before, time.process_time()
+    assert data is not None
+    data.state_dict()
+    return Started(seconds[1], seconds[0], more, time.process_time() - start)
+
+
+def _apart(given: tuple[Callable[..., Started], Path, Path, int]) -> Started:
+    start, path, folder, steps = given
+    os.environ["HF_DATASETS_CACHE"] = str(folder / "cache")
+    return start(path, folder, steps)
+
+
+def measured(start: Callable[..., Started], number: int, kind: str, steps: int = 0) -> Started:
+    """The same in a process of its own, since memory that was used before is used again. Another one comes first, in
+    which `datasets` makes its memory-mapped copy of the file."""
     with tempfile.TemporaryDirectory() as folder:
-        threads = []
-        for i, turn in enumerate(turns):
-            trainer = trainer_of(known, f"{folder}/{i}", turn, hosted=bool(i))
-            threads.append(threading.Thread(target=turn.train, args=(trainer,)))
-        for thread in threads:
-            thread.start()
-        locks[0].release()
-        for thread in threads:
-            thread.join()
-    plain, hosted = (turn.seconds for turn in turns)
-    return plain, hosted, inside.seconds
+        path = write_rows(Path(folder), number, kind)
+        given = (start, path, Path(folder))
+        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+            return pool.map(_apart, [(*given, 0), (*given, steps)], chunksize=1)[1]
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -178,51 +199,79 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
     return ordered[place], ordered[n - 1 - place]
 
 
-def start_up(number: int) -> tuple[float, float]:
-    """CPU seconds until a data set of so many problems is ready, and to save its session."""
-    from datasets import Dataset
+def turns(steps: int) -> list[str]:
+    """Hosted and plain, in turn."""
+    plain, hosted, inside = compared(steps + FIRST, problems(64))
+    ratios = [h / p for p, h in zip(plain[FIRST:], hosted[FIRST:], strict=True)]
+    low, high = median_interval(ratios)
+    medians = " and ".join(f"{statistics.median(seconds[FIRST:]):.3f}" for seconds in (plain, hosted))
+    spent = 1000 * inside / len(hosted)
+    return [
+        f"**Training the lab in TRL**, {steps} steps each in turn, {GROUPS} groups of {SIZE} responses of {LENGTH} "
+        "tokens.",
+        "",
+        f"- plain and hosted: {medians} s per step (medians)",
+        f"- hosted / plain: {statistics.median(ratios):.4f} [{low:.4f}, {high:.4f}] (median of the steps' ratios)",
+        f"- inside Halfway's functions: {spent:.1f} ms per step, {inside / sum(hosted):.2%} of a hosted step",
+        "",
+    ]
 
-    import halfway
 
-    texts = [f"{i}+{i}=" for i in range(number)]
-    rows = Dataset.from_dict({"prompt": texts, "id": [str(i) for i in range(number)]})
-    with tempfile.TemporaryDirectory() as folder:
-        args = settings(folder, 4)
-        start = time.process_time()
-        given = halfway.trl(CHAIN, rows, reward_of(problems(8)), args)
-        given["train_dataset"][0]
-        ready = time.process_time()
-        given["callbacks"][0].hosting.save(Path(folder))
-        return ready - start, time.process_time() - ready
+def step_table(found: dict[int, Started]) -> list[str]:
+    """What a step costs by the size of the data set."""
+    lines = [
+        f"**A hosted step in TRL without its model**, {BATCH} groups of {ROLLOUTS} responses of {TOKENS} tokens: "
+        "loader, chain, rewards, records.",
+        "",
+        f"| problems | milliseconds per step | share of a step of {STEP_SECONDS:.0f} s |",
+        "|---:|---:|---:|",
+    ]
+    for number, started in found.items():
+        low, high = median_interval(started.steps)
+        middle = statistics.median(started.steps)
+        between = f"{1000 * middle:.0f} [{1000 * low:.0f}, {1000 * high:.0f}]"
+        lines.append(f"| {number:,} | {between} | {middle / STEP_SECONDS:.2%} |")
+    return [*lines, ""]
+
+
+def start_table(found: dict[str, Started], number: int) -> list[str]:
+    """How data sets start."""
+    lines = [
+        f"**{number:,} rows**, from the host's memory-mapped copy of the file to the first batch.",
+        "",
+        "| data set | seconds | of which the host's own | MiB held | seconds to save |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, s in found.items():
+        lines.append(f"| {name} | {s.ready:.1f} | {s.plain:.1f} | {s.held / 2**20:.0f} | {s.saved:.2f} |")
+    return [*lines, ""]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--problems", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path, help="where to write what is printed")
     options = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    plain, hosted, inside = compared(options.steps + FIRST, problems(64))
-    ratios = [h / p for p, h in zip(plain[FIRST:], hosted[FIRST:], strict=True)]
-    low, high = median_interval(ratios)
-    ready, saved = start_up(options.problems)
-    medians = " and ".join(f"{statistics.median(seconds[FIRST:]):.3f}" for seconds in (plain, hosted))
-    found = (
-        f"TRL, {options.steps} steps each in turn, {GROUPS} groups of {SIZE} responses of {LENGTH} tokens, "
-        "CPU seconds.\n\n"
-        f"- plain and hosted: {medians} per step (medians)\n"
-        f"- hosted / plain: {statistics.median(ratios):.4f} [{low:.4f}, {high:.4f}] (median of the steps' ratios)\n"
-        f"- inside Halfway's functions: {inside / sum(hosted):.2%} of the hosted steps\n"
-        f"- {options.problems:,} problems: ready after {ready:.1f} s, saved in {saved:.1f} s\n"
-    )
-    print(found)
+    lines = ["Seconds are of the processor, with an interval of 95 % for the median in brackets.", ""]
+    starts: dict[str, Started] = {}
+    if importlib.util.find_spec("trl"):
+        lines += turns(options.steps)
+        small, large = (measured(start_trl, number, "text", options.steps) for number in (1000, options.rows))
+        lines += step_table({1000: small, options.rows: large})
+        starts["TRL, prompts of text"] = large
+        starts["TRL, prompts of messages"] = measured(start_trl, options.rows, "messages")
+    if importlib.util.find_spec("verl"):
+        starts["verl"] = measured(start_verl, options.rows, "messages")
+    lines += start_table(starts, options.rows)
+    print("\n".join(lines))
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(options.output, found)
+        write_text(options.output, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -174,15 +174,25 @@ OURS = ("halfway_ticket", "halfway_start")
 
 
 def trainer(config: Any, queue: Queue | None = None) -> Any:
-    """verl's trainer without workers: its own buffer, loader and steps; colocated and asynchronous with a queue."""
+    """verl's trainer without workers, in the mode of its configuration: its own buffer, loader and steps. Asynchronous
+    modes need a queue."""
     from transformers import AutoTokenizer
     from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+    from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    kind: Any = PPOTrainerSync if queue is None else PPOTrainerColocateAsync
-    made = kind.__new__(kind)
     mode = config.trainer.v1.trainer_mode
-    made.config, made.trainer_mode, made.parameter_sync_step, made.global_steps = config, mode, 1, 1
+    kinds = {
+        "sync": PPOTrainerSync,
+        "colocate_async": PPOTrainerColocateAsync,
+        "separate_async": PPOTrainerSeparateAsync,
+    }
+    kind: Any = kinds[mode]
+    made = kind.__new__(kind)
+    made.config, made.trainer_mode, made.global_steps = config, mode, 1
+    made.parameter_sync_step = config.trainer.v1.get(mode, {}).get("parameter_sync_step", 1)
+    if mode == "separate_async":
+        lend(made)
     made._restored_tq_prompt_count = 0
     made.tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
     made.processor = None
@@ -193,16 +203,26 @@ def trainer(config: Any, queue: Queue | None = None) -> Any:
     return made
 
 
+def lend(made: Any) -> None:
+    """Its GPUs are lent to rollouts until half a batch is there, as at the beginning of each step with switching on."""
+    from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode
+
+    made.current_mode, made._step_threshold, made.timing_raw = HybridEngineMode.ROLLOUT, BATCH // 2, {}
+    made._timed_switch_to_trainer = lambda: None
+
+
 def steps(made: Any, first: int, last: int) -> list[dict[str, Any]]:
-    """What `fit` does of a step without a model. Returns the metrics of each."""
+    """What `fit` does of a step without a model. Returns the metrics of each batch; there may be several in a step."""
     import transfer_queue as tq
 
     found = []
     for step in range(first, last + 1):
         made.global_steps = step
         made.prepare_step()
-        batch, metrics = made.replay_buffer.sample(global_steps=step, partition_id="train", batch_size=BATCH)
-        tq.kv_clear(keys=batch.keys, partition_id="train")
-        assert len(batch.keys) == BATCH * SIZE
-        found.append(metrics)
+        for _ in range(made.parameter_sync_step):
+            size = BATCH // made.parameter_sync_step
+            batch, metrics = made.replay_buffer.sample(global_steps=step, partition_id="train", batch_size=size)
+            tq.kv_clear(keys=batch.keys, partition_id="train")
+            assert len(batch.keys) == size * SIZE
+            found.append(metrics)
     return found

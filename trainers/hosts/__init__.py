@@ -9,4 +9,5 @@
 - `trinity`: a task selector for Trinity-RFT
 - `tinker`: a data set for tinker-cookbook
 - `skyrl`: a data set and a generator for SkyRL
+- `prime_rl`: a task sampler for prime-rl
 """

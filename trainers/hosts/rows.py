@@ -161,7 +161,7 @@ class DatasetProblems(ProblemTable):
 def leaves(array: Any) -> Iterator[list[Any]]:
     """An Arrow array as lists of plain values: one of lengths for each list in it, one for each field of a structure.
 
-    Nested values as they are would take ten times as long to read.
+    Nested values as they are take five times as long to read.
     """
     import pyarrow.types as kinds
     from pyarrow import compute

@@ -23,7 +23,8 @@ def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     code = shortened(
         example("trl.md"),
-        ('"runs/trl"', f"{str(tmp_path)!r}, use_cpu=True, bf16=False, report_to=[]"),
+        ('"runs/trl"', f"{str(tmp_path)!r}, bf16=False, report_to=[]"),
+        ("not torch.cuda.is_available()", "True"),
         ("max_steps=20", "max_steps=2"),
     )
     monkeypatch.chdir(REPOSITORY)

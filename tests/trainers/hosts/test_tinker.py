@@ -15,7 +15,7 @@ import numpy as np
 import halfway
 from halfway.curriculum import UserError
 
-GROUPS, SIZE = 4, 8
+GROUPS, SIZE, STEPS = 4, 8, 20
 ROWS = [{"id": f"p{i}", "prompt": f"{i}+1=", "rate": (i % 6) / 5} for i in range(24)]
 
 
@@ -55,18 +55,34 @@ def train(data: Any, first: int, last: int, fails: int = -1) -> None:
                 asyncio.run(rolled_out(builder))
 
 
+async def checkpoint(folder: Path, batch: int) -> int:
+    """What the cookbook writes with a checkpoint, by a training client that is played; where it resumes."""
+    from tinker_cookbook.checkpoint_utils import get_last_checkpoint, save_checkpoint_async
+
+    async def saved(name: str, **_: Any) -> Any:
+        return SimpleNamespace(path=f"tinker://played/{name}")
+
+    client: Any = SimpleNamespace(save_state=saved)
+    await save_checkpoint_async(client, f"{batch:06d}", str(folder), loop_state={"batch": batch})
+    found = get_last_checkpoint(str(folder))
+    assert found is not None and found.batch is not None
+    return int(found.batch)
+
+
 def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     whole = dataset(tmp_path, rng)
-    train(whole, 0, 4)
+    train(whole, 0, STEPS // 2)
+    saved = asyncio.run(checkpoint(tmp_path, STEPS // 2))
     drawn = rng.bit_generator.state
-    train(whole, 4, 9)
+    train(whole, STEPS // 2, STEPS + 1)
     log = tmp_path / "decisions.jsonl"
     before = log.read_bytes()
     groups = [line for line in map(json.loads, before.splitlines()) if line["outcome"] != "skipped"]
-    assert len(groups) == 8 * GROUPS and {group["n"] for group in groups} == {SIZE}
+    assert len(groups) == STEPS * GROUPS and {group["n"] for group in groups} == {SIZE}
+    assert any(line["outcome"] == "skipped" for line in map(json.loads, before.splitlines()))
     rng.bit_generator.state = drawn
-    train(dataset(tmp_path, rng), 4, 9)
+    train(dataset(tmp_path, rng), saved, STEPS + 1)
     assert log.read_bytes() == before
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from halfway.curriculum import UserError
 
-BATCH, SIZE, TASKS = 4, 8, 24
+BATCH, SIZE, TASKS, STEPS = 4, 8, 24, 20
 
 
 def scheduler(
@@ -41,6 +41,15 @@ def scheduler(
     return get_taskset_scheduler(state or {}, config)
 
 
+def checkpoint(folder: Path, tasks: Any, step: int) -> dict[str, Any]:
+    """What the explorer saves of its task sets, and finds when it begins again."""
+    from trinity.manager.state_manager import StateManager
+
+    StateManager(str(folder / "monitor"), explorer_name="explorer").save_explorer(step, tasks.state_dict())
+    found: dict[str, Any] = StateManager(str(folder / "monitor"), explorer_name="explorer").load_explorer()
+    return found
+
+
 def explore(tasks: Any, steps: int, rng: np.random.Generator) -> None:
     from trinity.buffer.operators.mappers.pass_rate_calculator import PassRateCalculator
 
@@ -57,16 +66,17 @@ def explore(tasks: Any, steps: int, rng: np.random.Generator) -> None:
 def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     whole = scheduler(tmp_path)
-    explore(whole, 4, rng)
-    saved = {"taskset_states": json.loads(json.dumps(whole.state_dict())), "latest_iteration": 4}
+    explore(whole, STEPS // 2, rng)
+    saved = checkpoint(tmp_path, whole, STEPS // 2)
     drawn = rng.bit_generator.state
-    explore(whole, 4, rng)
+    explore(whole, STEPS // 2, rng)
     log = tmp_path / "halfway" / "decisions.jsonl"
     before = log.read_bytes()
     groups = [line for line in map(json.loads, before.splitlines()) if line["outcome"] != "skipped"]
-    assert len(groups) == 8 * BATCH and {group["n"] for group in groups} == {SIZE}
+    assert len(groups) == STEPS * BATCH and {group["n"] for group in groups} == {SIZE}
+    assert any(line["outcome"] == "skipped" for line in map(json.loads, before.splitlines()))
     rng.bit_generator.state = drawn
-    explore(scheduler(tmp_path, saved), 4, rng)
+    explore(scheduler(tmp_path, saved), STEPS // 2, rng)
     assert log.read_bytes() == before
 
 
@@ -75,7 +85,7 @@ def test_refusals(tmp_path: Path) -> None:
         scheduler(tmp_path, chain=["prefix_sampling", "uniform"])
     tasks = scheduler(tmp_path)
     explore(tasks, 2, np.random.default_rng(0))
-    saved = {"taskset_states": json.loads(json.dumps(tasks.state_dict())), "latest_iteration": 2}
+    saved = checkpoint(tmp_path, tasks, 2)
     with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
         scheduler(tmp_path, saved, tasks=TASKS - 1)
 

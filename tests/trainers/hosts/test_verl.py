@@ -76,16 +76,27 @@ def without_outcomes(lines: list[dict[str, Any]], dapo: bool) -> list[dict[str, 
     return [line | {"outcome": "trained"} if dapo and line["outcome"] == "surplus" else line for line in lines]
 
 
-@pytest.mark.parametrize(("chain", "dapo"), [(GRESO, False), (GRESO, True), (PREFIXES, False)])
+ASYNCHRONOUS = [
+    (GRESO, False, "colocate_async"),
+    (GRESO, True, "colocate_async"),
+    (PREFIXES, False, "colocate_async"),
+    (GRESO, False, "separate_async"),
+    (GRESO, True, "separate_async"),
+]
+
+
+@pytest.mark.parametrize(("chain", "dapo", "mode"), ASYNCHRONOUS)
 def test_an_asynchronous_trainer_observes_every_group_once(
-    chain: list[Any], dapo: bool, queue: verl_lab.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: list[Any], dapo: bool, mode: str, queue: verl_lab.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from verl.trainer.ppo.v1 import trainer_base
 
     numbered = itertools.count()
     monkeypatch.setattr(trainer_base, "uuid", SimpleNamespace(uuid4=lambda: f"{next(numbered):06d}"))
-    config = verl_lab.configuration(tmp_path, chain, dapo, "colocate_async")
+    config = verl_lab.configuration(tmp_path, chain, dapo, mode)
     config.data.gen_batch_size = 1
+    if mode == "separate_async":
+        config.trainer.v1.separate_async.parameter_sync_step = 2
     whole = verl_lab.trainer(config, queue)
     whole.on_train_begin()
     verl_lab.steps(whole, 1, STEPS // 2)
@@ -101,7 +112,7 @@ def test_an_asynchronous_trainer_observes_every_group_once(
     again._reissue_inflight_prompts()
     verl_lab.steps(again, STEPS // 2 + 1, STEPS)
     lines = [json.loads(line) for line in (tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(STEPS))
+    assert [line["step"] for line in lines] == list(range(STEPS * again.parameter_sync_step))
     check_asynchronous(again, records(tmp_path), queue)
 
 

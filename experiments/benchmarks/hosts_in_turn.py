@@ -1,0 +1,156 @@
+"""Two of TRL's trainers on the lab, one with a chain and one without, step by step in turn."""
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from halfway.controllers.greso import Greso
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum.controller import chain
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.tasks.sources import SOURCES
+from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.experiments.config.paths import REPOSITORY
+
+MODEL = REPOSITORY / "experiments" / "lab" / "base"
+GROUPS, SIZE, LENGTH, FIRST = 16, 8, 32, 2
+CHAIN = chain(("uniform", Uniform()), ("greso", Greso()))
+
+
+class Spent:
+    """CPU seconds inside some functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            start = time.process_time()
+            result = function(*arguments, **options)
+            self.seconds += time.process_time() - start
+            return result
+
+        return wrapped
+
+
+def problems(number: int) -> ProblemSet:
+    """Running sums with prompts of one length: a chain chooses among them, and that is not to make steps shorter."""
+    found = SOURCES.get("running_sums")().load(50 * number, Stream(0)).problems
+    [(length, most)] = Counter(len(problem.prompt) for problem in found).most_common(1)
+    assert most >= number, f"{most} problems of {number} have equally long prompts"
+    return ProblemSet([problem for problem in found if len(problem.prompt) == length][:number])
+
+
+def reward_of(known: ProblemSet) -> Callable[..., list[float]]:
+    def passed(completions: Sequence[str], id: Sequence[str], **_: Any) -> list[float]:
+        asked = [known[known.position(name)] for name in id]
+        return [float(good) for good in verify_all(asked, completions)]
+
+    return passed
+
+
+def settings(folder: str, steps: int) -> Any:
+    from trl.trainer.grpo_config import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=folder,
+        per_device_train_batch_size=GROUPS * SIZE // 2,
+        gradient_accumulation_steps=2,
+        num_generations=SIZE,
+        max_completion_length=LENGTH,
+        generation_kwargs={"min_new_tokens": LENGTH},
+        max_steps=steps,
+        learning_rate=1e-6,
+        beta=0.0,
+        shuffle_dataset=False,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        disable_tqdm=True,
+    )
+
+
+class Turn:
+    """A trainer's part in taking turns. It runs from when it is let to the end of its next step.
+
+    Attributes:
+        seconds: CPU seconds of each turn.
+    """
+
+    def __init__(self, mine: threading.Semaphore, other: threading.Semaphore, steps: int):
+        self.mine, self.other, self.steps = mine, other, steps
+        self.seconds: list[float] = []
+        self.start = 0.0
+
+    def train(self, trainer: Any) -> None:
+        """The whole run, in turns."""
+        self.begin()
+        trainer.train()
+
+    def begin(self) -> None:
+        self.mine.acquire()
+        self.start = time.process_time()
+
+    def end(self) -> None:
+        self.seconds.append(time.process_time() - self.start)
+        self.other.release()
+        if len(self.seconds) < self.steps:
+            self.begin()
+
+
+def trainer_of(known: ProblemSet, folder: str, turn: Turn, hosted: bool) -> Any:
+    """A trainer that ends a turn with every step."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    import halfway
+
+    base: Any = TrainerCallback
+
+    class Ends(base):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            turn.end()
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype="float32")
+    args, reward = settings(folder, turn.steps), reward_of(known)
+    rows = [{"prompt": problem.prompt, "id": problem.id} for problem in known]
+    plain: dict[str, Any] = {"reward_funcs": reward, "args": args, "train_dataset": Dataset.from_list(rows * 8)}
+    given = halfway.trl(CHAIN, known, reward, args) if hosted else plain
+    trainer: Any = GRPOTrainer(model, **given, processing_class=tokenizer)
+    trainer.add_callback(Ends())
+    return trainer
+
+
+def compared(steps: int, known: ProblemSet) -> tuple[list[float], list[float], float]:
+    """CPU seconds of each plain step and of each hosted one, and those of all hosted steps inside Halfway."""
+    from halfway.trainers.hosts.trl import rewards
+    from halfway.trainers.hosts.trl.late_rows import LateRows
+
+    inside = Spent()
+    rows, observer = LateRows, rewards.Observer
+    vars_of: Any = rows
+    vars_of.fill = inside.timed(rows.fill)
+    judging: Any = observer
+    judging._observe = inside.timed(observer._observe)
+    locks = [threading.Semaphore(0), threading.Semaphore(0)]
+    turns = [Turn(locks[i], locks[1 - i], steps) for i in range(2)]
+    with tempfile.TemporaryDirectory() as folder:
+        threads = []
+        for i, turn in enumerate(turns):
+            trainer = trainer_of(known, f"{folder}/{i}", turn, hosted=bool(i))
+            threads.append(threading.Thread(target=turn.train, args=(trainer,)))
+        for thread in threads:
+            thread.start()
+        locks[0].release()
+        for thread in threads:
+            thread.join()
+    plain, hosted = (turn.seconds for turn in turns)
+    return plain, hosted, inside.seconds

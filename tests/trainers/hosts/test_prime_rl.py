@@ -1,0 +1,225 @@
+"""A chain as prime-rl's sampler of tasks.
+
+prime-rl is on no package index. Where HALFWAY_PRIME_RL names a checkout, its curriculum and its source of tasks are
+imported from there, with stand-ins for the packages that they only name; without one, the calls are played.
+"""
+
+import ast
+import importlib
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import example
+from paths import REPOSITORY
+
+import halfway
+from halfway.curriculum import UserError
+from halfway.trainers.hosts.prime_rl import Batches, SessionSampler
+
+GROUPS, SIZE, TASKS, STEPS = 4, 8, 40, 20
+GRESO = ["uniform", {"greso": {"frozen_epochs": 0}}]
+CHECKOUT = Path(os.environ.get("HALFWAY_PRIME_RL", "")) / "src" / "prime_rl"
+here = pytest.mark.skipif(
+    not CHECKOUT.is_dir() or Path("src/prime_rl") == CHECKOUT, reason="HALFWAY_PRIME_RL is not set"
+)
+
+
+def tasks_of(number: int = TASKS) -> list[Any]:
+    return [SimpleNamespace(key=f"t{i}", data=SimpleNamespace(idx=i, prompt=f"{i}+1=")) for i in range(number)]
+
+
+def sampler(folder: Path, chain: list[Any] | None = None, tasks: Any = None, **changes: Any) -> SessionSampler:
+    batches = Batches(groups=GROUPS, group_size=SIZE, folder=str(folder), **changes)
+    return SessionSampler(halfway.from_yaml(chain or GRESO), tasks or tasks_of(), batches)
+
+
+def episode(task: Any, reward: float, error: bool = False, agents: int = 1) -> Any:
+    agent = SimpleNamespace(trainable=True)
+    trace = SimpleNamespace(agent=agent, has_error=error, reward=reward)
+    other = SimpleNamespace(agent=SimpleNamespace(trainable=False), has_error=False, reward=0.3)
+    return SimpleNamespace(task=task, env=SimpleNamespace(name="sums"), traces=[trace] * agents + [other])
+
+
+def came_back(task: Any, rng: np.random.Generator) -> list[Any]:
+    return [episode(task, float(rng.random() < (task.data.idx % 6) / 5)) for _ in range(SIZE)]
+
+
+class Played:
+    """The calls of prime-rl's source of tasks."""
+
+    def __init__(self, inner: SessionSampler):
+        self.inner = inner
+
+    def next_task(self, *, step: int) -> Any:
+        return SimpleNamespace(task=next(self.inner))
+
+    def on_result(self, group: list[Any]) -> bool:
+        self.inner.observe(group)
+        return True
+
+    def state_dict(self) -> Any:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, saved: Any) -> None:
+        self.inner.load_state_dict(saved)
+
+
+def train(source: Any, rng: np.random.Generator, first: int, last: int) -> None:
+    """An orchestrator that waits for a batch, whose groups come back in another order."""
+    for step in range(first, last):
+        tasks = [source.next_task(step=step).task for _ in range(GROUPS)]
+        for place in rng.permutation(GROUPS):
+            assert isinstance(source.on_result(came_back(tasks[place], rng)), bool)
+
+
+@pytest.fixture
+def checkout(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """prime-rl's modules; what they import from elsewhere only has names."""
+    configs = ModuleType("prime_rl.configs.orchestrator")
+    kinds = ("AdvRangeGateConfig", "DifficultyPoolSamplerConfig", "StandardSamplerConfig")
+    for kind in kinds:
+        setattr(configs, kind, type(kind, (), {}))
+
+    @dataclass
+    class CurriculumConfig:
+        sampler: Any = field(default_factory=configs.StandardSamplerConfig)
+        gates: dict[str, Any] = field(default_factory=dict)
+
+    @dataclass
+    class TaskRequest:
+        env_name: str
+        task: Any
+        step: int
+
+    names = {
+        "prime_rl.configs.orchestrator": {**vars(configs), "CurriculumConfig": CurriculumConfig},
+        "prime_rl.orchestrator.envs": {"TrainEnvs": list},
+        "prime_rl.orchestrator.types": {"TaskRequest": TaskRequest},
+        "prime_rl.orchestrator.utils": {"episode_env_name": lambda each: each.env.name},
+        "prime_rl.entrypoints.orchestrator": {"main": lambda: None},
+        "verifiers": {},
+        "verifiers.v1": dict.fromkeys(("Task", "Episode"), Any),
+    }
+    for name, found in names.items():
+        module = ModuleType(name)
+        vars(module).update(found)
+        monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["verifiers"].v1 = sys.modules["verifiers.v1"]  # type: ignore[attr-defined]
+    monkeypatch.syspath_prepend(str(CHECKOUT.parent))
+    yield importlib.import_module("prime_rl.orchestrator.train_source").TrainSource
+    for name in [name for name in sys.modules if name.split(".")[0] == "prime_rl"]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def check_resumed(make: Any, folder: Path) -> None:
+    """Twenty batches; then the last ten once more, from the checkpoint."""
+    rng, log = np.random.default_rng(0), folder / "decisions.jsonl"
+    whole = make()
+    train(whole, rng, 0, STEPS // 2)
+    saved = whole.state_dict()  # torch.save keeps Python's own values
+    drawn = rng.bit_generator.state
+    train(whole, rng, STEPS // 2, STEPS)
+    before = log.read_bytes()
+    lines = [json.loads(line) for line in before.splitlines()]
+    groups = [line for line in lines if line["outcome"] != "skipped"]
+    assert len(groups) == STEPS * GROUPS and {group["n"] for group in groups} == {SIZE}
+    assert any(line["outcome"] == "skipped" for line in lines)
+    again = make()
+    again.load_state_dict(saved)
+    rng.bit_generator.state = drawn
+    train(again, rng, STEPS // 2, STEPS)
+    assert log.read_bytes() == before
+
+
+def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
+    check_resumed(lambda: Played(sampler(tmp_path)), tmp_path)
+
+
+@here
+def test_the_pages_script_in_prime_rls_own_source_of_tasks(
+    checkout: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = example("prime_rl.md")
+    for old, new in (
+        ("groups=64, group_size=16", f"groups={GROUPS}, group_size={SIZE}"),
+        ("runs/halfway", str(tmp_path)),
+    ):
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    monkeypatch.chdir(REPOSITORY)
+    exec(compile(code, "prime_rl.md", "exec"), {"__name__": "steered"})
+    env = SimpleNamespace(name="sums", tasks=tasks_of(), num_tasks=TASKS)
+    env.config = SimpleNamespace(curriculum=None, ratio=1.0)
+
+    def made() -> Any:
+        source = checkout([env])
+        assert isinstance(source.curricula["sums"].sampler, SessionSampler)
+        return source
+
+    check_resumed(made, tmp_path)
+    source = made()
+    train(source, np.random.default_rng(0), 0, 2)
+    assert any(name.startswith("curriculum/sums/sampler/halfway/uniform/") for name in source.metrics())
+
+
+@here
+def test_prime_rl_still_calls_what_the_chain_stands_in() -> None:
+    def text(file: str) -> str:
+        return ast.unparse(ast.parse((CHECKOUT / "orchestrator" / file).read_text()))
+
+    assert "self.train_source.next_task(" in text("dispatcher.py")
+    assert "on_result=self.train_source.on_result" in text("orchestrator.py")
+    assert "self.on_result(group)" in text("train_sink.py")
+    assert "train_source.state_dict()" in text("ckpt.py") and "train_source.load_state_dict(" in text("ckpt.py")
+    pool = text("curriculum/samplers/pool.py")
+    assert all(name in pool for name in ("trace.reward", "episode.traces", "trace.has_error", "trace.agent.trainable"))
+
+
+def test_out_of_order_with_losses_nothing_is_in_flight_for_ever(tmp_path: Path) -> None:
+    """A dispatcher with many groups in flight, which drops some without a word, and others in part."""
+    shuffled, rng = random.Random(0), np.random.default_rng(0)
+    inner = sampler(tmp_path, patience=10)
+    flying = [next(inner) for _ in range(3 * GROUPS)]
+    for number in range(160):
+        keys = [task.key for task in flying]
+        assert len(set(keys)) == len(keys), "no task is in flight twice"
+        task = flying.pop(0 if number % 3 == 0 else shuffled.randrange(len(flying)))  # none waits for ten batches
+        group = came_back(task, rng)
+        if number % 10 == 1:
+            group[0] = episode(task, 0.0, error=True)
+        if number % 10 == 2:
+            group = group[:-2]
+        if number % 10 != 3:  # else it is stale
+            inner.observe(group)
+        flying.append(next(inner))
+    session = inner.fetching.hosting.session
+    lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    groups = [line for line in lines if line["outcome"] != "skipped"]
+    assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
+    assert {tuple(group["dropped"]) for group in groups} == {(), ("errored",), ("cancelled",), ("stale",)}
+    assert all(session.step - int(ticket.id.split(".")[0]) <= 11 for ticket in session.flying())
+    inner.observe(came_back(SimpleNamespace(key="other", data=SimpleNamespace(idx=0)), rng))  # is nothing of ours
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"controllers\.prefix_sampling needs .*, which prime-rl"):
+        sampler(tmp_path, ["prefix_sampling", "uniform"])
+    with pytest.raises(UserError, match=r"tasks: 'list_iterator' is not acceptable; give num_tasks"):
+        sampler(tmp_path, tasks=iter(tasks_of()))
+    inner = sampler(tmp_path)
+    with pytest.raises(UserError, match=r"reward: 'reward' gave 0.5, and a success is 0 or 1; say threshold="):
+        inner.observe([episode(next(inner), 0.5)])
+    inner = sampler(tmp_path)
+    with pytest.raises(UserError, match=r"train.env: an episode has 2 trainable traces"):
+        inner.observe([episode(next(inner), 1.0, agents=2)])
+    with pytest.raises(UserError, match="39 training problems, and the saved session had others"):
+        sampler(tmp_path, tasks=tasks_of(39)).load_state_dict(inner.state_dict())

@@ -1,0 +1,123 @@
+"""prime-rl as a host: a sampler of tasks, in the place of the one that its curriculum makes.
+
+    plain = Curriculum.__init__
+
+    def hosted(self, config, tasks):
+        plain(self, config, tasks)
+        self.sampler = SessionSampler(chain, tasks, Batches(groups=64, group_size=16, folder="runs/halfway"))
+
+    Curriculum.__init__ = hosted
+
+Nothing of prime-rl is imported: the curriculum asks its sampler for one task after the other, and tells it of every
+group whose episodes have come back, before any gate. Its state goes with the orchestrator's checkpoint.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.support.errors import UserError, require
+from halfway.trainers.hosts.fetching import Fetching
+from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.outcomes import Judge
+from halfway.trainers.hosts.rows import Rows, as_text
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What a run is like.
+
+    Attributes:
+        groups: of a batch. So many are drawn at once, and the chain observes whenever so many have come back.
+        group_size: rollouts of a group, the environment's `group_size`.
+        folder: for records.
+        threshold: from which reward on a rollout is a success; None = it is 0 or 1.
+        patience: batches after which a group that has not come back is lost: prime-rl tells nobody of those that it
+            drops as stale. Give more than it takes to do so.
+    """
+
+    groups: int
+    group_size: int
+    folder: str
+    seed: int = 0
+    threshold: float | None = None
+    patience: int = 16
+
+
+class SessionSampler:
+    """Chooses tasks as the session wants them, and observes every group that is reported."""
+
+    def __init__(self, controller: PassRateController[Any], tasks: Any, batches: Batches):
+        """
+        Args:
+            tasks: those of one training environment, each with a key of its own.
+
+        Raises:
+            UserError: for tasks without end, or a controller that needs more than rewards.
+        """
+        require(isinstance(tasks, Sequence), "tasks", type(tasks).__name__, "give num_tasks: a chain has a finite set")
+        self.tasks = {str(task.key): task for task in tasks}
+        problems = ProblemSet([Problem(str(t.key), as_text(getattr(t.data, "prompt", None)), "") for t in tasks])
+        folder = Path(batches.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, host = Rows(problems, None, ()), Host("prime-rl")
+        hosting = Hosting(controller, rows, batches.group_size, folder, host, batches.seed)
+        self.batches, self.judge = batches, Judge("reward", batches.threshold)
+        self.fetching = Fetching(hosting, batches.groups)
+        self._ticket_of: dict[str, str] = {}  # task in flight -> ticket; no task is in flight twice
+        self._observed = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        ticket = self.fetching.next_ticket()
+        name = ticket.request.problem.id
+        self._ticket_of[name] = ticket.id
+        return self.tasks[name]
+
+    def observe(self, group: Sequence[Any]) -> None:
+        """What came back of a task, which may be less than was asked for."""
+        hosting = self.fetching.hosting
+        ticket = self._ticket_of.pop(str(group[0].task.key), "")
+        if not hosting.session.expects(ticket):
+            return
+        for episode in group:
+            traces = [trace for trace in episode.traces if trace.agent.trainable and not trace.has_error]
+            if len(traces) > 1:
+                raise UserError(
+                    f"train.env: an episode has {len(traces)} trainable traces; give one with a single agent"
+                )
+            reward = float(traces[0].reward) if traces else None
+            good = self.judge.success(reward)
+            hosting.record(ticket, None if good is None else Rollout((), good, reward=reward), "errored")
+        self.fetching.abandon(ticket, "cancelled")
+        self._observed += 1
+        if self._observed == self.batches.groups:
+            self._commit()
+
+    def metrics(self) -> dict[str, float]:
+        return self.fetching.hosting.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"hosting": self.fetching.hosting.state_dict(), "observed": self._observed}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue. What was in flight is lost with the orchestrator, and is offered again."""
+        self.fetching.hosting.load_state_dict(state_dict["hosting"], reissue=True)
+        self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True
+        self._observed = int(state_dict["observed"])
+        self._ticket_of.clear()
+
+    def _commit(self) -> None:
+        session = self.fetching.hosting.session
+        for name, ticket in list(self._ticket_of.items()):
+            if session.step - int(ticket.split(".")[0]) >= self.batches.patience:
+                self.fetching.abandon(ticket, "stale")
+                del self._ticket_of[name]
+        self.fetching.commit(session.step)
+        self._observed = 0
