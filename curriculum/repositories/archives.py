@@ -71,9 +71,11 @@ class RepositoryArchives(Source):
                 elif len(found) < wanted:
                     found.append(problem)
         if len(found) < wanted:
+            why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
+            first = f"; first: {examples[0]}" if examples else ""
             raise UserError(
-                f"source repository_archives: {wanted} problems wanted, {len(found)} found "
-                f"({', '.join(f'{n} {why}' for why, n in dropped.items())}); ask for fewer, or give more archives"
+                f"source repository_archives: {wanted} problems wanted, {len(found)} found ({why}{first}); ask for "
+                "fewer, or give more archives"
             )
         return Loaded(tuple(found), SourceReport(len(found), dict(dropped), tuple(examples)))
 
@@ -92,7 +94,9 @@ class RepositoryArchives(Source):
                 yield Project(project.name, project.base, tuple(steady))
             else:
                 dropped["archive whose tests do not run"] += 1
-                examples.append(f"{path}: no test passes twice; give it a Python environment with what it needs")
+                examples.append(
+                    f"{path}: no test passes twice; box.bubblewrap.python names an environment with its needs"
+                )
 
     def _tasks(self, project: "Project", stream: Stream, dropped: Counter[str]) -> Iterator[Problem]:
         """Valid mutants of one project, in an order drawn from the stream."""

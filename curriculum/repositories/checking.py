@@ -21,7 +21,7 @@ class _NoTaskError(Exception):
     """Why a row is no task, in words to count, and what was seen."""
 
     def __init__(self, reason: str, seen: str = ""):
-        super().__init__(reason)
+        super().__init__(f"{reason} ({seen})" if seen else reason)
         self.reason, self.seen = reason, seen
 
 
@@ -56,7 +56,7 @@ def checked(
         found = list(zip(problems, pool.map(check_one, problems), strict=True))
     kept = tuple(problem for problem, error in found if error is None)
     bad = [(problem, error) for problem, error in found if error is not None]
-    examples = [f"{from_text(p.answer, p.id).name}: {error.reason} {error.seen}".strip() for p, error in bad]
+    examples = [f"{from_text(p.answer, p.id).name}: {error}" for p, error in bad]
     dropped = Counter(error.reason for _, error in bad)
     return Loaded(kept, SourceReport(len(kept), dict(dropped), tuple(examples[:MAX_EXAMPLES])))
 

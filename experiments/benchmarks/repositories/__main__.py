@@ -6,7 +6,7 @@ lists those that we took. The result of `record` is a file on this machine; the 
     python -m halfway.experiments.benchmarks.repositories record sdists episodes.json [--tasks 2]
     ... replay episodes.json [--times 200] [--output FOLDER]                in a process of its own
     ... throughput episodes.json [--widths 1 8 32] [--output FOLDER]
-    ... generation episodes.json MODEL [--engine vllm] [--rollouts 1 8] [--output FOLDER]
+    ... generation episodes.json MODEL [--engine vllm] [--rollouts 1 8] [--projects toolz-1.2.0] [--output FOLDER]
     ... barrier
 """
 
@@ -37,6 +37,7 @@ def options() -> argparse.Namespace:
     generating.add_argument("model", type=Path, help="a folder with a Hugging Face checkpoint")
     generating.add_argument("--engine", choices=["transformers", "vllm"], default="transformers")
     generating.add_argument("--rollouts", type=int, nargs="+", default=[1, 8])
+    generating.add_argument("--projects", nargs="+", help="as the recordings name them; all, if left out")
     for each in others[1:]:
         each.add_argument("--output", type=Path, help="folder for a page and its numbers")
     commands.add_parser("barrier")
@@ -56,7 +57,8 @@ def main() -> int:
             case "throughput":
                 throughput(ENVIRONMENT, read(given.episodes), given.widths).tell(given.output, "throughput")
             case "generation":
-                page = generation(ENVIRONMENT, read(given.episodes), given.model, given.engine, given.rollouts)
+                chosen = [each for each in read(given.episodes) if each.project in (given.projects or [each.project])]
+                page = generation(ENVIRONMENT, chosen, given.model, given.engine, given.rollouts)
                 page.tell(given.output, "generation")
             case _:
                 barrier()

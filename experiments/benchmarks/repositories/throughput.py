@@ -16,7 +16,7 @@ from halfway.experiments.benchmarks.repositories.recordings import Recording
 from halfway.experiments.benchmarks.repositories.usage import cpu_seconds, descendants
 from halfway.experiments.report.tables.text import TextTable
 
-OPENINGS = 20
+OPENINGS = 11
 LEAST = 8
 MIB, KIB = 2**20, 2**10
 
@@ -131,8 +131,8 @@ def life(environment: Repository, task: RepositoryTask, saved: bytes) -> tuple[f
 
 
 def at_once(environment: Repository, recordings: Sequence[Recording], width: int) -> Width:
-    """Twice as many episodes as are played at once, the recorded ones in turn."""
-    many = [recordings[i % len(recordings)] for i in range(max(2 * width, LEAST))]
+    """As many episodes as are played at once, or `LEAST`, the recorded ones in turn."""
+    many = [recordings[i % len(recordings)] for i in range(max(width, LEAST))]
     before, began, peak = cpu_seconds(), time.perf_counter(), 0.0
     with ThreadPoolExecutor(width) as pool:
         played = [pool.submit(play, environment, each) for each in many]

@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - commands, one a line
 """Boxes: equal commands give equal results, state is a value, and hostile commands get nothing and leave nothing."""
 
+import errno
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ from halfway.curriculum.boxes.bases import kept
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.boxes.determinism import normalised, pytest_options
 from halfway.curriculum.boxes.trees import Changes, Entry
+from halfway.curriculum.support.atomic import WriteError
 from halfway.curriculum.support.errors import UserError
 
 SMALL = Bubblewrap(memory_mib=512, processes=32, disk_mib=16, files=500)
@@ -296,6 +298,19 @@ def test_a_missing_bubblewrap_is_one_line(base: Base, monkeypatch: pytest.Monkey
 def test_forbidden_namespaces_are_one_line(why: str) -> None:
     line = module._not_here(why)
     assert why in line and "sysctl kernel.unprivileged_userns_clone=1" in line and "\n" not in line
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path, **_: object) -> None:
+        target.mkdir()
+        (target / "half").write_text("x")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    tree = small_repository(tmp_path / "repository").tree
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(WriteError, match=r"bases/.*: cannot be written .No space left on device.; make room for it"):
+        kept(tree, tmp_path / "cache", os.geteuid())
+    assert not list((tmp_path / "cache").rglob("*half")) and not list((tmp_path / "cache" / "bases").iterdir())
 
 
 @needs_boxes

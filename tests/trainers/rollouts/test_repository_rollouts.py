@@ -1,5 +1,6 @@
 """Rollouts in a real repository: prefixes are replayed through execution, and go on as the original did."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 
@@ -55,6 +57,14 @@ def test_prefixes_of_a_repository_are_replayed_and_go_on(tmp_path: Path) -> None
             assert [turn.num_replayed > 0 for turn in rollout.turns].count(True) == length
             if len(rollout.turns) == 4:  # it went on as the script does
                 assert rollout.success and rollout.turns[2].state == longest.turns[2].state
+
+
+def test_a_missing_bubblewrap_ends_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no lost box, which would only be counted."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="bubblewrap is not installed") as error:
+        collector(*WORK).run([Request(small_problem(tmp_path), 2)], Stream(0))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("command", ["date +%N", "head -c 9 /dev/urandom > noise"])
