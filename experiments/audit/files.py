@@ -30,6 +30,9 @@ LONGEST_LINE = 256 << 20
 LINES = (".jsonl", ".ndjson", ".json")
 READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
+MARK = b"\xef\xbb\xbf"
+"""Some editors begin UTF-8 with it."""
+
 PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
 NOT_REGULAR = "no regular file"
@@ -114,8 +117,8 @@ def first_record(path: Path) -> dict[str, Any] | None:
             line = file.readline(LONGEST_LINE)
             while line.isspace():
                 line = file.readline(LONGEST_LINE)
-        return msgspec.json.decode(_standard(line), type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, OSError, EOFError, ValueError, zlib.error):
+        return msgspec.json.decode(_standard(line.removeprefix(MARK)), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, OSError, EOFError, ValueError, RecursionError, zlib.error):
         return None
 
 
@@ -160,7 +163,10 @@ class Lines(Generic[Row]):
         """Whole lines, as many as a block holds."""
         parts: list[bytes] = []
         too_long = False
+        first = True
         while block := file.read1(BLOCK):
+            if first:
+                block, first = block.removeprefix(MARK), False
             begin = block.find(b"\n") + 1 if too_long else 0
             if too_long and begin == 0:
                 continue

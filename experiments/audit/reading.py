@@ -11,6 +11,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.files import Found, find, number_in
 from halfway.experiments.audit.formats.base import FORMATS, Choices, Reader, recognised
 from halfway.experiments.audit.history import History, Log
+from halfway.experiments.audit.strangers import why_unknown
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
@@ -37,6 +38,8 @@ def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader
     runs: defaultdict[tuple[str, Path], list[Found]] = defaultdict(list)
     for each in found:
         name = format_name or recognised(each)
+        if name is None and each.path == path:
+            raise UserError(f"{path}: {why_unknown(each)}; `halfway audit --help` lists the formats")
         if name is None:
             dropped[UNRECOGNISED] += 1
         else:

@@ -133,6 +133,38 @@ def test_nothing_in_a_file_is_one_line(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", json.dumps([{"problem": "p", "reward": 1}], indent=1).encode(), "one JSON array"),
+        ("a.json", b'{\n "log_history": []\n}', "first line is no whole JSON record"),
+        ("a.jsonl", b'{"step": 1, "reward": 0.5, "loss": 0.1}\n', "it has loss, reward, step, which is no"),
+        ("a.jsonl", b"hello\n", "first line is no JSON record"),
+        ("a.jsonl", b"  \n", "it is empty"),
+        ("a.jsonl", gzip.compress(line().encode()), "let its name end in .gz"),
+        ("a.jsonl.gz", line().encode(), "not packed by gzip"),
+        ("a.jsonl", line().encode("utf-16"), "no UTF-8 text"),
+        ("a.jsonl", b'{"problem":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n", "no whole JSON record"),
+        ("a.csv", b"problem;step;reward\np;0;1\n", "it has problem;step;reward, which is no"),
+        ("a.parquet", b"PAR1 and no more", "no parquet file that can be read"),
+        ("a.db", b"SQLite format 3\0 and no more", "no db file that can be read"),
+        ("a.tsv", b"problem\tstep\n", "its name ends in none"),
+    ],
+)
+def test_a_file_that_is_no_log_is_told_what_it_is(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_logs([tmp_path / name])
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(files.MARK + (line() + line(reward=0)).encode())
+    assert read(tmp_path) == (2, {})
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nowhere"], "nothing is here"),
