@@ -165,6 +165,33 @@ def test_prompts_may_be_conversations(name: str, through: Any, tmp_path: Path) -
         assert any(record["prefix_tokens"] for record in records(tmp_path))
 
 
+def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> None:
+    """TRL's completions against the decision log of the same run: groups, passes, and which problem came again."""
+    pytest.importorskip("pyarrow")
+    from halfway.experiments.audit.reading import read_logs
+
+    few = trl_lab.problems().__class__(list(trl_lab.problems())[: 2 * GROUPS])
+    args = trl_lab.config(tmp_path, 3, save_strategy="no", log_completions=True)
+    trl_lab.trainer(chain(("uniform", Uniform())), args, given=few).train()
+    [log], [own] = read_logs([tmp_path / "completions"]), read_logs([tmp_path / "halfway"])
+    assert (log.reading.format, own.reading.format) == ("trl", "decisions")
+    assert log.reading.traps == () and not log.reading.dropped
+
+    def told(history: Any) -> list[tuple[int, int, int, int]]:
+        """(step, passes, rollouts, how often the problem has come before) of every group."""
+        steps = history.step_V - history.step_V.min()
+        columns = (steps, history.passed_V, history.size_V, history.problem_V)
+        seen: Counter[int] = Counter()
+        found = []
+        for step, passed, size, problem in zip(*(column.tolist() for column in columns), strict=True):
+            found.append((step, passed, size, seen[problem]))
+            seen[problem] += 1
+        return sorted(found)
+
+    assert told(log.history) == told(own.history)
+    assert len(log.history) == 3 * GROUPS and len(log.history.problems) == 2 * GROUPS
+
+
 def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     async def waits(completions: Sequence[str], **_: Any) -> list[float]:
         return [0.25 for _ in completions]
