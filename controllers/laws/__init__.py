@@ -7,4 +7,5 @@
 - `allocation`: how many rollouts each problem gets of a budget
 - `sampling`: which rollouts of a group train, and what its outcome is worth
 - `slots`: which problems may take the open slots of a plan
+- `stopping`: when a group has been seen enough
 """

@@ -4,6 +4,7 @@
 - `history`: the groups of a log, whoever wrote it
 - `reading`: from paths to logs
 - `files`: files of others: found, read in pieces, never run
+- `strangers`: what a file is that is no log
 - `parquet`: tables in Parquet
 - `builder`: from rollouts to groups
 - `formats`: readers of rollout logs

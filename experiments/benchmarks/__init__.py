@@ -9,8 +9,8 @@
 - `simulation`: a chain on a simulated learner of a million problems
 - `trl`: one step here and in TRL
 - `hosts`: a hosted chain beside the plain host
+- `hosts_in_turn`: the same with both in one process, step by step in turn
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker
 - `audit_throughput`: how fast logs are read, and in how much memory
-- `audit_rivals`: what other auditing tools say about the same logs
 """

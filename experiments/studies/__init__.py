@@ -2,6 +2,7 @@
 
 - `reproduction`: published results beside our own
 - `audited_contest`: the runs of a comparison, audited by their own logs, against the comparison's table
+- `audit_rivals`: what other auditing tools say about the same logs
 - `consistency`: how long groups without signal stay without
 - `estimation_error`: what PROS believed against freshly measured pass rates
 - `pros_audit`: do the counts that steer PROS agree with the log?

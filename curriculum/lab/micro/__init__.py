@@ -4,4 +4,5 @@
 - `testing`: their tests, run in the sandbox
 - `episodes`: how a policy mends one, and its teacher
 - `bugs_domain`: bugs in them that a generator writes
+- `bug_author`: the flawed author whose habits that generator learns
 """

@@ -9,7 +9,7 @@ import pytest
 from synthetic_runs import Script, write_run
 
 from halfway.experiments.audit.reading import read_logs
-from halfway.experiments.benchmarks.audit_rivals import Said, said, write_groups, write_scalars, write_verl
+from halfway.experiments.studies.audit_rivals import Said, said, write_groups, write_scalars, write_verl
 
 
 def test_one_run_in_three_forms_is_one_run(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ take no folder; as groups of rewards, `{prompt_id, step, rewards}`; and as scala
 is given each of them.
 
     python -m venv RIVALS; RIVALS/bin/pip install rldoctor==0.2.0 rlvr-audit==0.1.0 rlprobe==0.1.0
-    python -m halfway.experiments.benchmarks.audit_rivals runs/contest_hard/grpo/seed-0 --rivals RIVALS/bin
+    python -m halfway.experiments.studies.audit_rivals runs/contest_hard/grpo/seed-0 --rivals RIVALS/bin
 
 Prints exit status and first finding of each, and writes everything that they print to files.
 """
