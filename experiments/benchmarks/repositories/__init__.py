@@ -1,5 +1,6 @@
 """Agents on real repositories, measured: are replays equal to what was recorded, and what do episodes cost.
 
+- `__main__`: the command
 - `recordings`: a scripted agent's episodes in tasks made of source distributions, kept in a file
 - `replays`: the same episodes again, in a process of their own, at every cut
 - `throughput`: episodes and calls per second, work trees, memory
