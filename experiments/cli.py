@@ -135,9 +135,10 @@ def compare(
     config = load_comparison_config(file, changes)
     if chosen:
         config = with_seeds(config, chosen)
-    if arms:
-        config = with_arms(config, arms.split(","))
-    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs)
+    only = arms.split(",") if arms else []
+    if only:
+        config = with_arms(config, only)
+    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only)
 
 
 @command()
@@ -460,7 +461,7 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
     _show_tracking(console, config.tracking, output)
 
 
-def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> None:
+def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = ()) -> None:
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
@@ -470,7 +471,7 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int) -> No
     write_provenance(folder, ["halfway", *sys.argv[1:]])
     tracker = Tracker.open(first.tracking, output)
     with resumable(folder):
-        failures = run_comparison(config, folder, jobs, console, tracker)
+        failures = run_comparison(config, folder, jobs, console, tracker, only)
     if failures:
         complain(f"{len(failures)} runs failed, see above; once mended, continue with: halfway resume {folder}")
     _show_report(console, folder)

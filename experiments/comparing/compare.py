@@ -1,6 +1,6 @@
 """Comparisons: a sweep for every arm that has a grid, then arms x seeds; resumable run by run."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +9,7 @@ from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.runner import Runner
 from halfway.experiments.comparing.tuning import Sweep, final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
-from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.comparison import TUNING, ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
 from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
@@ -32,11 +32,19 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
 
 
 def run_comparison(
-    config: ComparisonConfig, folder: Path, parallel: int, console: Console, tracker: Tracker | None
+    config: ComparisonConfig,
+    folder: Path,
+    parallel: int,
+    console: Console,
+    tracker: Tracker | None,
+    only: Collection[str] = (),
 ) -> list[Failure]:
     """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
 
     Interrupting it stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
+
+    Args:
+        only: arms that are tuned and trained now; none = all.
 
     Returns:
         The runs that failed; the others go on. Failures of a sweep count only where they leave an arm without a choice.
@@ -45,8 +53,8 @@ def run_comparison(
     state = "stopped"
     try:
         with Runner(parallel, console, tracker, parent) as runner:
-            chosen, failures = tune(config, folder, runner)
-            failures += runner.train(jobs_of(config, folder, chosen))
+            chosen, failures = tune(config, folder, runner, only)
+            failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
         state = "failed" if failures else "finished"
     finally:
         if tracker:
@@ -54,7 +62,9 @@ def run_comparison(
     return failures
 
 
-def tune(config: ComparisonConfig, folder: Path, runner: Runner) -> tuple[dict[str, Setting], list[Failure]]:
+def tune(
+    config: ComparisonConfig, folder: Path, runner: Runner, only: Collection[str] = ()
+) -> tuple[dict[str, Setting], list[Failure]]:
     """Run the sweeps, then their finals, and write what they found.
 
     Returns:
@@ -63,15 +73,27 @@ def tune(config: ComparisonConfig, folder: Path, runner: Runner) -> tuple[dict[s
     jobs = tuning_jobs(config, folder)
     if not jobs:
         return {}, []
-    failures = runner.train(jobs)
+    failures = runner.train(_of(only, jobs))
     if config.tune.finals:
-        failures += runner.train(final_jobs(config, folder))
+        failures += runner.train(_of(only, final_jobs(config, folder)))
     sweeps = sweeps_of(config, folder)
     write_sweeps(config, folder, sweeps)
     for arm, sweep in sweeps.items():
+        if only and arm not in only:
+            continue
         runner.console.print(outcome(arm, sweep), soft_wrap=True)
     chosen = {arm: Setting(trial.values) for arm, sweep in sweeps.items() if (trial := sweep.choice)}
-    return chosen, [failure for failure in failures if failure.job.arm.split("/")[1] not in chosen]
+    return chosen, [failure for failure in failures if _arm(failure.job) not in chosen]
+
+
+def _of(arms: Collection[str], jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if not arms or _arm(job) in arms]
+
+
+def _arm(job: Job) -> str:
+    """Whose run it is; a sweep's are called tuning/ARM/SETTING."""
+    first, *rest = job.arm.split("/")
+    return rest[0] if first == TUNING else first
 
 
 def outcome(arm: str, sweep: Sweep) -> str:

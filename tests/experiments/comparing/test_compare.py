@@ -104,6 +104,13 @@ def test_it_may_begin_with_some_arms(comparison: ComparisonConfig) -> None:
         with_arms(comparison, ["b", "c"])
 
 
+def test_only_some_arms_of_a_comparison_may_go_on(comparison: ComparisonConfig) -> None:
+    whole = prepare_comparison(comparison, comparison.folder)
+    prepare_comparison(with_arms(comparison, ["b"]), comparison.folder)
+    assert run_comparison(whole, whole.folder, 1, Console(quiet=True), None, ["b"]) == []
+    assert [arm for arm in whole.arms if (whole.folder / arm / "seed-0" / "starts.txt").exists()] == ["b"]
+
+
 def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonConfig) -> None:
     planned = replace(comparison, arms={**comparison.arms, "c": {}}, contrasts=[["b", "a"], ["c", "a"]])
     for names, pairs in ((["a"], []), (["a", "b"], [("b", "a")]), (["a", "b", "c"], [("b", "a"), ("c", "a")])):
