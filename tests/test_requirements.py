@@ -23,7 +23,17 @@ ROOMS = {room.name: room.resolve() for room in (REPOSITORY / "src" / "halfway").
 CORE_ROOMS = ("curriculum", "controllers", "testing")
 OPTIONAL_IN_THE_CORE = {"controllers/beliefs/bayes_model.py": {"torch", "pyro"}}
 """A module of the core that only its extra loads."""
-ABOUT_OTHERS = {"trl", "datasets", "verl", "transfer_queue", "trinity", "tinker_cookbook", "swerex", "pydantic", "hydra"}
+ABOUT_OTHERS = {
+    "trl",
+    "datasets",
+    "verl",
+    "transfer_queue",
+    "trinity",
+    "tinker_cookbook",
+    "swerex",
+    "pydantic",
+    "hydra",
+}
 """Packages of trainers that host ours, or that a benchmark sets beside ours; and swe-rex, whose adapter says itself
 what to install."""
 
