@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+CONFIDENT = 1.96
+"""Standard deviations on either side of the mean that a 95 % interval has."""
+
 
 class Lead(NamedTuple):
     """Of a chain over the plain one: simulated mean, standard deviation over draws, and measured mean."""
@@ -17,10 +20,6 @@ class Lead(NamedTuple):
     simulated: float
     spread: float
     measured: float
-
-
-CONFIDENT = 1.96
-"""Standard deviations on either side of the mean that a 95 % interval has."""
 
 
 @dataclass(frozen=True, slots=True)
