@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.design import TuneOptions
 
 Combine = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
@@ -25,6 +26,7 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
             grid=union(config.tune.grid, earlier.tune.grid),
             seeds=_joined(earlier.tune.seeds, config.tune.seeds),
             finals=max(earlier.tune.finals, config.tune.finals),
+            final_seeds=_final_seeds(earlier.tune, config.tune),
         ),
         contrasts=_all_contrasts(earlier.contrasts, config.contrasts),
     )
@@ -47,6 +49,7 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
             grid=without_values(config.tune.grid, earlier.tune.grid),
             seeds=earlier.tune.seeds,
             finals=earlier.tune.finals,
+            final_seeds=earlier.tune.final_seeds,
         ),
         contrasts=pairs,
         costs=earlier.costs,
@@ -71,6 +74,13 @@ def union(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]
 def without_values(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
     """A grid over the same fields without the values that were added."""
     return dict(earlier if grid.keys() == earlier.keys() else grid)
+
+
+def _final_seeds(earlier: TuneOptions, tune: TuneOptions) -> tuple[int, ...]:
+    """Seeds of the finals, with those that finals have begun with; empty where they are the seeds of the sweep."""
+    if not earlier.final_seeds and not tune.final_seeds:
+        return ()
+    return _joined(earlier.seeds_of_finals if earlier.finals else (), tune.final_seeds)
 
 
 def _all_contrasts(earlier: Any, contrasts: Any) -> Any:

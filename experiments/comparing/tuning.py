@@ -2,12 +2,14 @@
 
 A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
 rollouts: the mean height of its learning curve. The setting with the largest mean is chosen, the earlier of equals.
-With `tune.finals` the best settings run once more, with the whole budget, and that area decides.
+With `tune.finals` the best settings run once more, with the whole budget and the seeds of the finals, and that area
+decides.
 
-`tuning.json` in the comparison's directory says how it went: `seeds`, and for each of `arms` its `settings` (`name`,
-which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed is missing, `final_areas` and
-`final_area` likewise with the whole budget), `chosen` (the name; null if no setting has finished) and `at_edge`: the
-fields whose chosen value is the smallest or largest number tried, so that a better one may lie beyond.
+`tuning.json` in the comparison's directory says how it went: `seeds`, `final_seeds` (empty without finals), and for
+each of `arms` its `settings` (`name`, which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed
+is missing, `final_areas` and `final_area` likewise with the whole budget), `chosen` (the name; null if no setting has
+finished) and `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better one may
+lie beyond.
 """
 
 import json
@@ -41,7 +43,7 @@ class Trial:
     Attributes:
         areas: tuning seed -> area under the curve, for the seeds that have finished.
         mean_area: over all tuning seeds; None while one is missing.
-        final_areas, final_area: the same with the whole budget, for settings of the finals.
+        final_areas, final_area: the same with the whole budget and the seeds of the finals, for settings of the finals.
     """
 
     name: str
@@ -80,9 +82,6 @@ def final_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
     return folder / TUNING / arm / setting.name / WHOLE / f"seed-{seed}"
 
 
-FOLDERS = (tuning_folder, final_folder)
-
-
 def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     """Every run of every sweep, with its directory made."""
     jobs = [
@@ -100,11 +99,9 @@ def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     for arm, sweep in sweeps_of(config, folder).items():
         for trial in finalists(sweep.settings, config.tune.finals):
             setting = Setting(trial.values)
-            for seed in config.tune.seeds:
-                run = config.final_run(arm, setting, seed)
-                jobs.append(
-                    Job(f"{TUNING}/{arm}/{setting.name}/{WHOLE}", seed, run, final_folder(folder, arm, setting, seed))
-                )
+            name = f"{TUNING}/{arm}/{setting.name}/{WHOLE}"
+            for seed, run in config.final_runs(arm, setting):
+                jobs.append(Job(name, seed, run, final_folder(folder, arm, setting, seed)))
     for job in jobs:
         prepare(job.config, job.folder)
     return jobs
@@ -123,15 +120,21 @@ def sweeps_of(config: ComparisonConfig, folder: Path) -> dict[str, Sweep]:
 
 def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sweep]) -> None:
     """Write tuning.json."""
+    tune = config.tune
     write_json(
         folder / FILE,
-        {"seeds": list(config.tune.seeds), "arms": {arm: asdict(sweep) for arm, sweep in sweeps.items()}},
+        {
+            "seeds": list(tune.seeds),
+            "final_seeds": list(tune.seeds_of_finals if tune.finals else ()),
+            "arms": {arm: asdict(sweep) for arm, sweep in sweeps.items()},
+        },
     )
 
 
 def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
     """How one setting of an arm did."""
-    places, last = ([place(folder, arm, setting, seed) for seed in config.tune.seeds] for place in FOLDERS)
+    places = [tuning_folder(folder, arm, setting, seed) for seed in config.tune.seeds]
+    last = [final_folder(folder, arm, setting, seed) for seed in config.tune.seeds_of_finals]
     areas, final_areas = _areas(places, config.tuning_budget), _areas(last, config.budget)
     return Trial(setting.name, setting.values, areas, _mean(areas, places), final_areas, _mean(final_areas, last))
 

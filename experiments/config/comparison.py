@@ -101,11 +101,13 @@ class ComparisonConfig:
         fields = {name.split(".")[0] for arm in self.arms for name in self.grid(arm)}
         for name in sorted(fields & {*SHARED, "tune"}):
             raise UserError(f"tune.grid.{name}: belongs to the whole comparison; tune a field in which arms may differ")
-        seeds, common = list(self.tune.seeds), set(self.tune.seeds) & set(self.seeds)
+        seeds = list(self.tune.seeds)
         require(not fields or bool(seeds), "tune.seeds", seeds, "give at least one, such as [100, 101]")
         require(bool(fields) or not seeds, "tune.grid", {}, "give a field and its values, or leave `tune` out")
-        remedy = f"an arm must not be compared on what it was tuned on; the comparison has {sorted(common)} too"
-        require(not common, "tune.seeds", seeds, remedy)
+        for name, tuned in (("seeds", self.tune.seeds), ("final_seeds", self.tune.final_seeds)):
+            common = sorted(set(tuned) & set(self.seeds))
+            remedy = f"an arm must not be compared on what it was tuned on; the comparison has {common} too"
+            require(not common, f"tune.{name}", list(tuned), remedy)
 
     @property
     def folder(self) -> Path:
@@ -144,9 +146,13 @@ class ComparisonConfig:
         """The configuration of one run of an arm's sweep. Raises UserError likewise."""
         return self._run(arm, f"{TUNING}/{arm}/{setting.name}/seed-{seed}", seed, self.tuning_budget, setting)
 
-    def final_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
-        """The configuration of one run that tries a setting with the whole budget. Raises UserError likewise."""
-        return self._run(arm, f"{TUNING}/{arm}/{setting.name}/{WHOLE}/seed-{seed}", seed, self.budget, setting)
+    def final_runs(self, arm: str, setting: Setting) -> Iterator[tuple[int, RunConfig]]:
+        """Seed and configuration of every run that tries a setting with the whole budget. Raises UserError likewise."""
+        folder, seeds = f"{TUNING}/{arm}/{setting.name}/{WHOLE}", self.tune.seeds_of_finals
+        first = self._run(arm, f"{folder}/seed-{seeds[0]}", seeds[0], self.budget, setting)
+        for seed in seeds:
+            again = self._reseeded(first, seed)
+            yield seed, again or self._run(arm, f"{folder}/seed-{seed}", seed, self.budget, setting)
 
     def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
         own = {"name": f"{self.name}/{name}", "seed": seed, "budget": given(budget)}

@@ -25,24 +25,35 @@ class TuneOptions:
             combination. An arm may have more fields, or other values, under `arms.NAME.tune.grid`. Empty = no sweep.
         seeds: every setting runs once with each; none of them is a seed of the comparison.
         share: of the comparison's budget that a run of the sweep spends.
-        finals: settings of each arm, those with the largest areas, that are tried once more with the whole budget and
-            the same seeds; the largest area by then is chosen (a round of successive halving: Jamieson and Talwalkar
-            2016, "Non-stochastic best arm identification"). What learns fastest at first may come apart later. 0 =
-            none, the sweep decides.
+        finals: settings of each arm, those with the largest areas, that are tried once more with the whole budget; the
+            largest mean area by then is chosen (a round of successive halving: Jamieson and Talwalkar 2016,
+            "Non-stochastic best arm identification"). What learns fastest at first may come apart later. 0 = none,
+            the sweep decides.
+        final_seeds: every finalist runs once with each. More of them than `seeds` show, at little cost, a setting that
+            comes apart with some seeds only. Empty = `seeds`.
     """
 
     grid: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     share: float = 1.0
     finals: int = 0
+    final_seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_grid(self.grid, "tune.grid")
-        different = len(set(self.seeds)) == len(self.seeds) and min(self.seeds, default=0) >= 0
-        require(different, "tune.seeds", list(self.seeds), "give different numbers from 0 on")
+        for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
+            different = len(set(seeds)) == len(seeds) and min(seeds, default=0) >= 0
+            require(different, f"tune.{name}", list(seeds), "give different numbers from 0 on")
         require(0 < self.share <= 1, "tune.share", self.share, "give a number above 0, at most 1")
         useful = self.finals == 0 or (self.finals >= 2 and self.share < 1)
         require(useful, "tune.finals", self.finals, "give 2 or more with a share below 1, or 0 for none")
+        idle = bool(self.final_seeds) and not self.finals
+        require(not idle, "tune.final_seeds", list(self.final_seeds), "there are no finals; give tune.finals too")
+
+    @property
+    def seeds_of_finals(self) -> tuple[int, ...]:
+        """With which every finalist runs."""
+        return self.final_seeds or self.seeds
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What each arm was tuned to before the comparison, as tuning.json in its folder says."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ class TunedRow:
         setting: the fields that were tried, with their values.
         area: mean height of the held-out curve over the sweep's budget, over the seeds of the tuning.
         final: the same over the whole budget, for settings of the finals.
+        final_areas: seed of the finals -> that area.
         chosen: whether the comparison runs with it.
         edge: fields of the chosen setting whose value is at an end of the grid, so that a better one may lie beyond.
     """
@@ -31,6 +32,7 @@ class TunedRow:
     chosen: bool
     edge: tuple[str, ...]
     final: Estimate | None = None
+    final_areas: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Setting(msgspec.Struct):
@@ -71,6 +73,7 @@ def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
             chosen=setting.name == tuned.chosen,
             edge=tuple(tuned.at_edge) if setting.name == tuned.chosen else (),
             final=_over_seeds(setting.final_areas),
+            final_areas=setting.final_areas,
         )
         for arm in arms
         if (tuned := tuning.arms.get(arm)) is not None

@@ -2,26 +2,35 @@
 
 from halfway.experiments.report.analysis.tuning import TunedRow
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import TextTable, interval
+from halfway.experiments.report.tables.text import NONE, TextTable, interval
+
+FINALS = ("whole budget", "whole budget, by seed")
 
 
 def tuning_table(summary: Summary) -> TextTable:
     """Every setting that was tried, the chosen one marked."""
     finals = any(row.final for row in summary.tuned)
+    by_seed = any(len(row.final_areas) > 1 for row in summary.tuned)
     rows = tuple(
-        (f"{row.arm}, {row.setting}", interval(row.area), *([interval(row.final)] if finals else []), _mark(row))
+        (f"{row.arm}, {row.setting}", interval(row.area), *_final_cells(row)[: finals + by_seed], _mark(row))
         for row in summary.tuned
     )
     edges = [f"{row.arm} ({', '.join(row.edge)})" for row in summary.tuned if row.edge]
     caption = (
         "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use; with 95 % "
         "Student-t intervals over them. The setting with the largest area was chosen"
-        + (", by the whole budget among those that came so far." if finals else ".")
+        + (", by the mean over the whole budget among those that came so far." if finals else ".")
     )
     if edges:
         caption = f"Warning: {', '.join(edges)} chose an end of the grid, so a better setting may lie beyond. {caption}"
-    columns = ("arm, setting", "area", *(["whole budget"] if finals else []), "choice")
+    columns = ("arm, setting", "area", *FINALS[: finals + by_seed], "choice")
     return TextTable("Tuning", columns, rows, caption)
+
+
+def _final_cells(row: TunedRow) -> tuple[str, str]:
+    """The mean of the finals, and each seed's area, by which one sees a setting that comes apart with some of them."""
+    by_seed = "; ".join(f"{seed}: {area:.3f}" for seed, area in row.final_areas.items())
+    return interval(row.final), by_seed or NONE
 
 
 def _mark(row: TunedRow) -> str:

@@ -102,7 +102,7 @@ class Trainings:
     Attributes:
         begun: names of the runs, in order.
         failing: parts of the names of runs that fail.
-        whole: pass@1 for a learning rate in the finals, where it is another.
+        whole: pass@1 for a learning rate in the finals, where it is another; or for a learning rate and a seed.
         interrupt_at: the number of the start at which the user presses Ctrl-C.
     """
 
@@ -111,7 +111,7 @@ class Trainings:
         self.failing: set[str] = set()
         self.interrupt_at: int | None = None
         self.heights = {1.0: 0.3, 2.0: 0.5, 3.0: 0.4, 4.0: 0.6}
-        self.whole: dict[float, float] = {}
+        self.whole: dict[float | tuple[float, int], float] = {}
 
     def start(self, config: RunConfig, folder: Path) -> Ended:
         if len(self.begun) == self.interrupt_at:
@@ -122,8 +122,10 @@ class Trainings:
         if any(part in name for part in self.failing):
             (folder / "log.txt").write_text("the learner: NaN\n")
             return Ended(2)
-        heights = {**self.heights, **(self.whole if "/whole/" in name else {})}
-        write_curve(folder, [(0, 0.0), (20, heights[config.learner.lr])])
+        height, lr = self.heights[config.learner.lr], config.learner.lr
+        if "/whole/" in name:
+            height = self.whole.get((lr, config.seed), self.whole.get(lr, height))
+        write_curve(folder, [(0, 0.0), (20, height)])
         (folder / "status.json").write_text('{"state": "finished"}')
         return Ended(0)
 
@@ -219,6 +221,59 @@ def test_finals_are_added_to_a_finished_contest(contest: ComparisonConfig, train
     assert rates(config) == {"a-0": 3.0, "b-0": 3.0}
     assert (config.folder / "superseded" / "a" / "learner.lr-2.0" / "seed-0").is_dir()
     assert go(half)[0].tune.finals == 2  # leaving them out takes nothing away
+
+
+def test_more_seeds_in_the_finals_see_what_one_does_not(contest: ComparisonConfig, trainings: Trainings) -> None:
+    """2 leads 3 with seed 100, and comes apart with one of two further seeds."""
+    tune = replace(contest.tune, seeds=(100,), share=0.5, finals=2)
+    contest = replace(contest, tune=tune, seeds=(0,))
+    trainings.whole = {(2.0, 102): 0.1}
+    config, _ = go(contest)
+    assert rates(config) == {"a-0": 2.0, "b-0": 3.0} and tuning_of(config)["final_seeds"] == [100]
+    trainings.begun.clear()
+    config, failures = go(replace(contest, tune=replace(tune, final_seeds=(101, 102))))
+    assert failures == [] and config.tune.final_seeds == (100, 101, 102)  # those that have run count too
+    added = [f"tuning/{arm}/learner.lr-{lr}/whole/seed-{seed}" for arm, lr in FINALS for seed in (101, 102)]
+    assert trainings.begun == [*added, "a/seed-0"] and rates(config) == {"a-0": 3.0, "b-0": 3.0}
+    assert (config.folder / "superseded" / "a" / "learner.lr-2.0" / "seed-0").is_dir()
+    found = tuning_of(config)
+    assert found["seeds"] == [100] and found["final_seeds"] == [100, 101, 102]
+    second = found["arms"]["a"]["settings"][1]
+    assert second["final_areas"] == pytest.approx({"100": 0.25, "101": 0.25, "102": 0.05})
+    assert second["final_area"] == pytest.approx(0.55 / 3)
+    assert load_run_config(config.folder / "tuning/a/learner.lr-2.0/whole/seed-102/config.yaml").seed == 102
+    rows = {row.setting: row.final_areas for row in read_tuning(config.folder, ["a"])}
+    assert rows["learner.lr=2"] == second["final_areas"] and rows["learner.lr=1"] == {}
+    trainings.begun.clear()
+    assert go(contest)[0].tune.final_seeds == (100, 101, 102)  # leaving them out takes nothing away
+    assert trainings.begun == []
+
+
+def test_an_interrupted_final_goes_on_with_the_seeds_that_the_file_has_since(
+    contest: ComparisonConfig, trainings: Trainings
+) -> None:
+    tune = replace(contest.tune, seeds=(100,), share=0.5, finals=2)
+    contest = replace(contest, tune=tune, seeds=(0,))
+    trainings.interrupt_at = 6  # in the middle of the finals
+    with pytest.raises(KeyboardInterrupt):
+        go(contest)
+    config, _ = go(replace(contest, tune=replace(tune, final_seeds=(100, 101))))
+    assert len(trainings.begun) == len(set(trainings.begun)) == 5 + 8 + 2
+    assert tuning_of(config)["arms"]["b"]["settings"][0]["final_areas"] == pytest.approx({"100": 0.15, "101": 0.15})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"finals": 0}, r"^tune\.final_seeds: \[102\] .* no finals; give tune\.finals too"),
+        ({"final_seeds": (102, 102)}, r"^tune\.final_seeds: \[102, 102\] .* different numbers"),
+        ({"final_seeds": (0, 102)}, r"^tune\.final_seeds: .*the comparison has \[0\] too"),
+    ],
+)
+def test_seeds_of_finals_that_cannot_be(contest: ComparisonConfig, changes: dict[str, Any], error: str) -> None:
+    tune = replace(contest.tune, share=0.5, finals=2, final_seeds=(102,))
+    with pytest.raises(UserError, match=error):
+        replace(contest, tune=replace(tune, **changes))
 
 
 def test_a_final_that_fails_leaves_the_choice_to_the_others(contest: ComparisonConfig, trainings: Trainings) -> None:

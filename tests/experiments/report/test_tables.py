@@ -171,10 +171,14 @@ def test_finals_have_a_column_if_there_were_any() -> None:
     second = TunedRow("a", "learner.lr=0.0006", Estimate(0.3), chosen=True, edge=(), final=Estimate(0.5))
     table = tuning_table(replace(summary, tuned=(first, second)))
     assert (
-        table.columns == ("arm, setting", "area", "whole budget", "choice") and "by the whole budget" in table.caption
+        table.columns == ("arm, setting", "area", "whole budget", "choice") and "over the whole budget" in table.caption
     )
     assert [row[1:] for row in table.rows] == [("0.400", "-", ""), ("0.300", "0.500", "chosen")]
     assert "whole budget" not in tuning_table(replace(summary, tuned=(first,))).columns
+    by_seed = replace(second, final=Estimate(0.45), final_areas={"100": 0.6, "101": 0.3})
+    table = tuning_table(replace(summary, tuned=(first, by_seed)))
+    assert table.columns[2:4] == ("whole budget", "whole budget, by seed")
+    assert [row[2:4] for row in table.rows] == [("-", "-"), ("0.450", "100: 0.600; 101: 0.300")]
 
 
 def test_numbers() -> None:
