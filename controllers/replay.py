@@ -20,6 +20,7 @@ class ReplayState:
 
     Attributes:
         groups: groups: that were not degenerate.
+        trained: how often each of them has trained again.
         successes: responses: problem id -> a rollout that passed.
         used: what was taken in this step: places in `groups`, or tickets of groups in hand.
         replayed: groups so far.
@@ -27,6 +28,7 @@ class ReplayState:
 
     problems: ProblemSet
     groups: tuple[Group, ...] = ()
+    trained: tuple[int, ...] = ()
     successes: Mapping[str, Rollout] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     replayed: int = 0
@@ -45,21 +47,28 @@ class Replay(PassRateController[ReplayState]):
     What is stored says nothing new of a problem, costs no rollout, and is not stored again. The oldest goes when there
     are more than `capacity`, or more tokens than `tokens`.
 
+    Once few new groups are mixed, a full share of the plan repeats the same old groups, and the policy drifts ever
+    further from the one that sampled them. `uses` (ours) bounds the repeats, so that fewer stored groups train when
+    fewer new ones come in.
+
     Attributes:
         share: groups: most of a plan that is stored groups.
         capacity: groups, or successes of different problems.
+        uses: groups: how often a stored group trains again before it goes; null = as long as it is stored.
         tokens: bound on what is kept, in tokens; each takes about 40 bytes of a checkpoint.
     """
 
     kind: Literal["groups", "responses"] = "groups"
     share: float = 0.5
     capacity: int = 512
+    uses: int | None = None
     tokens: int = 2_000_000
 
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "replay.share", self.share, "give a share above 0 and below 1")
         for name in ("capacity", "tokens"):
             require(vars(self)[name] >= 1, f"replay.{name}", vars(self)[name], "give at least 1")
+        require(self.uses is None or self.uses >= 1, "replay.uses", self.uses, "give at least 1, or null for no bound")
 
     @property
     def claims(self) -> frozenset[str]:
@@ -105,7 +114,9 @@ class Replay(PassRateController[ReplayState]):
         }
 
     def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
-        kept, successes = list(state.groups), dict(state.successes)
+        successes = dict(state.successes)
+        left = self._left(state)
+        kept, trained = [group for group, _ in left], [count for _, count in left]
         for group in groups:
             problem = group.request.problem.id
             if group.request.origin is Origin.FRESH:
@@ -114,14 +125,22 @@ class Replay(PassRateController[ReplayState]):
                 continue
             if self.kind == "groups":
                 kept.append(_bare(group))
+                trained.append(0)
             elif group.request.origin is Origin.FRESH and group.num_passed:
                 successes.pop(problem, None)  # the newest goes to the end
                 passed = next(rollout for rollout in reversed(_bare(group).rollouts) if rollout.success)
                 successes[problem] = passed
         rollouts = [group.rollouts for group in kept]
-        kept = kept[_first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens) :]
+        start = _first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens)
         first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
-        return replace(state, groups=tuple(kept), successes=dict(list(successes.items())[first:]), used=())
+        successes = dict(list(successes.items())[first:])
+        return replace(state, groups=tuple(kept[start:]), trained=tuple(trained[start:]), successes=successes, used=())
+
+    def _left(self, state: ReplayState) -> list[tuple[Group, int]]:
+        """The stored groups that may train again, with how often they have."""
+        counts = [count + (str(place) in state.used) for place, count in enumerate(state.trained)]
+        left = zip(state.groups, counts, strict=True)
+        return [(group, count) for group, count in left if self.uses is None or count < self.uses]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
         """stored: groups or successes kept; replayed: groups so far."""

@@ -49,6 +49,22 @@ def test_a_group_is_not_drawn_twice_in_a_step() -> None:
     assert sorted(drawn) == ["p1", "p2", "p4", "p5"]
 
 
+@pytest.mark.parametrize(("uses", "steps"), [(1, 1), (3, 3)])
+def test_a_stored_group_goes_after_its_uses(uses: int, steps: int) -> None:
+    replay = Replay(share=0.5, uses=uses)
+    session = session_of(replay)
+    session.state["replay"] = replay.observe(session.state["replay"], GROUPS[1:2], 0)
+    drawn = []
+    for _ in range(5):
+        tickets = session.next_batch(4)
+        drawn.append([t.request.problem.id for t in tickets if t.request.stored is not None])
+        for ticket in tickets:
+            if ticket.request.stored is None:
+                session.record_counts(ticket.id, 0, 8)
+        session.commit()
+    assert drawn == [["p1"]] * steps + [[]] * (5 - steps)
+
+
 def test_a_stored_group_trains_with_the_log_probabilities_it_was_sampled_with() -> None:
     (made,) = SimulatedRollouts(policy_version=3).run([session_of(Replay()).next_batch(1)[0].request], Stream(5))
     state = Replay().observe(Replay().init(PROBLEMS), [made], 0)
