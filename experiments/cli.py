@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
 
 app = typer.Typer(
-    help="Train with pass-rate controllers, compare them on an equal budget, and report.",
+    help="Train with pass-rate controllers, compare them on an equal budget, report, and audit rollout logs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,10 +36,18 @@ def recipe(word: str) -> Path:
     return REPOSITORY / path if (REPOSITORY / path).is_file() else path
 
 
-File = Annotated[Path, typer.Argument(help="YAML file.", show_default=False, metavar="FILE", parser=recipe)]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="YAML file, or a recipe's path in the Halfway repository.",
+        show_default=False,
+        metavar="FILE",
+        parser=recipe,
+    ),
+]
 Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison.", show_default=False)]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Changes, such as learner.lr=3e-4 seed=1.", show_default=False)
+    list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 seed=1.", show_default=False)
 ]
 
 
@@ -103,7 +111,10 @@ def resumable(folder: Path) -> Iterator[None]:
 
 @command()
 def run(file: File, overrides: Overrides = None) -> None:
-    """Train one run, and report on it. With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE."""
+    """Train one run and write its report.
+
+    On two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE.
+    """
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.runs import is_worker, prepare, run_worker
 
@@ -119,11 +130,18 @@ def run(file: File, overrides: Overrides = None) -> None:
 def compare(
     file: File,
     overrides: Overrides = None,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
-    arms: Annotated[str, typer.Option(help="Only these, such as grpo,greso; others can be added later.")] = "",
-    jobs: Annotated[int, typer.Option(min=1, help="Runs trained at the same time.")] = 1,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2.", metavar="SEEDS...")
+    ] = "",
+    arms: Annotated[
+        str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
 ) -> None:
-    """Train every arm with every seed on one budget, and report. Run it again to continue, or to add seeds or arms."""
+    """Train every arm with every seed on one budget, and write a report.
+
+    Run the command again to continue an interrupted comparison, or to add seeds or arms.
+    """
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.comparing.compare import prepare_comparison
     from halfway.experiments.config.comparison import with_arms, with_seeds
@@ -142,7 +160,10 @@ def compare(
 
 
 @command()
-def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in compare.")] = 1) -> None:
+def resume(
+    folder: Folder,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of a comparison's runs trained at the same time.")] = 1,
+) -> None:
     """Continue an unfinished run or comparison."""
     from halfway.experiments.config.loading import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
@@ -158,9 +179,9 @@ def resume(folder: Folder, jobs: Annotated[int, typer.Option(min=1, help="As in 
 
 @command()
 def report(folder: Folder) -> None:
-    """Print the table of a run or comparison, finished or not, and write its report again.
+    """Print the table of a run or comparison, finished or not, and rewrite its report.
 
-    A run that another trainer hosts counts too: give the folder with its decisions.jsonl.
+    Runs inside another trainer have reports too: give the folder with their decisions.jsonl.
     """
     if not (folder / "hosted.json").exists():
         _config_in(folder)
@@ -172,16 +193,21 @@ def advise(
     log: Annotated[Path, typer.Argument(help="Directory of a run, or a log as `audit` reads it.", show_default=False)],
     cluster: Annotated[
         Path | None,
-        typer.Option(help="YAML file of a run with a cluster block, whose machines tell rho.", parser=recipe),
+        typer.Option(
+            help="YAML file of a run with a cluster block, from whose machines rho is computed.", parser=recipe
+        ),
     ] = None,
-    rho: Annotated[float | None, typer.Option(help="What a trained token costs in generated tokens.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Cost of a trained token, in generated tokens.")] = None,
     arms: Annotated[
-        Path | None, typer.Option(help="YAML file of a comparison: its arms instead of all controllers.", parser=recipe)
+        Path | None,
+        typer.Option(
+            help="YAML file of a comparison, whose arms are ranked instead of all controllers.", parser=recipe
+        ),
     ] = None,
-    draws: Annotated[int, typer.Option(min=2, help="Learners that every chain is played on.")] = 12,
-    out: Annotated[Path, typer.Option(help="Where advice.json and advice.yaml go.")] = Path("runs/advice"),
+    draws: Annotated[int, typer.Option(min=2, help="Number of simulated learners that every chain is played on.")] = 12,
+    out: Annotated[Path, typer.Option(help="Folder for advice.json and advice.yaml.")] = Path("runs/advice"),
 ) -> None:
-    """Rank controllers for a run like the logged one: fit a simulated learner to the log, and play them on it."""
+    """Rank controllers for a run like the logged run: fit a simulated learner to the log and play each on it."""
     from halfway.experiments.advice.command import run_advice
 
     run_advice(log, cluster, rho, arms, draws, out, _console())
@@ -192,24 +218,31 @@ def validate(
     words: Annotated[
         list[str],
         typer.Argument(
-            help="YAML files; and changes of each, such as learner.lr=3e-4.", metavar="FILES...", show_default=False
+            help="YAML files, and fields to override in each, such as learner.lr=3e-4.",
+            metavar="FILES...",
+            show_default=False,
         ),
     ],
     rows: Annotated[
-        bool, typer.Option("--rows", help="Also try every task on a repository: untouched it fails, mended it passes.")
+        bool,
+        typer.Option(
+            "--rows", help="Also run each repository task's tests: they must fail untouched and pass once mended."
+        ),
     ] = False,
-    kept: Annotated[Path | None, typer.Option(help="With --rows: a JSONL file for the tasks that hold.")] = None,
+    kept: Annotated[
+        Path | None, typer.Option(help="With --rows: JSONL file to write the tasks to that pass this check.")
+    ] = None,
 ) -> None:
-    """Check files completely, with model and problems, without loading torch; and say what memory a cluster needs.
+    """Check files completely, model and problems included, without loading torch; show the memory a cluster needs.
 
-    What a run on a cluster names and this machine does not have is a warning, and so is the name of a model on a hub.
+    Only a warning: files that a cluster's run names and this machine lacks, and models to be loaded from a hub.
     """
     from halfway.curriculum.support.errors import UserError
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [recipe(word) for word in words if word not in changes]
     if not files:
-        raise UserError(f"validate: {changes} are changes and no files; give a YAML file too")
+        raise UserError(f"validate: no file among {changes}; give a YAML file")
     failed = 0
     for file in files:
         try:
@@ -233,11 +266,13 @@ def validate(
 def launch(
     file: File,
     overrides: Overrides = None,
-    nodes: Annotated[str, typer.Option(help="Hosts, such as a,b,c: those that train first.")] = "localhost",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, each after its host.")] = False,
-    through: Annotated[str, typer.Option(help="What reaches another host: ssh or srun.")] = "ssh",
+    nodes: Annotated[str, typer.Option(help="Hosts, such as a,b,c: training hosts first.")] = "localhost",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print each host's commands instead of running them.")
+    ] = False,
+    through: Annotated[str, typer.Option(help="How other hosts are reached: ssh or srun.")] = "ssh",
 ) -> None:
-    """Start a run on its cluster: the engine's servers on the rollout hosts, and the ranks on those that train."""
+    """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.config.model_files import model_shape
@@ -245,7 +280,7 @@ def launch(
     from halfway.experiments.running.memory import require_room
 
     if through not in ("ssh", "srun"):
-        raise UserError(f"--through: {through!r} is not acceptable; give ssh or srun")
+        raise UserError(f"--through: {through!r} is not known; give ssh or srun")
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     found = commands(config, file.resolve(), hosts, overrides or [])
@@ -309,16 +344,21 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
 
 @command()
 def propel(
-    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all; or export.", show_default=False)],
+    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all, or export.", show_default=False)],
     file: File,
     overrides: Overrides = None,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's, such as 0 1 2.", metavar="SEEDS...")] = "",
-    arm: Annotated[str, typer.Option(help="Train, evaluate or export this arm only.")] = "",
-    run: Annotated[Path | None, typer.Option(help="With export: guesses for the problems of this YAML file.")] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2.", metavar="SEEDS...")
+    ] = "",
+    arm: Annotated[str, typer.Option(help="Train, evaluate or export only this arm.")] = "",
+    run: Annotated[
+        Path | None, typer.Option(help="With export: guess the pass rates of the problems in this YAML file.")
+    ] = None,
 ) -> None:
-    """Train task generators on probe rewards, stage by stage or all. Run it again to continue.
+    """Train task generators on the rewards of a probe, stage by stage or all at once.
 
-    Export writes pools for solver training: new tasks of every arm, or the problems of a run, with guessed pass rates.
+    Run the command again to continue. `export` writes pools for solver training: new tasks from every arm, or the
+    problems of a run, with guessed pass rates.
     """
     from halfway.experiments.propel.commands import check_stage, run_stages
     from halfway.experiments.propel.config import load_study, prepare, with_seeds
@@ -339,22 +379,26 @@ def propel(
 @command()
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
-    format_name: Annotated[str, typer.Option("--format", help="Of all files, instead of recognising it.")] = "",
-    reward: Annotated[str, typer.Option(help="Column that is the reward, if there are several.")] = "",
-    passes_at: Annotated[float | None, typer.Option(help="Least reward of a success; else guessed.")] = None,
-    group_size: Annotated[
-        int | None, typer.Option(min=2, help="For logs that only keep the order of rollouts.")
+    format_name: Annotated[str, typer.Option("--format", help="Format of all files; else it is recognised.")] = "",
+    reward: Annotated[str, typer.Option(help="Reward column, if there are several.")] = "",
+    passes_at: Annotated[
+        float | None, typer.Option(help="Lowest reward that counts as a success; else guessed.")
     ] = None,
-    hours: Annotated[float | None, typer.Option(min=0, help="What the run took, such as GPU hours.")] = None,
-    replay: Annotated[str, typer.Option(help="Controllers to replay, such as greso,retire; or none.")] = "usual",
+    group_size: Annotated[
+        int | None, typer.Option(min=2, help="Rollouts per group, for logs that keep only their order.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(min=0, help="What the run cost, such as GPU hours.")] = None,
+    replay: Annotated[
+        str, typer.Option(help="Controllers to replay, such as greso,retire; `usual` or `none`.")
+    ] = "usual",
     write: Annotated[
-        list[Path] | None, typer.Option(help="Write it, too: to a .html or a .json; may be repeated.")
+        list[Path] | None, typer.Option(help="Also write the audit to this .html or .json file; may be repeated.")
     ] = None,
 ) -> None:
-    """Say where the rollouts of a run went, from the log that its trainer wrote, and what controllers would have saved.
+    """Show where a run's rollouts went, from its trainer's log, and what controllers would have saved.
 
     Reads verl, TRL, prime-rl, verifiers, AReaL, ms-swift, NeMo-RL, open-instruct, ROLL, Trinity-RFT, tinker-cookbook,
-    our own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
+    Halfway's own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
     """
     from halfway.curriculum.support.errors import require
     from halfway.experiments.audit.auditing import audit as audited
@@ -378,13 +422,15 @@ def list_parts(
     name: Annotated[
         str,
         typer.Argument(
-            help="controllers, domains, sources, verifiers, environments, engines or settings; or one of them, such as "
-            "greso or learner."
+            help="A kind of part (controllers, domains, sources, verifiers, environments, engines, settings), or a "
+            "part such as greso or learner."
         ),
     ] = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page about all controllers.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print controllers/README.md, the page about all controllers.")
+    ] = False,
 ) -> None:
-    """List what a YAML file can name, with options and defaults; or explain the options of one."""
+    """List the parts that a YAML file can name, with options and defaults, or explain one part's options."""
     from halfway.experiments.catalogue import catalogue, explained
 
     if markdown:
@@ -402,7 +448,7 @@ def list_parts(
             if part.options and not one:
                 typer.secho(f"    {', '.join(option.text for option in part.options)}", dim=True)
     if not name:
-        typer.echo("halfway list NAME explains the options of one, such as greso or learner")
+        typer.echo("halfway list NAME explains the options of one part, such as greso or learner")
 
 
 @command(name="run-arm", hidden=True)
@@ -449,7 +495,7 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
 
     console, output = _console(), _output_of(folder, config.name)
     if read_state(folder) == "finished":
-        console.print(f"{folder} is finished already; train it differently under another name=...")
+        console.print(f"{folder} is already finished; to train it differently, give another name=...")
     else:
         write_provenance(folder, ["halfway", *sys.argv[1:]])
         tracker = Tracker.open(config.tracking, output)
@@ -473,7 +519,9 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only:
     with resumable(folder):
         failures = run_comparison(config, folder, jobs, console, tracker, only)
     if failures:
-        complain(f"{len(failures)} runs failed, see above; once mended, continue with: halfway resume {folder}")
+        complain(
+            f"{len(failures)} runs failed (see above); once the cause is mended, continue with: halfway resume {folder}"
+        )
     _show_report(console, folder)
     if tracker:
         tracker.attach(tracker.comparison_id(folder), [folder / "report.html", folder / "summary.md"])
@@ -507,7 +555,7 @@ def _config_in(folder: Path) -> Path:
     for name in ("comparison.yaml", "config.yaml"):
         if (folder / name).exists():
             return folder / name
-    raise UserError(f"{folder}: no run or comparison here; give a directory that `halfway run` or `compare` made")
+    raise UserError(f"{folder}: no run or comparison here; give a folder that `halfway run` or `halfway compare` made")
 
 
 def _output_of(folder: Path, name: str) -> Path:

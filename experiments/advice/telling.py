@@ -11,8 +11,9 @@ from halfway.experiments.report.tables.text import TextTable
 
 NOT_ENOUGH = "not enough to tell"
 TRUST = (
-    f"Leads are what training would show, by what it showed in three regimes of the lab's contest: {LAB.share:.2f} of "
-    f"the simulated lead, give or take {CONFIDENT * LAB.deviation:.2f} (95 %; experiments/results/predicted_ranks)."
+    f"Leads are scaled to what training would show: in three regimes of the lab's contest that was {LAB.share:.2f} of "
+    "the "
+    f"simulated lead, give or take {CONFIDENT * LAB.deviation:.2f} (95 %; experiments/results/predicted_ranks)."
 )
 
 
@@ -25,16 +26,17 @@ def sentence(advice: Advice) -> str:
         return f"{NOT_ENOUGH}: the plain chain was not played, so nothing can be ahead of it"
     if best is None:
         lead = next((row for row in advice.rows if row.candidate.name != BASELINE), None)
-        seen = f"; the nearest, {lead.candidate.name}, is {_lead(lead)} ({lead.better:.0%} likely)" if lead else ""
+        seen = f"; the nearest is {lead.candidate.name}: {_lead(lead)}, {lead.better:.0%} likely ahead" if lead else ""
         return f"stay with plain GRPO: no chain is clearly ahead of it on learners like yours{seen}"
     why = _reason(best, plain)
     return (
-        f"try {best.candidate.name} first: expected {_lead(best)} of plain GRPO at equal {_spent(advice)}, since {why}"
+        f"try {best.candidate.name} first: expected {_lead(best)} against plain GRPO at equal {_spent(advice)}, since "
+        f"{why}"
     )
 
 
 def _lead(row: Row) -> str:
-    return f"{row.ahead:+.3f} [{row.ahead_low:+.3f}, {row.ahead_high:+.3f}] in pass rate ahead"
+    return f"{row.ahead:+.3f} [{row.ahead_low:+.3f}, {row.ahead_high:+.3f}] in pass rate"
 
 
 def _spent(advice: Advice) -> str:
@@ -45,9 +47,12 @@ def _reason(best: Row, plain: Row) -> str:
     """What about its groups differs most from plain GRPO's."""
     more, fewer = best.trained_groups / max(plain.trained_groups, 1), plain.degenerate - best.degenerate
     if best.steps > 1.15 * plain.steps:
-        return f"it makes {best.steps / plain.steps:.2f} times as many training steps of the same rollouts"
+        return f"it makes {best.steps / plain.steps:.2f} times as many training steps from the same rollouts"
     if fewer > 0.03:
-        return f"{100 * best.degenerate:.0f} % of its groups are silent, of plain GRPO's {100 * plain.degenerate:.0f} %"
+        return (
+            f"{100 * best.degenerate:.0f} % of its groups are silent, against plain GRPO's "
+            f"{100 * plain.degenerate:.0f} %"
+        )
     if more > 1.05:
         return f"it trains on {more:.2f} times as many groups"
     return "its groups lie where this learner gains more from each"
@@ -71,12 +76,13 @@ def ranking_table(advice: Advice) -> TextTable:
     draws = len(next(iter(advice.plays.values()), []))
     return TextTable(
         f"What {advice.setting.budget:,.0f} {'rollouts' if advice.setting.unit == 'rollouts' else 'units of cost'} buy",
-        ("chain", "pass rate", "ahead of plain", "chance", "silent groups", "steps"),
+        ("chain", "pass rate", "lead over plain GRPO", "chance of a lead", "silent groups", "steps"),
         rows,
         f"Simulated: {draws} learners drawn from the fit to the log, each played by every chain. Pass rate of new "
-        "problems of the same kinds at the end; 95 % over draws, fit and simulation together. What a prefix of a "
-        "failure is worth is not in the log: it is drawn too. Idle: the chain proposed nothing more before the "
-        f"budget was spent. {TRUST}",
+        "problems of the same kinds at the end, with 95 % intervals over fits and simulations together. What a "
+        "prefix of "
+        "a failure is worth is not in the log, so it is drawn as well. Idle: the chain had nothing more to propose "
+        f"before the budget was spent. {TRUST}",
     )
 
 

@@ -15,9 +15,9 @@ from halfway.experiments.audit.replay import DEFAULTS, MOST_VISITS, Refused, Rep
 from halfway.experiments.audit.suspects import Suspect, suspects
 
 LIMITS = (
-    "how often rollouts would pass behind a prefix or with a hint: only those that were made are in a log",
-    "what the policy would have learnt from other rollouts: the answers are those of the policy that was trained",
-    "rollouts that the trainer threw away before it wrote the log, unless a line above says that they are there",
+    "how often rollouts would have passed after a prefix or a hint, since it holds only the rollouts that were made",
+    "what the policy would have learnt from other rollouts, since all answers come from the policy as it was trained",
+    "which rollouts the trainer threw away before writing the log, unless a line above says that they are included",
 )
 """What no log of outcomes can tell, whatever it holds."""
 

@@ -294,7 +294,7 @@ class HistoryBuilder:
         apart_R = same_R & (np.abs(np.diff(reward_R)) > EQUAL)
         places, counts = np.unique(problem_R[1:][apart_R], return_counts=True)
         for place, number in zip(places.tolist(), counts.tolist(), strict=True):
-            self.conflicts[self._ids[place]] = f"{number} equal responses with another reward than the one before"
+            self.conflicts[self._ids[place]] = f"{number} responses have another reward than an identical response"
 
     def _check_groups(self, history: History) -> None:
         if not len(history):
@@ -303,16 +303,17 @@ class HistoryBuilder:
         larger = int((history.size_V > usual).sum())
         if self._grouped_by_problem and larger:
             self.trap(
-                f"{larger} groups have more than {usual} rollouts: the log has no key of groups, so those of one "
-                "problem in one step were read as one"
+                f"{larger} groups have more than {usual} rollouts: the log has no group key, so all rollouts of "
+                "one problem in one step were read as one group"
             )
         if usual == 1:
             self.trap(
-                "most groups have one rollout: the log does not say what belongs together, or it is of validation"
+                "most groups have one rollout: the log does not say which rollouts form a group, or it is a "
+                "validation log"
             )
         elif len(history) >= ENOUGH and not history.silent_V.any():
             self.keeps_silent = False
-            self.trap("not one group is silent: they were filtered before the log was written")
+            self.trap("no group is silent, so silent groups must have been filtered before the log was written")
 
 
 def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
@@ -323,11 +324,14 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
     low, high = float(reward_R.min()), float(reward_R.max())
     if high - low <= EQUAL:
         at = low if low > 0 else low + 1.0
-        return at, f"every reward is {low:g}: taken as {'passed' if low > 0 else 'failed'}; --passes-at says otherwise"
+        return (
+            at,
+            f"every reward is {low:g}, counted as {'passed' if low > 0 else 'failed'}; --passes-at overrides this",
+        )
     middle = (low + high) / 2
     values = np.unique(np.round(reward_R[:100_000], 6))
     what = "two rewards" if len(values) == 2 else f"rewards of {len(values)} values" if len(values) < 20 else "rewards"
-    return middle, f"{what} from {low:g} to {high:g}: passed is {middle:g} or more; --passes-at says otherwise"
+    return middle, f"{what} from {low:g} to {high:g}: {middle:g} or more counts as passed; --passes-at overrides this"
 
 
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:

@@ -105,16 +105,16 @@ class Fates:
         problems: that were visited.
         revisited: at least twice, of which the last two can be counted.
         never, always: without a single pass in any visit; without a single failure.
-        turned_back: a visit passed half of the time or more, and the last one not once.
-        woken: the first visit passed not once, and a later one did.
+        forgotten: at some visit half of the rollouts or more passed, at the last one none did.
+        unlocked: none passed at the first visit, some did later.
     """
 
     problems: int
     revisited: int
     never: int
     always: int
-    turned_back: int
-    woken: int
+    forgotten: int
+    unlocked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +261,8 @@ def fates(visits: Visits) -> Fates:
         revisited=int(twice_P.sum()),
         never=int((passed_P == 0).sum()),
         always=int((failed_P == 0).sum()),
-        turned_back=int((twice_P & solved_P & (last_P == 0)).sum()),
-        woken=int((twice_P & (first_P == 0) & (passed_P > 0)).sum()),
+        forgotten=int((twice_P & solved_P & (last_P == 0)).sum()),
+        unlocked=int((twice_P & (first_P == 0) & (passed_P > 0)).sum()),
     )
 
 

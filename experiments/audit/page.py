@@ -62,7 +62,10 @@ def section(one: Audited) -> str:
         (each.name, each.calibration) for each in one.replays if isinstance(each, Replayed) and each.calibration
     ]
     if believers:
-        caption = "Believed (across) against observed pass rates (up), areas by visits. On the line a belief is right."
+        caption = (
+            "Observed pass rates (vertical) against believed ones (horizontal), from 0 to 1; the area of a dot grows "
+            "with its visits. On the dashed line a belief is right, above it too low."
+        )
         parts.append(figure("".join(reliability(name, each) for name, each in believers), caption))
     told = "".join(f"<li>{escape(text)}</li>" for text in limits(one.log.reading))
     return "\n".join([*parts, f"<h3>What this log cannot tell</h3><ul>{told}</ul>"])
@@ -131,6 +134,10 @@ def reliability(name: str, calibration: Calibration) -> str:
         f'<rect x="{edge}" y="{edge}" width="{side}" height="{side}" fill="none" stroke="#9aa5b1"/>'
         f'<line x1="{edge}" y1="{edge + side}" x2="{edge + side}" y2="{edge}" stroke="#9aa5b1" stroke-dasharray="4 3"/>'
     )
-    label = f'<text x="{edge}" y="14">{escape(name)}</text>'
+    middle, end = edge + side / 2, edge + side
+    label = (
+        f'<text x="{edge}" y="14">{escape(name)}</text><text x="{middle}" y="{end + 16}" text-anchor="middle">believed'
+        f'</text><text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">observed</text>'
+    )
     size = side + 2 * edge
     return f'<svg viewBox="0 0 {size} {size}" width="{size}" role="img">{frame}{dots}{label}</svg>'

@@ -36,7 +36,7 @@ DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "
 """Replayed unless the user names others: those that ask nothing of a log but counts."""
 
 MOST_VISITS = 50_000
-NO_VISIT, NO_MORE = "the log has no visit near", "the group has no more rollouts"
+NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
 BINS = 10
 
 
@@ -104,12 +104,12 @@ class Replayed:
 
     @property
     def price(self) -> float | None:
-        """Rollouts for each group that teaches."""
+        """Rollouts spent per group that is not silent."""
         return self.rollouts / self.teaching if self.teaching else None
 
     @property
     def precision(self) -> float | None:
-        """Share of the skipped visits that were silent indeed."""
+        """Share of the skipped visits that were indeed silent."""
         return self.rightly / self.skipped if self.skipped else None
 
     @property
@@ -230,9 +230,9 @@ def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -
 def _unsound(log: Log) -> str:
     """Why no counterfactual of this log means anything; empty if some does."""
     if not log.reading.identified:
-        return "the log does not tell which problem is which in another step"
+        return "the log does not identify problems, so visits of one problem cannot be matched"
     if not log.reading.keeps_silent:
-        return "silent groups are not in the log, so that it knows only visits that taught"
+        return "silent groups are not in the log"
     fresh = log.history.fresh()
     return "" if (fresh.size_V >= 2).any() else "no group has two rollouts"
 
@@ -243,7 +243,7 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
         if {"prefixes", "tokens"} & controller.needs and getattr(controller, "reuse", False):
             controller, name = replace(controller, reuse=False), f"{name} (selection only)"  # type: ignore[type-var]
         if "problems" in controller.claims and world.near == 0:
-            return Refused(name, "it chooses problems, and no problem comes a second time in the log")
+            return Refused(name, "it chooses problems, and no problem occurs twice in the log")
         return Replay(name, controller, world).run()
     except UserError as error:
         return Refused(name, _reason(str(error), name))

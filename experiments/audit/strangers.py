@@ -13,16 +13,16 @@ PACKED = b"\x1f\x8b"
 def why_unknown(found: Found) -> str:
     """One clause about a file of no known format."""
     if found.kind not in READ:
-        return "logs are JSON lines, CSV, Parquet or SQLite, and its name ends in none of theirs"
+        return "not a JSON Lines, CSV, Parquet or SQLite file by its name"
     head = head_of(found)
     if head.columns:
         names = ", ".join(sorted(head.columns)[:MOST_NAMES]) + (", ..." if len(head.columns) > MOST_NAMES else "")
-        return f"it has {names}, which is no trainer's log of rollouts; a table needs a problem and a reward"
+        return f"it has {names}, which no known trainer's log has; a table needs a problem and a reward"
     try:
         with opened(found.path) as file:
             start = file.read(LOOKED_AT)
     except (OSError, EOFError, zlib.error):
-        return "it is not packed by gzip, as its name says, or damaged"
+        return "it is damaged, or not packed by gzip as its name says"
     return _of_bytes(start, found.kind)
 
 
@@ -31,13 +31,13 @@ def _of_bytes(start: bytes, kind: str) -> str:
     if not text:
         return "it is empty"
     if start.startswith(PACKED):
-        return "it is packed by gzip; let its name end in .gz"
+        return "it is packed by gzip; rename it to end in .gz"
     if kind not in (*LINES, ".csv"):
-        return f"it is no {kind.removeprefix('.')} file that can be read, or has no table of rollouts"
+        return f"it cannot be read as a {kind.removeprefix('.')} file, or has no table of rollouts"
     if b"\0" in start:
-        return "it is no UTF-8 text"
+        return "it is not UTF-8 text"
     if text.startswith(b"["):
-        return "it is one JSON array; write a record on each line, such as by `jq -c '.[]'`"
+        return "it is one JSON array; write one record per line, for example with `jq -c '.[]'`"
     if text.startswith(b"{"):
-        return "its first line is no whole JSON record; write a record on each line"
-    return "its first line is no JSON record" if kind in LINES else "it has no header"
+        return "its first line is not a whole JSON record; write one record per line"
+    return "its first line is not a JSON record" if kind in LINES else "it has no header"

@@ -32,14 +32,16 @@ def headline(one: Audited) -> str:
     """What the log comes to, in a sentence or two."""
     found, reading = one.findings, one.log.reading
     if not found.groups:
-        return "No group of rollouts that began at a problem itself, so nothing can be said about problems."
+        return (
+            "No group started from a plain problem (without a prefix or a hint), so nothing can be said about problems."
+        )
     spent = found.spending
     text = (
         f"{percent(found.silent)} of {found.groups:,} groups were silent ({percent(found.all_failed)} all failed, "
         f"{percent(found.all_passed)} all passed): "
     )
     others = len(one.log.history) - found.groups
-    text += f"with {others:,} groups that did not begin at a problem itself, " if others else ""
+    text += f"together with {others:,} groups started from a prefix, a hint or a generated problem, " if others else ""
     text += f"{spent.silent:,} of {spent.rollouts:,} rollouts"
     if spent.tokens and spent.silent_tokens is not None:
         text += f", {percent(spent.silent_tokens / spent.tokens)} of the {reading.measure}"
@@ -47,7 +49,8 @@ def headline(one: Audited) -> str:
         text += f", about {spent.silent_hours:.2g} of {spent.hours:.3g} hours"
     if not reading.keeps_silent:
         return (
-            f"Silent groups are not in this log: it holds {found.groups:,} groups that taught, and nothing of the rest."
+            f"This log leaves silent groups out: it holds {found.groups:,} groups with a signal and nothing about the "
+            "rest."
         )
     return text + "."
 
@@ -66,8 +69,8 @@ def facts(one: Audited) -> Table:
     if found.wasted is not None:
         rows.append(("rollouts that trained nothing", percent(found.wasted)))
     if found.skipped:
-        rows.append(("problems refused before", f"{found.skipped:,}"))
-    rows += [("taken for granted", guess) for guess in reading.guesses]
+        rows.append(("problems skipped before any rollout", f"{found.skipped:,}"))
+    rows += [("assumed", guess) for guess in reading.guesses]
     rows += [("beware", trap) for trap in reading.traps]
     rows += [("left out", f"{count:,} x {reason}") for reason, count in reading.dropped.items()]
     return Table("How it was read", ("", ""), tuple(rows), words=True)
@@ -86,7 +89,7 @@ def over_time(found: Findings) -> Table:
         for s in found.over_time
     ]
     columns = ("steps", "groups", "all failed", "mixed", "all passed", "pass rate")
-    return Table("Silence over time", columns, tuple(rows), "Groups that began at a problem itself.")
+    return Table("Silence over time", columns, tuple(rows), "Groups that started from the plain problem.")
 
 
 def past(found: Findings) -> list[Table]:
@@ -97,15 +100,15 @@ def past(found: Findings) -> list[Table]:
         (m.before, f"{m.visits:,}", percent(m.all_failed), percent(m.mixed), percent(m.all_passed))
         for m in found.memory
     ]
-    columns = ("the visit before", "visits", "all failed", "mixed", "all passed")
-    tables = [Table("What a problem remembers", columns, tuple(rows), "The next visit, given the one before it.")]
+    columns = ("previous visit", "visits", "all failed", "mixed", "all passed")
+    tables = [Table("What a problem remembers", columns, tuple(rows), "Outcome of a visit, given the previous visit.")]
     if found.streaks:
         kinds = dict.fromkeys(streak.kind for streak in found.streaks)
         lengths = sorted({streak.length for streak in found.streaks})
         cells = {(s.kind, s.length): f"{percent(s.again)} of {s.visits:,}" for s in found.streaks}
         streak_rows = [(kind, *(cells.get((kind, length), NONE) for length in lengths)) for kind in kinds]
         names = [f"{length} in a row" + (" or more" if length == lengths[-1] else "") for length in lengths]
-        caption = "How often the next visit is of that kind again: what skipping by streaks rests on."
+        caption = "How often the next visit has the same outcome: the premise of skipping by streaks."
         tables.append(Table("Silent streaks", ("", *names), tuple(streak_rows), caption))
     return tables
 
@@ -116,13 +119,17 @@ def fates(found: Findings) -> Table:
         ("never passed", f"{fate.never:,}", share(fate.never, fate.problems)),
         ("never failed", f"{fate.always:,}", share(fate.always, fate.problems)),
         (
-            "turned back: solved once, failed at the last visit",
-            f"{fate.turned_back:,}",
-            share(fate.turned_back, fate.revisited),
+            "forgotten: solved once, failed at the last visit",
+            f"{fate.forgotten:,}",
+            share(fate.forgotten, fate.revisited),
         ),
-        ("woken: failed at the first visit, passed later", f"{fate.woken:,}", share(fate.woken, fate.revisited)),
+        (
+            "unlocked: failed at the first visit, passed later",
+            f"{fate.unlocked:,}",
+            share(fate.unlocked, fate.revisited),
+        ),
     )
-    caption = f"Of {fate.problems:,} problems; the last two of the {fate.revisited:,} that were visited again."
+    caption = f"Shares of {fate.problems:,} problems; in the last two rows, of the {fate.revisited:,} visited again."
     return Table("Problems", ("", "problems", "share"), rows, caption)
 
 
@@ -140,7 +147,7 @@ def by_kind(found: Findings) -> list[Table]:
 
 
 def counterfactuals(one: Audited) -> list[Table]:
-    """What controllers would have asked for, what they believed, and who could not be asked."""
+    """What controllers would have asked for, what they believed, and which could not be replayed."""
     done = [each for each in one.replays if isinstance(each, Replayed)]
     tables = []
     if done:
@@ -148,30 +155,33 @@ def counterfactuals(one: Audited) -> list[Table]:
         price = NONE if found.price is None else f"{found.price:.1f}"
         rows: list[tuple[str, ...]] = [("as logged", "", NONE, NONE, NONE, price, NONE)]
         rows += [_replayed(each) for each in done]
-        columns = ("", "does", "skipped", "rightly", "caught", "rollouts a lesson", "answered")
+        columns = ("", "does", "skipped", "precision", "recall", "rollouts per useful group", "answered")
         left_out = len(one.log.history.fresh()) - max(each.visits for each in done)
         caption = (
-            "The log's own history as the world, defaults of each. Rightly: skipped visits that were silent. Caught: "
-            "of the silent visits. A lesson: a group that teaches; dynamic sampling pays the price as logged for "
-            "each group of a full batch. Answered: rollouts asked for that the log holds; again: by groups that had "
-            "answered before, so that what a chooser saves here it would not save for ever."
+            "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
+            "were "
+            "silent. Recall: share of the silent visits that were skipped. A useful group is one that is not silent; "
+            "dynamic sampling pays the price in the first row for each group of a full batch. Answered: share of the "
+            "requested rollouts that the log holds; again: answered by groups that had been used before, so a "
+            "controller that chooses problems would not keep these savings for long."
         )
         if left_out > 0:
             caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
         tables.append(Table("What controllers would have asked for", columns, tuple(rows), caption))
     believers = [(each.name, each.calibration) for each in done if each.calibration]
     if believers:
-        headings = ("belief of", "visits", "off by", "squared error", "of the last rate", "of one mean rate")
+        headings = ("belief of", "visits", "calibration error", "squared error", "of the last rate", "of the mean rate")
         caption = (
-            "Believed against observed pass rates, of visits to problems seen before. Off by: mean distance over ten "
-            "bins, which chance keeps above 0. A belief that beats neither column on the right is worth nothing here."
+            "Believed against observed pass rates, at visits to problems seen before. Calibration error: mean distance "
+            "over ten bins, which chance keeps above 0. The last two columns are the squared errors of two trivial "
+            "predictions; a belief that beats neither is worth nothing here."
         )
         right = tuple((name, *_calibrated(each)) for name, each in believers)
         tables.append(Table("Were the beliefs right?", headings, right, caption))
     refused = [each for each in one.replays if isinstance(each, Refused)]
     if refused:
         reasons = tuple((each.name, each.why) for each in refused)
-        tables.append(Table("Not to be answered by this log", ("", "why"), reasons, words=True))
+        tables.append(Table("What this log cannot answer", ("", "why"), reasons, words=True))
     return tables
 
 
@@ -181,7 +191,7 @@ def suspicious(audit: Audit) -> list[Table]:
     shown = audit.suspects[:MOST_SUSPECTS]
     rows = tuple((each.problem, each.why, each.text[:100], each.log) for each in shown)
     rest = len(audit.suspects) - len(shown)
-    caption = "Reasons to look, not verdicts." + (f" {rest:,} more are in the JSON." if rest else "")
+    caption = "Reasons to look, not verdicts." + (f" The JSON file lists {rest:,} more." if rest else "")
     return [Table("Suspicious problems", ("problem", "why", "begins", "log"), rows, caption, words=True)]
 
 
@@ -198,9 +208,7 @@ def tables_of(one: Audited) -> list[Table]:
 
 def limits(reading: Reading) -> list[str]:
     """What the log cannot tell."""
-    own = (
-        () if reading.identified else ("anything about a problem over time: it is not recognised when it comes again",)
-    )
+    own = () if reading.identified else ("how a problem fares over time, since the log does not identify problems",)
     return [*own, *LIMITS]
 
 

@@ -65,7 +65,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
     changes = [change for change in changes if not is_placement(change[0])]
     if changes:
         name, there, here = changes[0]
-        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        more = f" (further differences: {len(changes) - 1})" if len(changes) > 1 else ""
         raise UserError(
             f"{name}: {folder} was started with {there!r}, not {here!r}{more}; "
             f"continue it as it is with `halfway resume {folder}`, or give another name=..."

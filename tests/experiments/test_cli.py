@@ -75,7 +75,7 @@ def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Pat
 def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
     assert "a run of uniform, 7 steps" in halfway("validate", run_file, "budget.steps=7").stdout
     assert "rollouts.num_rollouts: 1" in complaint("validate", run_file, "rollouts.num_rollouts=1")
-    assert "give a YAML file too" in complaint("validate", "seed=1")
+    assert "give a YAML file" in complaint("validate", "seed=1")
     assert "x 1 seeds, sums" in halfway("validate", SUMS, "seeds=[0]").stdout
 
 
@@ -159,7 +159,7 @@ def test_a_model_that_is_not_there_is_refused_before_anything_heavy(run_file: Pa
 def test_a_directory_of_another_run_is_not_overwritten(run_file: Path) -> None:
     complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false")
     refused = complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false", "seed=1", "learner.lr=1")
-    assert "seed: runs/run was started with 0, not 1 and 1 more" in refused
+    assert "seed: runs/run was started with 0, not 1 (further differences: 1)" in refused
     assert "halfway resume runs/run" in refused and "name=" in refused
 
 

@@ -47,8 +47,8 @@ class Areal(JsonLines[ArealRow]):
             name,
             self.trainer,
             guesses=(
-                "a problem is its prompt; the log has no key of it",
-                "a step is the newest version of the policy that wrote a group's first rollouts",
+                "problems are told apart by their prompts, since the log has no key",
+                "a group's step is the newest policy version among its first rollouts",
             ),
         )
 

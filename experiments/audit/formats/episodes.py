@@ -104,7 +104,7 @@ class Episodes(JsonLines[Episode]):
             if folder.name == "effective" and folder.with_name("all") in folders:
                 continue  # `all` has these, too
             if folder.name == "effective":
-                into.trap("only the effective rollouts are here; those that were filtered stand in the folder all")
+                into.trap('only the effective rollouts are here; the folder "all" also has those that were filtered')
             self.read_file(found, into)
 
     def rollouts(self, rows: Sequence[Episode], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
@@ -116,7 +116,7 @@ class Episodes(JsonLines[Episode]):
             into.drop("episode that ended in an error", failed)
             kept = [row for row in kept if row.reward is not None or row.ok]
         if any(len(row.traces) > 1 for row in kept):
-            into.guess("the reward of an episode of several agents is the mean of theirs")
+            into.guess("the reward of an episode with several agents is the mean of their rewards")
         problems = [(row.task.key or row.task.hash or "").encode() for row in kept]
         for row, problem in zip(kept, problems, strict=True):
             if problem.decode() not in into.texts:
@@ -152,7 +152,9 @@ class Results(JsonLines[ResultRow]):
         return head.has("example_id", "reward") and head.has("prompt", "completion")
 
     def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer, traps=("an evaluation has no steps: nothing here is about change",))
+        return Reading(
+            name, self.trainer, traps=("an evaluation has no steps, so nothing is said about change over time",)
+        )
 
     def rollouts(self, rows: Sequence[ResultRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         problems = [str(row.example_id).encode() for row in rows]

@@ -60,7 +60,7 @@ class NemoRl(JsonLines[NemoRow]):
         filtered = any(row.filtered_rewards is not None for row in rows)
         if filtered:
             into.trap(
-                "dynamic sampling: only the kept rows are here, and the field rewards is of another batch; "
+                "dynamic sampling: only the kept rows are here, and the field rewards belongs to another batch; "
                 "filtered_rewards is read"
             )
             into.keeps_silent = False
@@ -68,7 +68,7 @@ class NemoRl(JsonLines[NemoRow]):
         prompts = [prompt_tokens(row) for row in rows]
         if None in prompts:
             return self._by_order(rows, rewards, step, into)
-        into.guess("a problem is the tokens before the first trained one; the log has no key of it")
+        into.guess("problems are told apart by the tokens before the first trained token, since the log has no key")
         found_prompts = [prompt or b"" for prompt in prompts]
         return RolloutColumns(
             steps=[step] * len(rows),
@@ -84,7 +84,7 @@ class NemoRl(JsonLines[NemoRow]):
         """Groups of a fixed size, in the order of lines: older files do not say where a prompt ends."""
         size = self.choices.group_size
         into.identified = False
-        into.trap("no token_loss_mask, so no end of the prompt: a problem cannot be told when it comes again")
+        into.trap("no token_loss_mask marks the end of the prompt, so a problem is not recognised when it comes again")
         if size is None:
             into.drop("rollout without a group; give --group-size", len(rows))
             return None

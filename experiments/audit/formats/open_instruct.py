@@ -39,7 +39,7 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
         return Reading(
             name,
             self.trainer,
-            guesses=("a problem is its prompt's tokens and its reference; the log has no key of it",),
+            guesses=("problems are told apart by the prompt's tokens and the reference, since the log has no key",),
         )
 
     def rollouts(self, rows: Sequence[OpenInstructRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:

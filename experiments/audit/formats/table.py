@@ -83,7 +83,7 @@ class Table(Reader):
             f"columns: problem {columns.problem}, reward {columns.reward or counted}, step {columns.step or '-'}"
         )
         if not columns.step:
-            into.trap("the table has no step: nothing here is about change")
+            into.trap("the table has no step, so nothing is said about change over time")
         for batch in self._batches(found, columns, into):
             for rollouts in _rollouts(batch, columns):
                 into.add(rollouts)

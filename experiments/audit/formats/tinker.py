@@ -51,7 +51,7 @@ class Tinker(JsonLines[TinkerRow]):
             name,
             self.trainer,
             identified=False,
-            traps=("neither prompts nor keys are written: a problem cannot be told when it comes again",),
+            traps=("neither prompts nor keys are written, so a problem is not recognised when it comes again",),
         )
 
     def rollouts(self, rows: Sequence[TinkerRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:

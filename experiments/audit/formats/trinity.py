@@ -54,9 +54,9 @@ class Trinity(JsonLines[TrinityRow]):
             name,
             self.trainer,
             guesses=(
-                "a problem is its prompt; the log has no key of it",
+                "problems are told apart by their prompts, since the log has no key",
                 "a step is a batch of the explorer",
-                "of a run with several turns the first experience counts",
+                "of a run with several turns, only the first experience counts",
             ),
         )
 
@@ -93,8 +93,8 @@ class TrinityDatabase(Reader):
                 "a step is a version of the policy; batches of one version are told apart by repeated run numbers",
             ),
             traps=(
-                "the database's readable columns have neither prompt nor batch: a problem cannot be told when it comes "
-                "again; set experience_pipeline.input_save_path to a .jsonl file",
+                "the database's readable columns have neither prompt nor batch, so a problem is not recognised when it "
+                "comes again; set experience_pipeline.input_save_path to a .jsonl file",
             ),
         )
 

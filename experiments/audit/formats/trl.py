@@ -22,7 +22,7 @@ from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.parquet import tables
 
 NO_REWARD = {"step", "gen_step", "prompt", "completion", "advantage", "advantages", "entropy", "image", "images"}
-BY_PROMPT = "a problem is its prompt; the log has no key of it"
+BY_PROMPT = "problems are told apart by their prompts, since the log has no key"
 Values = Sequence[Any]
 
 
@@ -95,7 +95,7 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilde
     named = [name for name in numeric if "reward" in name.lower()]
     chosen = [reward] if reward in numeric else named or numeric
     if len(chosen) > 1:
-        into.guess(f"the reward is the sum of {', '.join(chosen)}, weights 1; --reward NAME takes one of them")
+        into.guess(f"the reward is the sum of {', '.join(chosen)} with weights 1; --reward NAME chooses one of them")
     elif chosen:
         into.guess(f"the reward is the column {chosen[0]}")
     length = len(columns["prompt"])

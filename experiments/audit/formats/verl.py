@@ -41,18 +41,23 @@ class Verl(JsonLines[VerlRow]):
         return head.has("input", "output", "score", "step") and head.has("gts")
 
     def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer, guesses=("a problem is its prompt and reference; the log has no key of it",))
+        return Reading(
+            name, self.trainer, guesses=("problems are told apart by prompt and reference, since the log has no key",)
+        )
 
     def rollouts(self, rows: Sequence[VerlRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
         passed = [_flag(bytes(row.acc)) for row in rows]
         if self.choices.passes_at is None and any(flag is not None for flag in passed):
-            into.guess("passed is the field acc, silent goes by the score; --passes-at counts by the score alone")
+            into.guess(
+                "the field acc says what passed, the score says which groups are silent; --passes-at goes by the "
+                "score alone"
+            )
         first = rows[0]
         if first.uid is not None:
             into.trap("V1 writes no reward_extra_info: acc and the parts of the score are lost")
             into.trap(
                 "with filter_groups the groups that V1 evicted are not in the dump; if it was on, the shares of silent "
-                "groups here are those after the filter"
+                "groups here are shares after the filter"
             )
         groups = None if first.uid is None else [_prompt_of(row.uid or "") for row in rows]
         sources = [row.data_source or "" for row in rows]

@@ -164,11 +164,11 @@ def test_every_registered_controller_is_replayed_or_refused_in_words() -> None:
 
 
 def test_a_log_without_silent_groups_has_no_counterfactual() -> None:
-    for reading, why in (({"keeps_silent": False}, "silent groups"), ({"identified": False}, "which problem")):
+    for reading, why in (({"keeps_silent": False}, "silent groups"), ({"identified": False}, "does not identify")):
         [found] = replay(log(STEADY, **reading), ["greso"])
         assert isinstance(found, Refused) and why in found.why
     [chooser] = replay(log(STEADY[:1]), ["mopps"])
-    assert isinstance(chooser, Refused) and "second time" in chooser.why
+    assert isinstance(chooser, Refused) and "twice" in chooser.why
     with pytest.raises(UserError, match="did you mean 'greso'"):
         replay(log(STEADY), ["gresso"])
 

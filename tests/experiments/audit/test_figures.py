@@ -46,11 +46,11 @@ def log(groups: list[tuple[int, str, int, int]], name: str = "log", **more: dict
     return Log(name, history(groups, **more), Reading("table", "ours", measure="tokens"))
 
 
-# Three visits of four problems: forgotten, woken, always solved, never solved.
+# Three visits of four problems: forgotten, unlocked, always solved, never solved.
 VISITS = [
-    *((0, "turned", 3, 4), (0, "woken", 0, 4), (0, "easy", 4, 4), (0, "hard", 0, 4)),
-    *((1, "turned", 1, 4), (1, "woken", 0, 4), (1, "easy", 4, 4), (1, "hard", 0, 4)),
-    *((2, "turned", 0, 4), (2, "woken", 2, 4), (2, "easy", 4, 4), (2, "hard", 0, 4)),
+    *((0, "turned", 3, 4), (0, "unlocked", 0, 4), (0, "easy", 4, 4), (0, "hard", 0, 4)),
+    *((1, "turned", 1, 4), (1, "unlocked", 0, 4), (1, "easy", 4, 4), (1, "hard", 0, 4)),
+    *((2, "turned", 0, 4), (2, "unlocked", 2, 4), (2, "easy", 4, 4), (2, "hard", 0, 4)),
 ]
 
 
@@ -72,20 +72,20 @@ def test_silence_and_its_price() -> None:
 def test_what_became_of_problems() -> None:
     fates = findings(log(VISITS)).fates
     assert (fates.problems, fates.revisited) == (4, 4)
-    assert (fates.never, fates.always, fates.turned_back, fates.woken) == (1, 1, 1, 1)
+    assert (fates.never, fates.always, fates.forgotten, fates.unlocked) == (1, 1, 1, 1)
 
 
 def test_memory_is_counted_from_visit_to_visit() -> None:
     found = findings(log(VISITS))
-    # After all failed: woken 0->0, 0->2; hard twice 0->0. After mixed: 3->1, 1->0. After all passed: twice again.
+    # After all failed: unlocked 0->0, 0->2; hard twice 0->0. After mixed: 3->1, 1->0. After all passed: twice again.
     assert found.memory == (
         Memory("all failed", 4, 0.75, 0.25, 0.0),
         Memory("mixed", 2, 0.5, 0.5, 0.0),
         Memory("all passed", 2, 0.0, 0.0, 1.0),
     )
     assert found.streaks == (
-        Streak("all failed", 1, 2, 1.0),  # woken, hard after one
-        Streak("all failed", 2, 2, 0.5),  # woken passed, hard did not
+        Streak("all failed", 1, 2, 1.0),  # unlocked, hard after one
+        Streak("all failed", 2, 2, 0.5),  # unlocked passed, hard did not
         Streak("all passed", 1, 1, 1.0),
         Streak("all passed", 2, 1, 1.0),
     )

@@ -115,7 +115,7 @@ def test_a_filtered_prime_rl_folder_says_that_it_is_one(tmp_path: Path) -> None:
     target.write_bytes(source.read_bytes())
     log = read_one(tmp_path)
     assert log.history.num_rollouts == 4  # of c alone
-    assert any("folder all" in trap for trap in log.reading.traps)
+    assert any('folder "all"' in trap for trap in log.reading.traps)
 
 
 def test_tinker_has_groups_but_no_problems() -> None:
