@@ -1,4 +1,4 @@
-"""What README shows works as it stands: the session's snippet and the two configurations."""
+"""What README and CONTRIBUTING show works as it stands: the session, the two configurations, the controller."""
 
 import json
 import re
@@ -6,18 +6,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.experiments.cli import app
+from halfway.testing import check_controller
 
-README = (REPOSITORY / "README.md").read_text()
 
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = "README.md", heading: str = "") -> list[str]:
+    """The blocks in a language on a page, or under one of its headings."""
+    text = (REPOSITORY / page).read_text()
+    under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
+    return re.findall(rf"^```{language}\n(.*?)^```", under, re.MULTILINE | re.DOTALL)
 
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
@@ -50,6 +53,14 @@ def test_the_configuration_for_own_problems_is_valid(monkeypatch: pytest.MonkeyP
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
     validate(own, tmp_path, monkeypatch)
+
+
+def test_the_controller_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    [code] = blocks("python", "CONTRIBUTING.md", "A controller")
+    module = ModuleType("skip_solved")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where its annotations are looked up
+    exec(compile(code, "CONTRIBUTING.md", "exec"), module.__dict__)
+    check_controller(module.SkipSolved())
 
 
 def validate(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
