@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -28,12 +29,13 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.matched import Matched
 from halfway.experiments.report.analysis.reach import Reach, Spent
 from halfway.experiments.report.figures.forest import ROW_INCHES, ratios
-from halfway.experiments.report.figures.style import INK, PALETTE, STYLE, flat, grid
+from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, STYLE, grid, legend_above
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.costs import SIGNS
 from halfway.experiments.report.tables.text import TextTable, interval, number, percent
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
+ALONE, TOLD = PALETTE[0], PALETTE[1]  # arms without and with reference solutions
 
 
 @dataclass(frozen=True)
@@ -197,26 +199,50 @@ def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str)
 
 
 def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
-    """A panel for each regime and measure of cost: every arm's cost beside the baseline's."""
-    arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
-    colors = [PALETTE[1] if arm in references else PALETTE[0] for arm in arms]
-    height = 0.9 + ROW_INCHES * len(arms)
-    drawn, axes = grid(len(regimes), len(MEASURES), height=height, sharex=True, sharey=True)
+    """A panel for each regime and measure of cost: the cost of every arm that was run, beside the baseline's."""
+    order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
+    heights = [1.0 + len(regime.others) for regime in regimes]
+    drawn, axes = grid(
+        len(regimes), len(MEASURES), ROW_INCHES * sum(heights) / len(regimes) + 0.5, "row", "all", heights
+    )
     for regime, line in zip(regimes, axes, strict=True):
+        arms = sorted(regime.others, key=order.index)
+        colors = [TOLD if arm in references else ALONE for arm in arms]
         for (measure, label), ax in zip(MEASURES.items(), line, strict=True):
-            ratios(ax, [regime.spent(arm, measure) if arm in regime.others else None for arm in arms], colors)
+            ratios(ax, [regime.spent(arm, measure) for arm in arms], colors)
             if regime is regimes[0]:
                 ax.set_title(label)
         line[0].set_ylabel(regime.name)
-    for ax in flat(axes):
-        ax.set_yticks(range(len(arms)), arms, color=INK)
-        ax.set_ylim(len(arms) - 0.4, -0.6)
+        line[0].set_yticks(range(len(arms)), arms, color=INK)
+        line[0].set_ylim(len(arms) - 0.4, -0.6)
     ticks = (0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
     axes[0][0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes[0][0].minorticks_off()
     for ax in axes[-1]:
         ax.set_xlabel(f"times the cost of {regimes[0].baseline}")
+    legend_above(drawn, handles=_key(regimes[0].baseline))
     return drawn
+
+
+def _size(regime: Regime) -> int:
+    return len(regime.others)
+
+
+def _key(baseline: str) -> list[Line2D]:
+    """What colours and markers mean."""
+    lines = [
+        Line2D([], [], color=color, linewidth=2.2, label=label)
+        for color, label in ((ALONE, "from experience alone"), (TOLD, "sees reference solutions"))
+    ]
+    markers = [
+        Line2D([], [], color=MUTED, linestyle="", marker=marker, markersize=6, markerfacecolor=inside, label=label)
+        for marker, inside, label in (
+            ("o", MUTED, "clear after Holm's adjustment"),
+            ("o", "white", "not clear"),
+            (">", "white", f"at least: some run fell short of {baseline}'s score"),
+        )
+    ]
+    return [*lines, *markers]
 
 
 def write_page(folder: Path) -> str:

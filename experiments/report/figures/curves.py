@@ -71,9 +71,11 @@ def strata_curves(comparison: Comparison) -> Figure | None:
             x, y = stratum_series(runs, name)
             ax.plot(x, y, color=color, label=name or "no stratum", marker="o", markersize=2.5, linewidth=1.5)
         ax.set_title(arm)
-        ax.set_xlabel("rollouts")
         ax.set_ylim(0, 1)
     thousands(axes[0][0])  # the others share its axis
+    for ax in flat(axes)[len(arms) - columns : len(arms)] if len(arms) > columns else axes[0]:
+        ax.set_xlabel("rollouts")
+        ax.tick_params(labelbottom=True)  # panels without another below them, in the last row or not
     for row in axes:
         row[0].set_ylabel("held-out pass rate")
     legend_above(figure, axes[0][0], title="stratum")

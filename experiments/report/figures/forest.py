@@ -78,13 +78,13 @@ def _goal(reach: Reach) -> str:
     return f"{reach.baseline}'s end" if reach.kind == "baseline" else f"{reach.target:.3g}"
 
 
-def ratios(ax: Axes, row: Sequence[Spent | None], colors: Sequence[str]) -> None:
-    """What arms spent beside the baseline, one below the other; None = an arm that was not run."""
+def ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
+    """What arms spent as a multiple of the baseline's spending, one below the other."""
     ax.set_xscale("log")
     ax.axvline(1, color=MUTED, linewidth=0.9)
     for y, (spent, color) in enumerate(zip(row, colors, strict=True)):
-        if spent is None or spent.ratio is None:
-            text = "not run" if spent is None else "not reached" if spent.bound else ""
+        if spent.ratio is None:
+            text = "not reached" if spent.bound else ""
             ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
             continue
         found = spent.ratio

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.figures.series import (
@@ -23,6 +22,7 @@ from halfway.experiments.report.figures.style import (
     grid,
     legend_above,
     percent_axis,
+    step_axis,
 )
 from halfway.experiments.report.records import Comparison, parent_counts
 
@@ -51,11 +51,9 @@ def pass_counts(comparison: Comparison) -> Figure | None:
         ax.stackplot(np.arange(len(shares)), shares.T, colors=colors, edgecolor="white", linewidth=0.25)
         ax.set_title(f"{arm}: {KINDS[kind]}")
         ax.set_xlim(0, max(1, len(shares) - 1))
-        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        step_axis(ax)
         ax.set_ylim(0, 1)
         ax.grid(False)
-    for ax in axes[-1]:
-        ax.set_xlabel("learner step")
     for ax in [row[0] for row in axes]:
         ax.set_ylabel("share of groups")
     size = max(sizes) - 1
@@ -80,7 +78,7 @@ def zero_variance(comparison: Comparison) -> Figure | None:
             degenerate = counts[:, 0] + counts[:, -1]
             ax.plot(smoothed_ratio(degenerate, counts.sum(axis=1)), color=color, label=arm)
         ax.set_title("groups behind a prefix" if kind == "prefix" else f"{kind} groups")
-        ax.set_xlabel("learner step")
+        step_axis(ax)
         ax.set_ylim(bottom=0)
         percent_axis(ax)
     axes[0][0].set_ylabel("share of degenerate groups")
@@ -107,9 +105,9 @@ def prefix_control(comparison: Comparison) -> Figure | None:
             row[1].plot(smoothed_ratio(degenerate, totals), color=color)
             for run in runs:
                 row[2].plot(*reported_series(run, "ratio", parent), color=color, alpha=0.75, linewidth=1.2)
-        row[0].set(title=f"{arm}: child pass rate", ylim=(0, 1), xlabel="learner step")
-        row[1].set(title="degenerate children", ylim=(0, 1), xlabel="learner step")
-        row[2].set(title="prefix ratio", ylim=(0, 1), xlabel="learner step")
+        for ax, title in zip(row, (f"{arm}: child pass rate", "degenerate children", "prefix ratio"), strict=True):
+            ax.set(title=title, ylim=(0, 1))
+            step_axis(ax)
         percent_axis(row[1])
         if not any(reported_series(run, "ratio", parent)[0] for run in runs for parent in parents):
             row[2].text(0.5, 0.5, "the controller reports none", ha="center", transform=row[2].transAxes, color=MUTED)

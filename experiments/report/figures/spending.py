@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from halfway.experiments.report.arms import NOT_IN_A_STEP, summarize_arm
 from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
-from halfway.experiments.report.figures.style import INK, arm_colors, flat, grid, legend_above, thousands
+from halfway.experiments.report.figures.style import INK, arm_colors, flat, grid, legend_above, step_axis, thousands
 from halfway.experiments.report.records import Comparison, Run
 
 FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}
@@ -51,7 +51,7 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
     if any(arm.skipped for arm in arms):
         label = "skipped before rollout (not generated)"
         handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label=label))
-    figure.legend(handles=handles, loc="outside upper left", ncols=6)
+    legend_above(figure, handles=handles)
     return figure
 
 
@@ -78,13 +78,13 @@ def learner_metrics(comparison: Comparison) -> Figure | None:
             ax.plot(smoothed_ratio(np.nan_to_num(mean), np.isfinite(mean).astype(float)), color=color, label=arm)
         ax.set_title(name.replace("_", " "))
         ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
-        ax.set_xlabel("learner step")
+        step_axis(ax)
     legend_above(figure, axes[0][0])
     return figure
 
 
 def timing(comparison: Comparison) -> Figure | None:
-    """Mean seconds of a step by part."""
+    """Mean seconds per step, by part."""
     arms = comparison.runs
     if not arms:
         return None
@@ -104,7 +104,7 @@ def timing(comparison: Comparison) -> Figure | None:
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("mean seconds per step")
-    figure.legend(loc="outside upper left", ncols=7)
+    legend_above(figure, ax)
     return figure
 
 

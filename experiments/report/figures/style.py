@@ -1,10 +1,11 @@
 """Colours, sizes and axes that all pictures share."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from cycler import cycler
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
@@ -18,6 +19,8 @@ from halfway.experiments.report.records import Comparison
 # last two are for comparisons of many arms.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#882255", "#999933")
 PAGE_WIDTH = 12.5
+MOST_COLUMNS = 8  # of a legend
+Share = Literal["none", "all", "row", "col"]
 INK, MUTED, GRID = "#1f2933", "#66717e", "#e4e7eb"
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -48,17 +51,22 @@ STYLE: dict[Any, Any] = {
 
 
 def arm_colors(comparison: Comparison) -> dict[str, str]:
-    """One colour an arm, the same in every picture."""
+    """One colour per arm, the same in every picture."""
     return {arm: PALETTE[i % len(PALETTE)] for i, arm in enumerate(comparison.runs)}
 
 
 def grid(
-    rows: int, columns: int, height: float, sharey: bool = False, sharex: bool = False
+    rows: int,
+    columns: int,
+    height: float,
+    sharey: bool | Share = False,
+    sharex: bool | Share = False,
+    height_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of `rows` x `columns` panels as wide as the page; the height is a row's, in inches."""
+    """A figure as wide as the page, of `rows` x `columns` panels; `height` is a row's mean, in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex, height_ratios=height_ratios)
     return figure, [list(row) for row in axes]
 
 
@@ -66,16 +74,41 @@ def flat(axes: Sequence[Sequence[Axes]]) -> list[Axes]:
     return [ax for row in axes for ax in row]
 
 
-def legend_above(figure: Figure, ax: Axes, title: str | None = None) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper left", ncols=8, title=title, alignment="left")
+def legend_above(
+    figure: Figure,
+    ax: Axes | None = None,
+    title: str | None = None,
+    handles: Sequence[Artist] | None = None,
+) -> None:
+    """A legend above all panels, in as many columns as fit the figure's width.
+
+    Args:
+        ax: whose labelled artists it names; or
+        handles: the artists themselves.
+    """
+    if handles is None:
+        handles = ax.get_legend_handles_labels()[0] if ax else []
+    if not handles:
+        return
+    for columns in range(min(MOST_COLUMNS, len(handles)), 0, -1):
+        legend = figure.legend(
+            handles=list(handles), loc="outside upper left", ncols=columns, title=title, alignment="left"
+        )
+        if columns == 1 or legend.get_window_extent().width <= 0.94 * figure.bbox.width:
+            return
+        legend.remove()
 
 
 def thousands(ax: Axes) -> None:
-    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlim(left=0)
+
+
+def step_axis(ax: Axes) -> None:
+    """Learner steps along the bottom: whole numbers only, in short runs too."""
+    ax.set_xlabel("learner step")
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def percent_axis(ax: Axes) -> None:

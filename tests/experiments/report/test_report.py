@@ -21,7 +21,7 @@ from halfway.experiments.report.figures.every import PICTURES
 from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
-from halfway.experiments.report.figures.style import PALETTE, count_colors
+from halfway.experiments.report.figures.style import PALETTE, count_colors, grid, legend_above, step_axis
 from halfway.experiments.report.page import write_report
 from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
@@ -160,6 +160,22 @@ def test_of_a_crowd_of_arms_the_ends_and_the_baseline_are_named():
     assert len(ax.lines) == len(arms) and len(ax.collections) == 1, "one band, the baseline's"
     named = [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
     assert named == [*(f"arm {i:02}" for i in (23, 22, 21, 20, 19, 3, 2, 1, 0)), "arm 10"]
+
+
+def test_a_legend_of_many_long_names_fits_the_page():
+    figure, axes = grid(1, 1, height=3)
+    for i in range(11):
+        axes[0][0].plot([0, 1], [i, i], label=f"a_chain_of_several_controllers_{i}")
+    legend_above(figure, axes[0][0])
+    [legend] = figure.legends
+    assert legend.get_window_extent().width < figure.bbox.width and len(legend.get_texts()) == 11
+
+
+def test_a_run_of_two_steps_has_whole_steps_on_its_axis():
+    _, axes = grid(1, 1, height=3)
+    axes[0][0].plot([0, 1], [0.1, 0.2])
+    step_axis(axes[0][0])
+    assert [tick for tick in axes[0][0].get_xticks() if 0 <= tick <= 1] == [0, 1]
 
 
 def test_strata_have_a_panel_for_each_arm(page):
