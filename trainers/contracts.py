@@ -14,6 +14,12 @@ class Rollouts(Protocol):
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]: ...
 
 
+def judge_seconds(rollouts: Rollouts) -> float:
+    """How long the environment has taken so far to answer and judge, over all rollouts, at once or not; replays do not
+    count. 0 where `rollouts` has no attribute of that name."""
+    return float(getattr(rollouts, "judge_seconds", 0.0))
+
+
 class Learner(Protocol):
     """Owns the policy. `policy_version` counts its updates."""
 

@@ -112,7 +112,8 @@ class LedgerAccounts(ledger.LedgerOptions, Source):
             account = ledger.make_account(self, rng)
             prompt, answer = ledger.render(account), f"{account.target:02d}"
             slack = account.turns_left - ledger.least_turns(account.balance, account.target)
-            facts = {"distance": abs(account.target - account.balance), "slack": slack}
+            distance = abs(account.target - account.balance)
+            facts: dict[str, float | str] = {"stratum": f"slack {slack}", "distance": distance, "slack": slack}
             yield Problem(content_id("ledger", prompt, answer), prompt, answer, "ledger", "ledger", facts)
 
 

@@ -56,8 +56,9 @@ class ComparisonConfig:
         contrasts: the planned pairs, `{baseline: ARM}` or a list of [arm, reference]. Null = none.
         targets: values of held-out pass@1 whose cost is reported, fixed before the first run.
         costs: what a trained token costs in generated tokens: `{rho: [0.25, 1.0]}`; or `{from: cluster}`, by a model
-            of the machines in `base.cluster`, for responses at `context` tokens if that is given too. Empty = what the
-            hours of published runs imply.
+            of the machines in `base.cluster`, for responses at `context` tokens if that is given too. Without either,
+            what the hours of published runs imply. With `judge_second` there are costs that count judging besides: what
+            a second of it costs in generated tokens; or, by the model, `device`: what one device generates meanwhile.
     """
 
     name: str

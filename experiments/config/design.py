@@ -10,6 +10,9 @@ from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import yaml_files
 
+IDLE_DEVICE = "device"
+"""The price of a second of judging during which one device of the cluster stands idle."""
+
 Grid = Mapping[str, Sequence[Any]]
 """Dotted field of a run -> the values to try."""
 
@@ -148,7 +151,11 @@ def check_targets(targets: Sequence[float]) -> None:
 
 
 def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-    """Raise UserError unless the costs are a list of ratios, or come from a cluster that `base` describes."""
+    """Raise UserError unless the costs are a list of ratios, or come from a cluster that `base` describes.
+
+    A price of judging must be a number, or the idle device of that cluster.
+    """
+    costs = _without_judging(costs)
     match costs:
         case {"rho": [*ratios], **rest} if ratios and not rest:
             for rho in ratios:
@@ -164,3 +171,14 @@ def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
             require(found, "costs.from", "cluster", remedy)
         case _:
             require(not costs, "costs", dict(costs), "give {rho: [0.25, 1.0]}, or {from: cluster}")
+
+
+def _without_judging(costs: Mapping[str, Any]) -> dict[str, Any]:
+    """The costs but for the price of a second of judging, which is checked here."""
+    if "judge_second" not in costs:
+        return dict(costs)
+    price, modelled = costs["judge_second"], "from" in costs
+    number = isinstance(price, int | float) and not isinstance(price, bool) and price >= 0
+    remedy = "give what a second of judging costs in generated tokens: 0 or more; or, with `from: cluster`, device"
+    require(number or (modelled and price == IDLE_DEVICE), "costs.judge_second", price, remedy)
+    return {name: value for name, value in costs.items() if name != "judge_second"}

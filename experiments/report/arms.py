@@ -12,7 +12,9 @@ from halfway.experiments.report.records import EvaluationRecord, Run, outcome_ro
 from halfway.experiments.report.shares import by_seed, share
 from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
 
-NOT_IN_A_STEP = ("evaluate", "checkpoint")
+NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
+WITHIN_ROLLOUT = ("tools",)
+"""Parts of `timing` that others contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def seconds_by_part(runs: Sequence[Run]) -> dict[str, float]:
         for step in run.steps:
             for part, seconds in step.timing.items():
                 parts[part] += seconds
-    return {part: seconds for part, seconds in parts.items() if part not in NOT_IN_A_STEP}
+    return {part: seconds for part, seconds in parts.items() if part not in (*NOT_IN_A_STEP, *WITHIN_ROLLOUT)}
 
 
 def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:

@@ -21,8 +21,8 @@ HOSTED = "hosted.json"
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of steps.jsonl. `rollouts`, `tokens`, `trained_tokens` and `seconds` are totals since the start of the
-    run; `trained_tokens` is None in runs that did not record it yet."""
+    """One line of steps.jsonl. `rollouts`, `tokens`, `trained_tokens`, `seconds` and `judge_seconds` are totals since
+    the start of the run; None in runs that did not record them yet."""
 
     step: int
     rollouts: int
@@ -36,6 +36,7 @@ class StepRecord:
     learner: dict[str, float | None] = field(default_factory=dict)
     controllers: dict[str, float | None] = field(default_factory=dict)
     trained_tokens: int | None = None
+    judge_seconds: float | None = None
 
     @property
     def spent(self) -> dict[str, float | None]:
@@ -71,6 +72,7 @@ class EvaluationRecord:
     problems: int = 0
     samples: int = 0
     trained_tokens: int | None = None
+    judge_seconds: float | None = None
     passed: tuple[int, ...] = ()
     strata: dict[str, Stratum] = field(default_factory=dict)
 
@@ -231,6 +233,7 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
         "tokens": record.tokens,
         "trained_tokens": record.trained_tokens,
         "seconds": record.seconds,
+        "judge_seconds": record.judge_seconds,
     }
 
 

@@ -66,7 +66,8 @@ def state(folder: Path) -> dict[str, Any]:
             found[name] = path.read_bytes()
         if path.name == "loop.json":  # seconds, and the sizes of files that hold them
             loop = json.loads(path.read_text())
-            loop["progress"].pop("seconds")
+            for clock in ("seconds", "judge_seconds"):
+                loop["progress"].pop(clock)
             found[name] = {key: value for key, value in loop.items() if key != "log_sizes"}
     return found
 

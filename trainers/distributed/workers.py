@@ -15,7 +15,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reason
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.contracts import AppraisingLearner, Rollouts
+from halfway.trainers.contracts import AppraisingLearner, Rollouts, judge_seconds
 from halfway.trainers.distributed.collectives import control_group, lost_processes
 
 LEADER = 0
@@ -27,6 +27,9 @@ class WorkerGroup:
 
     On the leader it has the methods of `halfway.trainers.contracts.Rollouts` and of the learner; the other
     processes call `serve`. When a process dies, the others end with a UserError as soon as they need it.
+
+    Attributes:
+        judge_seconds: that the environments of all processes took; known to the leader.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class WorkerGroup:
         """
         self._leader_rolls_out = leader_rolls_out
         self._rollouts, self._learner, self._sync = rollouts, learner, sync
+        self.judge_seconds = 0.0
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         # Whoever waits for an order may wait for hours.
         self._group = control_group()
@@ -112,12 +116,15 @@ class WorkerGroup:
         """All groups on the leader; on the others none."""
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
+        before = judge_seconds(self._rollouts)
         own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
-        distributed.gather_object(own, gathered, dst=LEADER, group=self._group)
+        told = (own, judge_seconds(self._rollouts) - before)
+        distributed.gather_object(told, gathered, dst=LEADER, group=self._group)
         by_position: dict[int, Group] = {}
-        for share, groups in zip(shares, gathered or [], strict=False):
+        for share, (groups, judged) in zip(shares, gathered or [], strict=False):
             by_position |= zip(share, groups, strict=True)
+            self.judge_seconds += judged
         return [by_position[i] for i in sorted(by_position)]
 
 

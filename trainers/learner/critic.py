@@ -17,7 +17,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.contracts import Appraiser, Rollouts
+from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -170,6 +170,10 @@ class ValuedRollouts:
 
     rollouts: Rollouts
     learner: Appraiser
+
+    @property
+    def judge_seconds(self) -> float:
+        return judge_seconds(self.rollouts)
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         return self.learner.with_values(self.rollouts.run(requests, stream))

@@ -32,6 +32,7 @@ class Progress:
         measured: rollouts that an oracle's measurements took, which are in no budget.
         seconds: wall-clock of the loop, without evaluation, measurements and checkpoints.
         tool_seconds: that the environment's tools took to answer what was generated.
+        judge_seconds: that the environment took in all to answer and judge it, tools included.
         evaluations: held-out evaluations done, the one before the first step included.
         starved: steps that trained on fewer groups than the fill policy asks for.
         idle: latest consecutive steps that neither rolled out nor trained anything.
@@ -44,6 +45,7 @@ class Progress:
     measured: int = 0
     seconds: float = 0.0
     tool_seconds: float = 0.0
+    judge_seconds: float = 0.0
     evaluations: int = 0
     starved: int = 0
     idle: int = 0
@@ -63,6 +65,7 @@ class Progress:
             trained_tokens=self.trained_tokens + int(learned.get("trained_tokens", 0)),
             seconds=self.seconds + clock.counted,
             tool_seconds=self.tool_seconds + tool_seconds(filling),
+            judge_seconds=self.judge_seconds + clock.judged,
             starved=self.starved + filling.starved,
             idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
         )
@@ -88,9 +91,14 @@ class Progress:
 
 @dataclass
 class Stopwatch:
-    """Seconds spent in each part of a step."""
+    """Seconds spent in each part of a step.
+
+    Attributes:
+        judged: that the environment took to answer, over all rollouts; the engine may have been at work meanwhile.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
+    judged: float = 0.0
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
@@ -130,6 +138,7 @@ def step_record(
         "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
         **({"tool_seconds": progress.tool_seconds} if progress.tool_seconds else {}),
+        "judge_seconds": progress.judge_seconds,
         **({"measured": progress.measured} if progress.measured else {}),
         "rounds": filling.rounds,
         "starved": filling.starved,
@@ -154,6 +163,7 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
         "tokens": progress.tokens,
         "trained_tokens": progress.trained_tokens,
         "seconds": progress.seconds,
+        "judge_seconds": progress.judge_seconds,
         "pass_at_1": evaluation.pass_at_1,
         "stderr": evaluation.stderr,
         "problems": evaluation.num_problems,

@@ -15,7 +15,7 @@ from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.contracts import Learner, Recorder, Rollouts
+from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
@@ -93,7 +93,9 @@ class Training:
             if not (wanted or tickets):
                 break  # nothing more is asked of the groups in hand
             with clock.time("rollout"):
+                before = judge_seconds(self.rollouts)
                 groups = self.roll_out(tickets, self.stream.at(step, filling.rounds, "rollout"))
+                clock.judged += judge_seconds(self.rollouts) - before
             filling = filling.add(self.session.weigh(groups))
         skips = self.session.skipped
         with clock.time("observe"):

@@ -20,6 +20,7 @@ from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.rollouts.attempts import Attempt, Replays, begun_anew, group_of, response_of
 from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
+from halfway.trainers.rollouts.judging import Judging
 
 READY_SHARE = 0.25
 PATIENCE_SECONDS = 0.5
@@ -52,6 +53,7 @@ class Collector:
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         max_context_tokens: limit on all tokens of an episode, prompt and observations included; 0 = none.
         replays: how many replays were as recorded.
+        judging: how long the environment has taken to answer.
     """
 
     engine: Engine
@@ -63,6 +65,12 @@ class Collector:
     system: str = ""
     max_context_tokens: int = 0
     replays: Replays = field(default_factory=lambda: Replays(1.0))
+    judging: Judging = field(default_factory=Judging)
+
+    @property
+    def judge_seconds(self) -> float:
+        """See `halfway.trainers.contracts.judge_seconds`."""
+        return self.judging.seconds
 
     @property
     def prompts(self) -> Prompts:
@@ -219,7 +227,7 @@ class Collector:
                 batch[i].end(turn, success=False, truncated=True)
                 return
             text = self._decode(turn.tokens_T)
-            started[pool.submit(self.environment.step, [batch[i].episode], [text])] = (batch[i], turn)
+            started[pool.submit(self._judged, [batch[i].episode], [text])] = (batch[i], turn)
 
         self._generate(batch, finished)
         return started
@@ -228,9 +236,8 @@ class Collector:
         """One response of every attempt, and the environment's answers, sought while the engine still samples."""
 
         def step(answered: Sequence[tuple[Attempt, Turn]]) -> Sequence[StepResult[Any]]:
-            return self.environment.step(
-                [attempt.episode for attempt, _ in answered], [self._decode(turn.tokens_T) for _, turn in answered]
-            )
+            texts = [self._decode(turn.tokens_T) for _, turn in answered]
+            return self._judged([attempt.episode for attempt, _ in answered], texts)
 
         with BackgroundCalls(step) as answers:
 
@@ -244,6 +251,11 @@ class Collector:
             self._generate(attempts, finished)
             for (attempt, turn), result in answers.results():
                 self._answer(attempt, turn, result)
+
+    def _judged(self, episodes: Sequence[Any], texts: Sequence[str]) -> list[StepResult[Any]]:
+        """The environment's answers, timed. Replays do not come here."""
+        with self.judging.timed():
+            return self.environment.step(episodes, texts)
 
     def _generate(self, attempts: Sequence[Attempt], finished: Finished) -> None:
         try:

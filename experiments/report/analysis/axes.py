@@ -60,10 +60,17 @@ SECONDS = Axis("seconds", "seconds", {"seconds": 1.0})
 PLAIN = (STEPS, ROLLOUTS, TOKENS, SECONDS)
 
 
-def cost_axis(rho: float) -> Axis:
-    """Generated tokens + rho x trained tokens: what a run costs, in generated tokens.
+def cost_axis(rho: float, judge_second: float | None = None) -> Axis:
+    """Generated tokens + rho x trained tokens (+ price x judged seconds): what a run costs, in generated tokens.
 
     Generated are the tokens that the engine sampled; trained are those that the passes of the updates went over, whole
-    sequences with prompts and replayed prefixes, once in every epoch.
+    sequences with prompts and replayed prefixes, once in every epoch. Judged are the seconds that the environment took
+    to answer and judge the rollouts: verifiers, tests and tools.
+
+    Args:
+        judge_second: what a judged second costs; None = judging costs nothing.
     """
-    return Axis(f"cost_{rho:g}", f"cost, rho {rho:g}", {"tokens": 1.0, "trained_tokens": rho})
+    weights = {"tokens": 1.0, "trained_tokens": rho}
+    if judge_second is None:
+        return Axis(f"cost_{rho:g}", f"cost, rho {rho:g}", weights)
+    return Axis(f"cost_{rho:g}_judged", f"cost, rho {rho:g}, judged", {**weights, "judge_seconds": judge_second})

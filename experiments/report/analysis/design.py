@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from halfway.experiments.config.design import check_costs, check_targets, contrast_pairs
+from halfway.experiments.config.design import IDLE_DEVICE, check_costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
 from halfway.experiments.report.records import Comparison
 
@@ -30,6 +30,8 @@ class Design:
         headline: the axis of the shared budget, or else rollouts; arms are compared where all have spent equally by it.
         costs: axes that weigh trained tokens against generated tokens; empty where these were not recorded.
         rho_from: where their weights come from, in words.
+        judge_second: what a second of judging costs in generated tokens; None where the file gives no price. With one
+            there is an axis with judging beside each without, if the seconds were recorded.
     """
 
     baseline: str
@@ -39,6 +41,7 @@ class Design:
     headline: Axis
     costs: tuple[Axis, ...]
     rho_from: str
+    judge_second: float | None = None
 
 
 def read_design(comparison: Comparison) -> Design:
@@ -52,8 +55,10 @@ def read_design(comparison: Comparison) -> Design:
     targets = tuple(config.get("targets") or ())
     check_targets(targets)
     budget = comparison.budget
-    rho, rho_from = read_rho(comparison)
-    costs = tuple(axis for axis in map(cost_axis, rho) if axis.recorded(comparison.all_runs))
+    prices = read_prices(comparison)
+    judged = (None,) if prices.judge_second is None else (None, prices.judge_second)
+    axes = [cost_axis(rho, price) for rho in prices.rho for price in judged]
+    costs = tuple(axis for axis in axes if axis.recorded(comparison.all_runs))
     return Design(
         baseline=contrasts[0].reference if contrasts else arms[0],
         contrasts=contrasts or tuple(Contrast(b, a) for a, b in combinations(arms, 2)),
@@ -61,20 +66,39 @@ def read_design(comparison: Comparison) -> Design:
         targets=tuple(sorted(targets)),
         headline=next((axis for axis in PLAIN if budget and axis.name == budget[0]), ROLLOUTS),
         costs=costs,
-        rho_from=rho_from,
+        rho_from=prices.origin,
+        judge_second=prices.judge_second,
     )
 
 
-def read_rho(comparison: Comparison) -> tuple[tuple[float, ...], str]:
-    """The weights of a trained token in generated tokens, and where they come from."""
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What costs are made of, in generated tokens.
+
+    Attributes:
+        rho: of a trained token; several where it is not known. origin: where they come from, in words.
+        judge_second: of a second of judging; None = not asked for.
+    """
+
+    rho: tuple[float, ...]
+    origin: str
+    judge_second: float | None = None
+
+
+def read_prices(comparison: Comparison) -> Prices:
+    """The prices that comparison.yaml gives, or says where to take from."""
     declared = comparison.config.get("costs") or {}
     check_costs(declared, comparison.config.get("base") or {})
-    if not declared:
-        return PAPERS_RHO, "what the sources' hours imply"
-    return _cluster_rho(declared, comparison) if "from" in declared else (tuple(map(float, declared["rho"])), "given")
+    if "from" in declared:
+        return _cluster_prices(declared, comparison)
+    judge_second = declared.get("judge_second")
+    given = None if judge_second is None else float(judge_second)
+    if "rho" not in declared:
+        return Prices(PAPERS_RHO, "what the sources' hours imply", given)
+    return Prices(tuple(map(float, declared["rho"])), "given", given)
 
 
-def _cluster_rho(declared: Mapping[str, Any], comparison: Comparison) -> tuple[tuple[float, ...], str]:
+def _cluster_prices(declared: Mapping[str, Any], comparison: Comparison) -> Prices:
     from halfway.experiments.config.model_files import model_shape
     from halfway.experiments.config.run import parse_run_config
     from halfway.experiments.report.analysis.roofline import of_cluster
@@ -84,4 +108,7 @@ def _cluster_rho(declared: Mapping[str, Any], comparison: Comparison) -> tuple[t
     origin = (
         f"from the peak rates of {config.cluster.device}, {model.batch} sequences of {model.context:g} tokens at once"
     )
-    return (round(model.rho, 3),), origin
+    judge_second = declared.get("judge_second")
+    if judge_second == IDLE_DEVICE:
+        judge_second = round(1 / model.generated, 1)
+    return Prices((round(model.rho, 3),), origin, None if judge_second is None else float(judge_second))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from halfway.experiments.report.arms import NOT_IN_A_STEP, summarize_arm
+from halfway.experiments.report.arms import NOT_IN_A_STEP, WITHIN_ROLLOUT, summarize_arm
 from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
 from halfway.experiments.report.figures.style import INK, arm_colors, flat, grid, legend_above, step_axis, thousands
 from halfway.experiments.report.records import Comparison, Run
@@ -91,7 +91,7 @@ def timing(comparison: Comparison) -> Figure | None:
     figure, axes = grid(1, 1, height=1.2 + 0.5 * len(arms))
     ax = axes[0][0]
     seen = {part for runs in arms.values() for run in runs for step in run.steps for part in step.timing}
-    parts = {**PARTS, **dict.fromkeys(sorted(seen - set(PARTS)), "#52606d")}
+    parts = {**PARTS, **dict.fromkeys(sorted(seen - {*PARTS, *WITHIN_ROLLOUT}), "#52606d")}
     for i, runs in enumerate(arms.values()):
         steps, left = [step for run in runs for step in run.steps], 0.0
         for part, color in parts.items():

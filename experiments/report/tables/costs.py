@@ -49,9 +49,18 @@ def cost_text(summary: Summary) -> str:
     """What the cost axes weigh."""
     if not summary.design.costs:
         return "There is no cost axis, since these runs did not record what their updates went over."
-    return (
+    text = (
         "Cost: generated tokens + rho x trained tokens (whole sequences that updates went over, in every epoch); rho "
         f"is {summary.design.rho_from}. The sources' hours imply .25 to 1."
+    )
+    price = summary.design.judge_second
+    if price is None:
+        return text
+    if not any("judge_seconds" in axis.weights for axis in summary.design.costs):
+        return f"{text} There is no cost with judging, since these runs did not record its seconds."
+    return (
+        f"{text} Judged: + {price:g} x the seconds that the environment took to answer and judge the rollouts, "
+        "added up over them, whether at once or not."
     )
 
 

@@ -93,7 +93,8 @@ def test_running_sums_answers_pass_their_own_marking() -> None:
 def test_ledger_problems_state_distance_and_slack() -> None:
     for problem in LedgerAccounts(min_slack=1, max_slack=1).load(50, STREAM).problems:
         account = ledger.parse(problem.prompt)
-        assert problem.features == {"distance": abs(account.target - account.balance), "slack": 1}
+        distance = abs(account.target - account.balance)
+        assert problem.features == {"stratum": "slack 1", "distance": distance, "slack": 1}
         assert problem.answer == f"{account.target:02d}"
 
 

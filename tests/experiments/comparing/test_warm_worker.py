@@ -266,6 +266,9 @@ def test_a_worker_leaves_devices_alone() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+CLOCKS = ("seconds", "judge_seconds", "timing")
+
+
 def outcome_of(folder: Path) -> dict[str, Any]:
     """All that a run leaves behind except its name and what depends on the clock."""
     evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
@@ -276,8 +279,8 @@ def outcome_of(folder: Path) -> dict[str, Any]:
     assert kept
     return {
         "decisions": (folder / "decisions.jsonl").read_bytes(),
-        "evaluations": [{k: v for k, v in record.items() if k != "seconds"} for record in evaluations],
-        "steps": [{k: v for k, v in record.items() if k not in ("seconds", "timing")} for record in steps],
+        "evaluations": [{k: v for k, v in record.items() if k not in CLOCKS} for record in evaluations],
+        "steps": [{k: v for k, v in record.items() if k not in CLOCKS} for record in steps],
         "weights": {str(path.relative_to(folder)): path.read_bytes() for path in kept},
     }
 

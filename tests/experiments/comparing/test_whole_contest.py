@@ -43,7 +43,10 @@ def children_of(pid: int) -> list[int]:
 
 def records(run: Path, name: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in ("seconds", "timing")} for line in lines]
+    return [
+        {key: value for key, value in line.items() if key not in ("seconds", "judge_seconds", "timing")}
+        for line in lines
+    ]
 
 
 def weights(run: Path) -> bytes:

@@ -130,6 +130,12 @@ def test_reach_says_bounds_and_where_targets_come_from() -> None:
     assert last.title == "Cost to reach the final score of a (0.700)"
     assert fixed.rows[1][:3] == ("b", "1 of 2", "≥ 75, ≥ x1.03")
     assert "rho is what the sources' hours imply" in fixed.caption and "isotonic" not in last.caption
+    asked = reach_tables(summarize(comparison_of(runs, costs={"judge_second": 50})))[0]
+    assert "did not record its seconds" in asked.caption and not any("judged" in name for name in asked.columns)
+    timed = [replace(run, evaluations=[replace(e, judge_seconds=e.seconds) for e in run.evaluations]) for run in runs]
+    timed = [replace(run, steps=[replace(s, judge_seconds=s.seconds) for s in run.steps]) for run in timed]
+    asked = reach_tables(summarize(comparison_of(timed, costs={"rho": [1], "judge_second": 50})))[0]
+    assert "cost, rho 1, judged" in asked.columns and "Judged: + 50 x the seconds" in asked.caption
     afterwards = reach_tables(summarize(comparison_of(runs)))[0]
     assert "the highest that every run reached" in afterwards.title and "after the runs" in afterwards.caption
 

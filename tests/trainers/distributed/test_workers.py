@@ -60,7 +60,7 @@ def run(folder: Path, name: str, processes: int, stage: str, steps: int = 4) -> 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k not in ("seconds", "timing")} for record in found]
+    return [{k: v for k, v in record.items() if k not in ("seconds", "judge_seconds", "timing")} for record in found]
 
 
 def assert_alike(one: Path, two: Path) -> None:

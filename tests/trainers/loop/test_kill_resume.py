@@ -110,14 +110,17 @@ def final_state(folder: Path) -> dict[str, object]:
     """Everything that must be equal: all except the seconds, which no two runs share."""
     last = max((folder / "checkpoints").glob("step-*"))
     loop = json.loads((last / "loop.json").read_text())
-    loop["progress"].pop("seconds")
+    for name in ("seconds", "judge_seconds"):
+        loop["progress"].pop(name)
     loop.pop("log_sizes")  # the sizes of files that hold seconds
     files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
     files.pop(Path("loop.json"))
     evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     return {
         "decisions": (folder / "decisions.jsonl").read_bytes(),
-        "evaluations": [{k: v for k, v in record.items() if k != "seconds"} for record in evaluations],
+        "evaluations": [
+            {k: v for k, v in record.items() if k not in ("seconds", "judge_seconds")} for record in evaluations
+        ],
         "loop": loop,
         "files": files,
     }

@@ -138,6 +138,34 @@ def test_a_budget_of_tool_seconds_adds_up_what_tools_took(tmp_path: Path) -> Non
     ]
 
 
+@dataclass
+class Judged(SimulatedRollouts):
+    """A verifier that takes a second for every group."""
+
+    judge_seconds: float = 0.0
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        self.judge_seconds += len(requests)
+        return super().run(requests, stream)
+
+
+def test_judged_seconds_are_those_of_training(tmp_path: Path) -> None:
+    rollouts = Judged()
+
+    def evaluate() -> Evaluation:
+        rollouts.judge_seconds += 1000
+        return evaluation()
+
+    run = training(tmp_path, ONCE, Budget(steps=4), rollouts=rollouts, evaluate=evaluate, evaluation_points=2)
+    assert run.train().judge_seconds == 4 * GROUPS
+    assert [step["judge_seconds"] for step in records(tmp_path, "steps")] == [GROUPS * i for i in range(1, 5)]
+    assert [one["judge_seconds"] for one in records(tmp_path, "evaluations")] == [0, 2 * GROUPS, 4 * GROUPS]
+
+
+def test_rollouts_that_cannot_say_count_no_judged_seconds(tmp_path: Path) -> None:
+    assert training(tmp_path, ONCE, Budget(steps=1)).train().judge_seconds == 0
+
+
 def test_a_budget_of_tool_seconds_without_tools_ends_in_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^budget.tool_seconds: 5 would never be spent, since no tool .* in 10 steps"):
         training(tmp_path, ONCE, Budget(tool_seconds=5)).train()

@@ -14,7 +14,11 @@ from repositories import needs_boxes
 def timeless(value: Any) -> Any:
     """The same value without what depends on the time: seconds, and the sizes of files that hold them."""
     if isinstance(value, dict):
-        return {k: timeless(v) for k, v in value.items() if k not in ("seconds", "tool_seconds", "log_sizes")}
+        return {
+            k: timeless(v)
+            for k, v in value.items()
+            if k not in ("seconds", "tool_seconds", "judge_seconds", "log_sizes")
+        }
     return [timeless(one) for one in value] if isinstance(value, list) else value
 
 

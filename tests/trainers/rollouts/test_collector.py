@@ -1,3 +1,4 @@
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
+from halfway.trainers.rollouts import judging
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 
@@ -469,6 +471,22 @@ def test_slow_tools_give_the_same_groups_in_less_time(tiny_tokenizer: PreTrained
     assert seconds[1] < seconds[0]
     turns = groups[1].rollouts[0].turns
     assert [(turn.tool_seconds, turn.state) for turn in turns] == [(1.0, "s")] * 4 + [(1.0, "")]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_time_that_the_environment_took_is_added_up_over_calls(
+    tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    """Each look at the clock is a second later: a call takes one second, or more if others look meanwhile."""
+    ticks = itertools.count()
+    monkeypatch.setattr(judging.time, "perf_counter", lambda: float(next(ticks)))
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    collector = Collector(engine, Counting() if not slow else Slow(), tiny_tokenizer, 40)
+    assert collector.judge_seconds == 0
+    collector.run([Request(problem(), 1)], STREAM)
+    assert collector.judge_seconds == 5  # five turns of one episode, one after another
+    collector.run([Request(problem(), 1)], STREAM)
+    assert collector.judge_seconds == 10
 
 
 @pytest.mark.parametrize("slow", [False, True])

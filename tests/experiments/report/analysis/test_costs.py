@@ -9,6 +9,7 @@ from contests import comparison_of, run_of
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.design import Contrast, read_design
+from halfway.experiments.report.analysis.reach import cost_to_reach
 from halfway.experiments.report.analysis.roofline import Roofline
 from halfway.experiments.report.analysis.timing import timing_of
 from halfway.experiments.report.records import Run
@@ -31,6 +32,54 @@ def test_cost_weighs_trained_tokens() -> None:
     assert TOKENS.of(run.steps[0]) == 1000
     assert ROLLOUTS.phrase(1234) == "1,234 rollouts"
     assert cost_axis(0.25).phrase(1234) == "a cost of 1,234 (rho 0.25)"
+
+
+def judged(found: list[Run], seconds: float) -> list[Run]:
+    """The same runs, judged for so many seconds a step."""
+
+    def told(records: Any, first: int) -> list[Any]:
+        return [replace(one, judge_seconds=seconds * (i + first)) for i, one in enumerate(records)]
+
+    return [replace(run, steps=told(run.steps, 1), evaluations=told(run.evaluations, 0)) for run in found]
+
+
+def test_cost_with_judging_by_hand() -> None:
+    (run, *_) = judged(runs("a"), 3.0)
+    # 2,000 generated tokens + .25 x 1,000 trained tokens + 50 x 6 s.
+    axis = cost_axis(0.25, 50)
+    assert axis.of(run.evaluations[2]) == axis.of(run.steps[1]) == 2550
+    assert (axis.name, axis.phrase(1234)) == ("cost_0.25_judged", "a cost of 1,234 (rho 0.25, judged)")
+    assert cost_axis(0.25, 0).of(run.steps[1]) == 2250
+
+
+def test_judging_is_priced_only_where_it_is_asked_for_and_recorded() -> None:
+    found, unknown = judged(runs("a", "b"), 3.0), runs("a", "b")
+    plain = read_design(comparison_of(found, costs={"rho": [0.5]}))
+    assert [axis.name for axis in plain.costs] == ["cost_0.5"] and plain.judge_second is None
+    asked = read_design(comparison_of(found, costs={"rho": [0.5, 2], "judge_second": 50}))
+    assert [axis.name for axis in asked.costs] == ["cost_0.5", "cost_0.5_judged", "cost_2", "cost_2_judged"]
+    assert [axis.name for axis in read_design(comparison_of(found, costs={"judge_second": 50})).costs] == [
+        "cost_0.25",
+        "cost_0.25_judged",
+        "cost_1",
+        "cost_1_judged",
+    ]
+    assert [
+        axis.name for axis in read_design(comparison_of(unknown, costs={"rho": [1], "judge_second": 50})).costs
+    ] == ["cost_1"]
+
+
+def test_an_arm_that_is_judged_for_long_is_dear() -> None:
+    """Both reach .3 after one step: 1,000 + 1 x 500 + 10 x 3 s, and 30 s for the other."""
+    found = [*judged(runs("a"), 3.0), *judged(runs("b"), 30.0)]
+    reach, _ = cost_to_reach(
+        comparison_of(found).runs,
+        read_design(comparison_of(found, targets=[0.3], costs={"rho": [1], "judge_second": 10})),
+    )
+    spent = {row.arm: row.spent["cost_1_judged"] for row in reach.rows}
+    assert spent["a"].amount and spent["a"].amount.value == pytest.approx(1530)
+    assert spent["b"].ratio and spent["b"].ratio.value == pytest.approx(1800 / 1530)
+    assert all(row.spent["cost_1"].amount == reach.rows[0].spent["cost_1"].amount for row in reach.rows)
 
 
 def test_the_roofline_by_hand() -> None:
@@ -86,6 +135,8 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
         ({"targets": [50]}, "targets: 50"),
         ({"costs": {"rho": [-1]}}, "costs.rho"),
         ({"costs": {"from": "cluster"}}, "costs.from"),
+        ({"costs": {"judge_second": -1}}, "costs.judge_second: -1 .*0 or more"),
+        ({"costs": {"rho": [1], "judge_second": "device"}}, "costs.judge_second: 'device'"),
     ],
 )
 def test_mistakes_are_told(config: dict[str, Any], message: str) -> None:
@@ -110,6 +161,10 @@ def test_costs_from_the_cluster_of_the_runs() -> None:
     expected = Roofline(DEVICES["h100"], SHAPE, 10, 30).rho
     assert [axis.weights["trained_tokens"] for axis in design.costs] == [round(expected, 3)]
     assert "h100" in design.rho_from and "10 sequences" in design.rho_from
+    idle = read_design(
+        comparison_of(judged(found, 1.0), base=CLUSTER_RUN, costs={"from": "cluster", "judge_second": "device"})
+    )
+    assert idle.judge_second == pytest.approx(1 / Roofline(DEVICES["h100"], SHAPE, 10, 30).generated, rel=1e-6)
     longer = read_design(comparison_of(found, base=CLUSTER_RUN, costs={"from": "cluster", "context": 300}))
     assert longer.costs[0].weights["trained_tokens"] < design.costs[0].weights["trained_tokens"]
 

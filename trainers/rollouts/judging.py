@@ -1,0 +1,29 @@
+"""How long an environment takes to answer: verifiers, tests, tools."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Judging:
+    """A clock that several threads may run at once; what each measures is added up.
+
+    Attributes:
+        seconds: wall-clock of all calls that have ended.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Measure what happens inside, whether it succeeds or raises."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            with self._lock:
+                self.seconds += spent
