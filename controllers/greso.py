@@ -83,13 +83,13 @@ class Greso(PassRateController[GresoState]):
         p_easy, p_hard: base exploration probabilities at the start.
         target: T, the zero-variance share aimed at among the groups rolled out.
         easy_share: part of T that is for easy groups, T/3 as published; the rest, 2T/3, is for hard groups.
-        step: change of a base probability in a training step; 0 = fixed probabilities.
+        step: change of a base probability per training step; 0 = fixed probabilities.
         bounds: range of the base probabilities.
         floor: least probability of rolling out any problem.
         streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
             paper words it: a streak of zero-variance groups of either kind, with the base probability of the newest
             kind.
-        frozen_epochs: the base probabilities stay as they are in this many first epochs.
+        frozen_epochs: number of first epochs in which the base probabilities stay fixed.
         evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the run of them
             that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard groups
             (see `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak

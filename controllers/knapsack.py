@@ -48,10 +48,10 @@ class Knapsack(PassRateController[KnapsackState]):
     about the least.
 
     Attributes:
-        least, most: bounds of a group; published least 2; the upper one is ours.
-        certainty: a problem gets no more rollouts than make its group mixed with this chance, while others can use
-            them; 1 = no such bound.
-        alpha: weight of the newest pass rate in the believed one; 1 = the last one alone, as published.
+        least, most: bounds on a group's rollouts; the lower bound of 2 is published, the upper bound is ours.
+        certainty: while other problems can use rollouts, a problem gets no more than make its group mixed with this
+            probability; 1 = no such bound.
+        alpha: weight of the newest pass rate in the believed pass rate; 1 = the last rate alone, as published.
     """
 
     least: int = 2

@@ -39,7 +39,7 @@ class Lilo(PassRateController[LiloState]):
     are. Stored groups, and groups of fewer than two, are not ranked.
 
     Attributes:
-        share: of the groups of a round that may train, |B| / |D|; at least one may.
+        share: share of a round's groups that may train, |B| / |D|; at least one group may.
     """
 
     share: float = 0.25

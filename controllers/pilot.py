@@ -46,7 +46,7 @@ class Pilot(PassRateController[PilotState]):
 
     Attributes:
         initial: rollouts of a pilot, below N.
-        more: speed: further rollouts; 0 = up to N.
+        more: speed: number of further rollouts; 0 = up to N in all.
     """
 
     kind: Literal["speed", "hora"] = "speed"

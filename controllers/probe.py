@@ -76,7 +76,7 @@ class Probed(PassRateController[ProbedState]):
         share: of a plan, rounded down.
         selection: "target", or "random" = any generated problem, as a control.
         target: pass rate.
-        tries: most groups of one generated problem in all.
+        tries: most groups that a generated problem gets in all.
         noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
             lab: .5 for generated problems, .7 for the data set's own.
         impossible: no success in a group marks a problem as invalid if the chance of that was below this; 0 = never.

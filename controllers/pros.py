@@ -93,12 +93,12 @@ class Pros(PassRateController[ProsState]):
         selection: "target", or "random" = all nodes are equally likely (the source's ablation).
         target: pass rates (low, high) that are equally welcome.
         ties: which of equally distant nodes come first, see `halfway.controllers.laws.selection.nearest`.
-        exploration: share of the plan that is drawn from all nodes alike; keeps a node that is believed hopeless from
-            staying so for want of evidence.
+        exploration: share of the plan that is drawn from all nodes alike; keeps a node from being believed hopeless for
+            ever for want of evidence.
         per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
         reuse: grow children; off = selection alone.
         grandchildren: correct rollouts of a child give children too, of its root, since the model has two layers.
-        leak_tokens: refuse a prefix in which the last so many tokens of its rollout occur already; 0 = no check.
+        leak_tokens: refuse a prefix that already contains the last so many tokens of its rollout; 0 = no check.
         top_values: cut where the critic's value is within the highest such share of the window only; needs
             learner.advantage=gae. null = anywhere in the window. The source's PPO: 0.1.
         tree_children, total_children: caps, null = none. Those believed furthest from the target go, the oldest of

@@ -53,9 +53,9 @@ class Replay(PassRateController[ReplayState]):
 
     Attributes:
         share: groups: most of a plan that is stored groups.
-        capacity: groups, or successes of different problems.
+        capacity: most groups, or successes of different problems, that are stored.
         uses: groups: how often a stored group trains again before it goes; null = as long as it is stored.
-        tokens: bound on what is kept, in tokens; each takes about 40 bytes of a checkpoint.
+        tokens: bound on the stored tokens; each takes about 40 bytes of a checkpoint.
     """
 
     kind: Literal["groups", "responses"] = "groups"

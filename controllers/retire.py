@@ -59,7 +59,7 @@ class Retire(PassRateController[RetireState]):
     slot, it takes what comes. Only fresh requests are judged, and only fresh groups are evidence.
 
     Attributes:
-        above: pass rate from which on a problem is retired.
+        above: lowest pass rate at which a problem is retired.
         returns: steps after which a retired problem is tried again; null = never.
         belief: what turns counts into pass rates. A problem that was never tried is never retired.
     """

@@ -46,7 +46,7 @@ class Rounds(PassRateController[RoundsState]):
     Rollouts of one outcome are exchangeable, so the first of them train.
 
     Attributes:
-        stop: what ends the rounds of a group.
+        stop: what ends a group's rounds.
         rounds: most rounds of a group; fill.max_rounds bounds them too.
         size: rollouts of each round; 0 = N.
         keep: rollouts of a group that train; 0 = all.

@@ -48,13 +48,13 @@ class Servo(PassRateController[ServoState]):
     Attributes:
         difficulty: feature of the problems; a number, or for a schedule also a word, the easiest first in the alphabet.
         column_is: "pass_rate" = the column holds pass rates, and the difficulty is 100 (1 - rate).
-        pass_rate: that AdaRFT's target is steered to.
-        gain: largest move of the target in a step, in units of the difficulty.
-        sensitivity: of the move to the pass rate.
+        pass_rate: the pass rate that AdaRFT steers to.
+        gain: largest move of the target per step, in units of difficulty.
+        sensitivity: how strongly the move depends on the distance from `pass_rate`.
         start, bounds: of the target.
-        steps: training steps of a schedule; after them it stays where it ends.
-        levels: of a schedule, of about equal size; null = each value of the column is one.
-        exponent: of the bell's mean, progress^exponent (K - 1); below 1 it moves faster at the beginning.
+        steps: training steps that a schedule takes; afterwards it stays where it ended.
+        levels: number of a schedule's levels, of about equal size; null = one level per value of the column.
+        exponent: the bell's mean is progress^exponent (K - 1); an exponent below 1 moves it faster at the beginning.
         width: standard deviation of the bell, in levels.
         floor: least probability of a level under "gaussian"; null = 2 / (K (K + 1)).
     """

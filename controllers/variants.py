@@ -45,9 +45,9 @@ class Variants(PassRateController[VariantsState]):
 
     Attributes:
         share: most of a plan, rounded down.
-        band: pass rates, both included, at which a problem is worth another.
-        waiting: most problems that wait for their variation; the oldest go first.
-        most: new problems in all, since they stay in every checkpoint.
+        band: pass rates, both included, at which a problem is worth a variation.
+        waiting: most problems that may wait for their variation; the oldest are dropped first.
+        most: most new problems in all, since every checkpoint holds them.
     """
 
     share: float = 0.25

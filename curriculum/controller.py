@@ -30,7 +30,7 @@ NEEDS: Mapping[str, str] = {
     "stored": "training on groups of earlier steps",
     "measured": "the measured pass rate of every problem, see `PassRateController.informed`",
 }
-"""What a controller may need, beside "feature:NAME": the feature NAME of every problem."""
+"""What a controller may need, besides "feature:NAME", the feature NAME of every problem."""
 
 
 class PassRateController(Generic[State]):
@@ -65,19 +65,19 @@ class PassRateController(Generic[State]):
 
     @property
     def claims(self) -> frozenset[str]:
-        """What this controller must be alone in doing. Two members of a chain that claim the same are refused.
+        """What only one member of a chain may do. Two members with the same claim are refused.
 
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
-        prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing how
-        many a request gets; "stored": training again on earlier groups; "advantages": giving advantages, see
+        prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing a
+        request's number of rollouts; "stored": training again on earlier groups; "advantages": giving advantages, see
         `Group.advised`.
         """
         return frozenset()
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this controller reads, or asks of whoever hosts it, that is not always there; see `NEEDS`. A run that
-        cannot provide it is refused at its start."""
+        """What this controller needs and not every trainer or problem set has; see `NEEDS`. A run that cannot provide
+        it is refused at its start."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:
@@ -97,16 +97,16 @@ class PassRateController(Generic[State]):
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
         """After the rollouts and before the update: how the groups train, see `Group.weighed` and `Group.advised`.
 
-        As many groups as are given, in their order. May be called several times per step with different groups, and
-        once more with a group that was extended; it changes no state.
+        Returns as many groups as it is given, in their order. May be called several times per step with different
+        groups, and again with a group that has been extended; it changes no state.
         """
         return groups
 
     def informed(self, state: State, rates_P: NDArray[np.float64]) -> State:
-        """Take the pass rates that the policy has now, measured afresh on every problem of the data set.
+        """Take the policy's current pass rates, measured afresh on every problem of the data set.
 
-        A diagnosis, not a method: what is measured is not in the budget. Called before the first proposal, and every
-        now and then, where "measured" is among the needs.
+        A diagnosis, not a method: the measuring rollouts are outside the budget. Called before the first proposal and
+        every now and then, if "measured" is among the needs.
         """
         return state
 

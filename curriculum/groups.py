@@ -31,9 +31,9 @@ class Request:
         prefix: the part of an earlier rollout that the rollouts begin with; origin `PREFIX`.
         hint: the part of the problem's reference solution that they are given; origin `HINTED`.
         decisions: who chose or changed the request, and why, in order.
-        ticket: under which the outcome is expected; given by the session when the request is handed out.
+        ticket: id under which the outcome is expected; the session assigns it when it hands the request out.
         extends: ticket of a group in hand that the rollouts belong to; "" if they make a group of their own.
-        stored: an earlier group, to be trained on again in the place of new rollouts; origin `STORED`.
+        stored: an earlier group to train on again instead of new rollouts; origin `STORED`.
     """
 
     problem: Problem
@@ -52,13 +52,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossWeights:
-    """How a group trains, where that is not as the learner's options say.
+    """How a group trains, where this differs from the learner's options.
 
     Attributes:
         weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
             loss, neither in its sum nor in its denominator; its reward still counts in the group's baseline.
-        advantages_N: the advantage of each rollout, in the place of the learner's; None = the learner's.
-        advantages_NT: the same token by token, one array for each rollout, as long as its generated tokens.
+        advantages_N: the advantage of each rollout, replacing the learner's; None = the learner's.
+        advantages_NT: the same per token, one array per rollout, as long as its generated tokens.
     """
 
     weights_N: Floats

@@ -51,7 +51,7 @@ class Problem:
 
 
 class ProblemTable(Sequence[Problem]):
-    """Problems that are made each time they are asked for: of a million, the objects alone would take a gigabyte."""
+    """Problems that are made each time they are asked for, since a million problem objects would take a gigabyte."""
 
     @abstractmethod
     def ids(self) -> list[str]:
@@ -121,7 +121,8 @@ class ProblemSet(Sequence[Problem]):
         return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
 
     def column(self, feature: str) -> NDArray[Any]:
-        """One feature of all problems, by position: P numbers or words; or P x D numbers, if it is a vector.
+        """One feature of all problems, by position: an array of P numbers or words, or of P x D numbers if it is a
+        vector.
 
         Raises:
             UserError: if a problem lacks it, or they are not all of one kind.

@@ -1,7 +1,7 @@
 """A chain at work in somebody's trainer: requests out, outcomes in, once per step the chain observes.
 
-The trainer draws tickets, rolls their requests out, gives the outcomes back in any order, in pieces if it likes, and
-commits once every training step:
+The trainer draws tickets, rolls their requests out, returns the outcomes (in any order, in pieces if it likes), and
+commits once per training step:
 
     session = Session(problems, chain(("uniform", Uniform()), ("greso", Greso())), num_rollouts=8, seed=0)
     for ticket in session.next_batch(64):
@@ -29,8 +29,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
-"""What Halfway's own loop can always give a chain. The rest depends on the problems, on a critic, or on rollouts that
-are in no budget."""
+"""What Halfway's own loop can always give a chain. The rest depends on the problems, on a critic, or on rollouts
+outside any budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Ticket:
 
 @dataclass(slots=True)
 class Outcome:
-    """What has come back of a ticket so far.
+    """What has come back for a ticket so far.
 
     Attributes:
-        request: as it was handed out; of a group that was extended, all of its rollouts together.
+        request: as it was handed out; once a group has been extended, it covers all of the group's rollouts.
         lost: reason -> rollouts that will never come.
     """
 
@@ -77,15 +77,15 @@ class Outcome:
 class Session:
     """Folds a chain over a run.
 
-    Every draw has an address of its own: the steps committed so far, and the batches drawn since the last commit. So a
-    trainer that records everything before it commits gets the same decisions as any other with the same outcomes; one
-    that observes late gets the same decisions for the same order of events.
+    Every draw has its own address: the steps committed so far, and the batches drawn since the last commit. So all
+    trainers that record everything before they commit get the same decisions for the same outcomes; a trainer that
+    records late gets the same decisions for the same order of events.
 
-    What is in flight begins the next plan, decided by those who chose it: no member takes it a second time. A group
-    that is being extended is observed when it is whole.
+    Requests in flight begin the next plan, marked as decided by the members that chose them, so no member chooses them
+    twice. A group that is being extended is observed once it is complete.
 
     Attributes:
-        state: of the controller.
+        state: the controller's state.
         step: commits so far.
         round: batches drawn since the last commit.
         skipped: problems refused since the last commit, each with its round.
@@ -102,10 +102,10 @@ class Session:
     ):
         """
         Args:
-            num_rollouts: N, rollouts of a group unless a controller says otherwise.
-            provides: what the trainer can give, of `NEEDS`. Generated problems, reference solutions and features are
-                looked for in `problems`.
-            host: what the trainer is called, for messages.
+            num_rollouts: N, rollouts per group unless a controller says otherwise.
+            provides: which of `NEEDS` the trainer can give. Generated problems, reference solutions and features are
+                looked up in `problems`.
+            host: the trainer's name, for messages.
 
         Raises:
             UserError: if a controller needs what the trainer or the problems cannot give.
@@ -123,14 +123,14 @@ class Session:
 
     @property
     def continues(self) -> bool:
-        """Whether the chain may ask for more rollouts of groups in hand, though no more groups are wanted."""
+        """Whether the chain may ask for more rollouts of groups in hand even when no more groups are wanted."""
         return "rounds" in self.controller.needs
 
     def next_batch(self, wanted: int) -> list[Ticket]:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
 
-        There are fewer if the chain proposes no more. Those of an interrupted run come first. A request with `stored`
-        is not rolled out: it is that group, to be trained on once more, and nothing is recorded of it.
+        There are fewer if the chain has no more to propose. Reissued tickets of an interrupted run come first. A
+        request with `stored` is not rolled out: that group is trained on once more, and nothing is recorded for it.
         """
         again = [Ticket(ticket, self._outcomes[ticket].request) for ticket in self._reissued[:wanted]]
         del self._reissued[:wanted]
@@ -156,11 +156,11 @@ class Session:
         unit: Unit = "tokens",
         lost: Mapping[str, int] | None = None,
     ) -> None:
-        """Outcomes of a ticket, all at once or in pieces, in any order of tickets.
+        """Record a ticket's outcomes, all at once or in pieces; tickets may come in any order.
 
         Args:
-            prompt_tokens_P: the prompt as the policy read it.
-            unit: what prefixes of these rollouts are counted in.
+            prompt_tokens_P: the prompt's token ids as the policy read them.
+            unit: the unit in which prefixes of these rollouts are counted.
             lost: reason -> rollouts that will never come.
 
         Raises:
@@ -184,9 +184,9 @@ class Session:
             self._join(ticket)
 
     def record_group(self, ticket: str, group: Group) -> None:
-        """A ticket's whole outcome, as rollouts made it.
+        """Record a ticket's whole outcome as a group.
 
-        A group whose start could not be reached again comes back as a fresh one, and then that is what is observed.
+        A group whose start could not be reached again comes back as a fresh group, and is observed as such.
         """
         outcome = self._expecting(ticket)
         if group.request.origin is not outcome.request.origin:
@@ -194,18 +194,19 @@ class Session:
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
-        """An outcome of which only counts are known, for chains that need no tokens."""
+        """Record a ticket's outcome as counts, for chains that need no tokens. Raises UserError unless 0 <= passed <=
+        size."""
         if not 0 <= passed <= size:
             raise UserError(f"ticket: {ticket!r} has {passed} of {size} passed; give 0 to {size}")
         self.record(ticket, [Rollout((), success=i < passed) for i in range(size)])
 
     def abandon(self, ticket: str, reason: str) -> None:
-        """What is missing of the ticket will never come (stale, cancelled, filtered): it is counted as lost."""
+        """Give up a ticket's missing rollouts (stale, cancelled, filtered): they are counted as lost."""
         outcome = self._expecting(ticket)
         self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
 
     def flying(self) -> list[Ticket]:
-        """Tickets of which rollouts are missing, in the order they were drawn."""
+        """Tickets with rollouts still missing, in the order they were drawn."""
         return [Ticket(ticket, outcome.request) for ticket, outcome in self._outcomes.items() if outcome.missing]
 
     def expects(self, ticket: str) -> bool:
@@ -213,7 +214,7 @@ class Session:
         return ticket in self._outcomes and self._outcomes[ticket].missing > 0
 
     def ticket(self, ticket: str) -> Ticket:
-        """A ticket in flight, by its id, for a trainer that saved the ids only.
+        """A ticket in flight, by its id, for a trainer that saved only the ids.
 
         Raises:
             UserError: if it was never drawn, or has all its rollouts already.
@@ -221,18 +222,18 @@ class Session:
         return Ticket(ticket, self._expecting(ticket).request)
 
     def in_hand(self) -> Iterator[Group]:
-        """Whole groups that the chain has not observed yet, in the order they were drawn."""
+        """Complete groups that the chain has not observed yet, in the order they were drawn."""
         extended = {outcome.request.extends for outcome in self._flying()}
         for ticket, outcome in self._outcomes.items():
             if outcome.missing == 0 and ticket not in extended:
                 yield outcome.group()
 
     def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """The groups as the chain wants them to train. Nothing is remembered of it."""
+        """The groups as the chain wants them to train. This changes no state."""
         return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))
 
     def commit(self) -> list[Group]:
-        """End a training step: the chain observes what is whole. Returns it, in the order it was drawn."""
+        """End a training step: the chain observes the complete groups. Returns them, in the order they were drawn."""
         groups = list(self.in_hand())
         self.state = self.controller.observe(self.state, groups, self.step)
         whole = {group.request.ticket for group in groups}
@@ -254,12 +255,12 @@ class Session:
         self._grow(tuple(problems))
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth plotting, `MEMBER/QUANTITY`; and how many tickets are in flight."""
+        """Numbers worth plotting, as `MEMBER/QUANTITY`, and the number of tickets in flight."""
         flying = sum(1 for _ in self._flying())
         return {**self.controller.metrics(self.state), **({"in_flight": float(flying)} if flying else {})}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that steers, as plain JSON data: tickets in flight with what has come back of them, too."""
+        """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""
         return {
             "problems": self._fingerprint,
             "grown": to_plain(self.problems.generated[self._num_given :]),
@@ -272,14 +273,14 @@ class Session:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = False) -> None:
-        """Continue from what `state_dict` gave.
+        """Continue from what `state_dict` returned.
 
         Args:
-            reissue: offer the tickets in flight once more, for a trainer that has lost them; what had come back of them
-                is forgotten.
+            reissue: offer the tickets in flight again, for a trainer that has lost them; what had come back for them is
+                forgotten.
 
         Raises:
-            UserError: if it is of other problems or of another chain; nothing is changed then.
+            UserError: if it belongs to other problems or another chain; then nothing is changed.
         """
         if saved["problems"] != self._fingerprint:
             raise UserError(

@@ -1,4 +1,4 @@
-"""What the parts of a training run expect of one another. A rollout engine's contract is in `engines/base.py`."""
+"""The interfaces between the parts of a training run. A rollout engine's interface is in `engines/base.py`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,11 +39,11 @@ class Appraiser(Protocol):
 
 
 class AppraisingLearner(Learner, Appraiser, Protocol):
-    """A learner that can also say the values of rollouts, if it has a critic."""
+    """A learner that can also compute the values of rollouts, if it has a critic."""
 
 
 class Recorder(Protocol):
-    """Receives what the loop has to tell. A tracker, a progress bar and a list in a test all are recorders."""
+    """Receives the loop's records. Trackers, progress bars and lists in tests are all recorders."""
 
     def step(self, record: Mapping[str, Any]) -> None:
         """One training step, with the fields of steps.jsonl."""

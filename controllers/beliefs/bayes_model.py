@@ -132,7 +132,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
 
 
 def posterior(evidence: Evidence, scales: Scales, draws: int, warmup: int, seed: int) -> Floats:
-    """Draws of all log-odds by the No-U-Turn sampler; one row a draw, roots first."""
+    """Draws of all log-odds by the No-U-Turn sampler; one row per draw, roots first."""
     with _isolated(seed):
         sampler = MCMC(NUTS(model), num_samples=draws, warmup_steps=warmup, disable_progbar=True)
         sampler.run(evidence, scales)

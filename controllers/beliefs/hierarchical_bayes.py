@@ -203,16 +203,16 @@ class HierarchicalBayes:
             so that a fit finds it positive.
         inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or not
             ("plain"); or the deterministic "fixed_point" of a variational approximation.
-        sweeps, burn_in: of the sampler for each changed tree; the first `burn_in` of the `sweeps` are not averaged.
+        sweeps, burn_in: Gibbs sweeps for each changed tree; the first `burn_in` of the `sweeps` are not averaged.
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of one draw, anew for every
             tree in every step: Thompson-like exploration.
         iterations: bound on the fixed point's iterations.
-        draws: Polya-Gamma variables by the own "series", measured about five times as fast, or by the "library"
+        draws: Polya-Gamma variables from our own "series", measured as about five times as fast, or from the "library"
             polyagamma.
         hyperparameters: "fixed" = as given here; "fitted" = these are where the first fit starts.
-        fit_shift: fit `shift` too.
-        refit_every: training steps between two fits; the first comes as early as that.
+        fit_shift: whether `shift` is fitted too.
+        refit_every: training steps between two fits, and before the first.
     """
 
     mu: float = 0.0

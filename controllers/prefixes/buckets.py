@@ -66,7 +66,7 @@ class Loop:
         Args:
             children: scored child groups, at least one.
             law: None keeps the ratio as it is.
-            pooled: one update with the mean over the children, instead of one update a child.
+            pooled: one update with the mean over the children, instead of one update per child.
         """
         rates = [child.pass_rate for child in children]
         belief, knob = self.belief, self.knob

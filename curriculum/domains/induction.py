@@ -64,7 +64,7 @@ class FunctionInduction:
             included: for a solver that knows no other values.
         distinct_results: least number of different results over the inputs; 2 refuses constants.
         seed_functions: one of them stands in the generator's prompt ("fenced" only).
-        seconds: time limit of a function over all its inputs, the generator's and the solver's.
+        seconds: time limit of a function over all its inputs, for the generator's and the solver's functions.
         processes: functions that run at once, in each of the sandbox's two lanes.
     """
 

@@ -32,7 +32,7 @@ def replay(
 ) -> list[Episode | Divergence]:
     """Execute saved responses, turn by turn, and compare what the environment answers with what was recorded.
 
-    No model is called. Episodes go through `environment.step` in batches, one batch a turn. Nothing but equality will
+    No model is called. Episodes go through `environment.step` in batches, one batch per turn. Nothing but equality will
     do: an environment whose answers vary in ways that do not matter removes these before anybody reads them.
 
     Args:

@@ -42,7 +42,7 @@ class SingleTurn:
     def step(
         self, episodes: Sequence[SingleTurnEpisode], responses: Sequence[str]
     ) -> list[StepResult[SingleTurnEpisode]]:
-        """Judge one response an episode. Raises UserError if a verifier raises."""
+        """Judge one response per episode. Raises UserError if a verifier raises."""
         for episode in episodes:
             assert episode.response is None, f"the episode of problem {episode.problem.id!r} is over"
         verdicts = verify_all([episode.problem for episode in episodes], responses)

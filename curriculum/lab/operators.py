@@ -5,7 +5,7 @@ The prompt gives a start, how many wrong lines still pass, and labelled operator
 
     ^3/1aBbKcB=         start at 3; a: B, b: K, c: B; at most 1 wrong line passes
 
-The response writes one line an operator, in order: its label, the operator, the new value:
+The response writes one line per operator, in order: its label, the operator, the new value:
 
     aB4bK1cB5           B of 3 is 4, K of 4 is 1, B of 1 is 5
 
@@ -62,7 +62,7 @@ class OperatorOptions:
     """Which problems are drawn; longer sheets with fewer allowed errors have more groups that nobody passes.
 
     Attributes:
-        min_lines, max_lines: lines a sheet, uniform; at most 12.
+        min_lines, max_lines: lines per sheet, drawn uniformly; at most 12.
         min_allowed, max_allowed: wrong lines that still pass, uniform; at most 9.
         spread: a sheet's operators are at most this many places from the one it is drawn around.
         strata: which of the six to draw from, 0 the easiest.

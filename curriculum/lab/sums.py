@@ -4,7 +4,7 @@ The prompt gives a start, how many wrong lines still pass, and labelled addition
 
     ^4/2a3b1c4=         start at 4; a: +3, b: +1, c: +4; at most 2 wrong lines pass
 
-The response writes one line an addition, in order: its label, the addition, the new total:
+The response writes one line per addition, in order: its label, the addition, the new total:
 
     a31b12c40           4 + 3 = 1, 1 + 1 = 2, 2 + 4 = 0 (modulo 6)
 
@@ -42,7 +42,7 @@ class SumsOptions:
     """Which problems are drawn.
 
     Attributes:
-        min_lines, max_lines: lines a sheet, uniform; at most 20.
+        min_lines, max_lines: lines per sheet, drawn uniformly; at most 20.
         min_allowed, max_allowed: wrong lines that still pass, uniform; at most 9.
     """
 

@@ -14,7 +14,7 @@ from halfway.curriculum.tasks.sources import content_id
 PYTEST = "python3 -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
 
 TURN_BY_TURN = """\
-Answer with one command a turn, in a block like this:
+Answer with one command per turn, in a block like this:
 
 ```bash
 ls

@@ -97,7 +97,7 @@ def visits(
 
     Args:
         groups_per_update: groups in a mini-batch: a step makes as many updates as bring them closest to this size; 0 =
-            one update a step.
+            one update per step.
         pace: see `Visits`.
         most: problems that are laid out, evenly spaced; the updates are those of all. None = all.
     """

@@ -27,7 +27,7 @@ class Setting:
 
     Attributes:
         num_rollouts: N.
-        groups_per_update: groups in a mini-batch; 0 = one update a step.
+        groups_per_update: groups in a mini-batch; 0 = one update per step.
         budget: what may be spent, in `unit`.
         unit: "rollouts", or "cost" = generated + rho x trained, in tokens of whole rollouts.
         rho: what a trained token costs in generated tokens.

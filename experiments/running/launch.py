@@ -45,7 +45,7 @@ class Command:
 
 
 def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Sequence[str] = ()) -> list[Command]:
-    """Servers first, then one command a training host. Training hosts come first in `nodes`.
+    """Servers first, then one command per training host. Training hosts come first in `nodes`.
 
     Raises:
         UserError: if there are too few hosts, or the engine is none that rollout hosts can serve.

@@ -83,7 +83,7 @@ def silent_share(log: Log) -> float:
 
 
 def table(found: Sequence[Compared]) -> str:
-    """Markdown: one row a pair, and the error over all."""
+    """Markdown: one row per pair, and the error over all."""
     columns = "| seed | replay says | GRESO did | error | silent among the rest: replay | GRESO |"
     lines = [columns, "|---|---:|---:|---:|---:|---:|"]
     for each in found:

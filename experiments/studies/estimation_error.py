@@ -242,7 +242,7 @@ def errors(
 
 
 def error_table(rows: Sequence[ErrorRow], nodes: int, rollouts: int) -> TextTable:
-    """Mean over the checkpoints of a run, then over runs with an interval; a row a belief, a column a kind."""
+    """Mean over the checkpoints of a run, then over runs with an interval; one row per belief, one column per kind."""
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     beliefs = list(dict.fromkeys(row.belief for row in rows))
     cells = []

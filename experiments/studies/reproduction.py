@@ -88,7 +88,7 @@ def read_rows(path: Path = DATA) -> list[PublishedFigure]:
     names = [(row.paper, row.item) for row in rows]
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
-        raise UserError(f"{path}: {', '.join(repeated[0])} is given twice; keep one row a result")
+        raise UserError(f"{path}: {', '.join(repeated[0])} is given twice; keep one row per result")
     return rows
 
 
@@ -102,7 +102,7 @@ def _row(plain: dict[str, object]) -> PublishedFigure:
 
 
 def render(rows: Sequence[PublishedFigure]) -> str:
-    """The page in Markdown, one table a paper."""
+    """The page in Markdown, one table per paper."""
     counts = {status: sum(row.status == status for row in rows) for status in ("measured", "recipe", "open")}
     parts = [INTRODUCTION, f"{len(rows)} results: " + ", ".join(f"{n} {name}" for name, n in counts.items()) + ".\n"]
     for paper, group in groupby(rows, key=lambda row: row.paper):

@@ -1,4 +1,5 @@
-"""What a rollout engine is to the rest before it is built: options, checks, memory, and the servers it needs."""
+"""What the rest of the code asks of a rollout engine before it is built: options, checks, memory, and the servers it
+needs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ GIB = 2**30
 
 
 def bytes_of(dtype: str) -> int:
-    """Of one number of this type, by its name in torch."""
+    """Bytes per number of a type, given by its name in torch."""
     return 2 if dtype == "bfloat16" else 4
 
 
@@ -22,8 +23,8 @@ class PlannedRun:
     """What is known of a run before any of it is built.
 
     Attributes:
-        model_path: as the configuration has it.
-        dtype: of the policy, "float32" or "bfloat16".
+        model_path: as in the configuration.
+        dtype: the policy's, "float32" or "bfloat16".
         max_response_tokens, max_sequences: see `halfway.trainers.rollouts.options.RolloutOptions`.
         cluster: the machines that the run is meant for.
         shape: sizes of the model; None where they are not known.
@@ -39,13 +40,13 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """The memory that an engine needs beside the learner's, in bytes, by what it is for.
+    """The memory that an engine needs beside the learner's, in bytes, by purpose.
 
     Attributes:
         sampling: of each device that the engine is on, while it samples.
         updating: of each such device, while the learner updates.
-        host: of a host's memory while the learner updates, for each device of the host.
-        remedy: which of the engine's options make it less, for the message where a run does not fit.
+        host: of a host's main memory while the learner updates, per device of the host.
+        remedy: which of the engine's options reduce it, for the message when a run does not fit.
     """
 
     sampling: Mapping[str, float]
@@ -70,13 +71,14 @@ class Service:
 
 
 class EnginePart(ABC):
-    """A registered engine: a frozen dataclass of its options, which builds it and speaks for it before that.
+    """A registered engine: a frozen dataclass of its options, which can build it and answers for it before that.
 
     A configuration names it in `rollouts.engine`, as `name` or `{name: options}`. Importing it is light: what loads a
     deep-learning library belongs in `build`.
 
     Attributes:
-        placement: options that only say where it computes. They change no result, so a run may go on with others.
+        placement: options that only say where it computes. They change no result, so a run may be resumed with other
+            values.
         address_option: the option that takes the "host:port" of its `services`, as a list.
     """
 
@@ -110,8 +112,8 @@ class EnginePart(ABC):
 
     @property
     def changes_process(self) -> bool:
-        """Whether it starts other processes, or leaves the one it is built in changed: a run with it then gets a fresh
-        one, where runs otherwise follow one another in a process."""
+        """Whether it starts other processes, or leaves its own process changed. Then every run gets a fresh process,
+        where several runs otherwise share one."""
         return True
 
     @property
@@ -125,7 +127,7 @@ class EnginePart(ABC):
         return 0
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse a run that it could not serve. Its own options it has checked by itself.
+        """Refuse a run that it could not serve. The engine's own options are checked when they are read.
 
         Raises:
             UserError: in one line, which names the field from `rollouts` on.

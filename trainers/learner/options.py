@@ -51,7 +51,7 @@ class CriticOptions:
         value_clip: a value counts as if it had moved by at most this from the one before the update; 0 = no clip.
         value_coefficient: weight of the value loss.
         whiten: advantages get mean 0 and variance 1 over all tokens of the batch.
-        warmup_steps: so many first updates train the critic alone. A shared trunk then stands still too.
+        warmup_steps: number of first updates that train the critic alone. A shared trunk is frozen meanwhile.
     """
 
     kind: Literal["shared", "separate"] = "shared"

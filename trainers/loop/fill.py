@@ -46,7 +46,7 @@ class Filling:
         placed: every group of this step in order, with the round that began it; first those carried over from the step
             before.
         num_carried_in: how many of `placed` were carried in; they were observed in the step that rolled them out.
-        exhausted: a round brought no group at all: the controllers proposed nothing.
+        exhausted: whether a round brought no group at all, because the controllers proposed nothing.
     """
 
     options: FillOptions

@@ -113,7 +113,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Held-out pass@1, the mean of `samples` sampled attempts a problem.
+    """Held-out pass@1, the mean of `samples` sampled attempts per problem.
 
     Attributes:
         points: evaluations after the start, evenly spaced over the budget, the last one at its end; 0 = none.

@@ -1,4 +1,4 @@
-"""The training loop. It knows types, and names no method."""
+"""The training loop. It works on types and names no concrete controller."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,8 +33,9 @@ class Training:
         session: the controllers at work, with the problems.
         sync: hands the learner's weights to the rollout engine, with their version.
         evaluate: held-out evaluation, or None.
-        evaluation_points: evaluations spread evenly over the budget, after the one at the start.
-        oracle: tries every training problem, in rollouts that are in no budget; None = no member asks for it.
+        evaluation_points: evaluations spread evenly over the budget, after the first evaluation at the start.
+        oracle: measures the pass rate of every training problem, with rollouts outside the budget; None = no member
+            needs it.
         oracle_every: steps from one measurement to the next.
         finish: called once the budget is spent.
         carried: surplus groups of the last step that the next one trains (fill option "carry").
@@ -163,7 +164,7 @@ class Training:
         """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
 
         Raises:
-            UserError: if the checkpoint is of another problem set, other controllers or another model.
+            UserError: if the checkpoint belongs to another problem set, other controllers or another model.
         """
         found = self.checkpoints.read_latest()
         if found is None:

@@ -57,7 +57,7 @@ def random_split(labels_N: Labels, seed: int, validation: float = 0.1, test: flo
 
 
 def group_folds(labels_N: Labels, groups_N: NDArray[np.str_], folds: int, seed: int) -> list[RowSplit]:
-    """One split a fold: whole groups judge it, the groups of the next fold stop its training, the others train.
+    """One split per fold: whole groups judge it, the groups of the next fold stop its training, the others train.
 
     PROPEL stops on the judging fold itself, which flatters the figures; here the two are kept apart.
 

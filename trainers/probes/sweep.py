@@ -86,7 +86,7 @@ class Choice:
 
 
 def make_splits(rows: LabelledRows, options: SplitOptions, seed: int) -> list[RowSplit]:
-    """One random split, or a split a fold."""
+    """One random split, or one split per fold."""
     if options.kind == "random":
         return [random_split(rows.labels_N, seed, options.validation, options.test)]
     return group_folds(rows.labels_N, rows.groups_N, options.folds, seed)

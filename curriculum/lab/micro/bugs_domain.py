@@ -58,8 +58,8 @@ class Bugs:
     fail is reported as failed. Tests cannot be edited.
 
     Attributes:
-        repositories: how many there are, one prompt each.
-        seed: which.
+        repositories: number of repositories, each with one prompt.
+        seed: which repositories.
         micro: what they look like.
         seconds: limit of one run of a suite.
     """

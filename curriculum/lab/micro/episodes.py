@@ -1,6 +1,6 @@
 """Mending micro-repositories: what a policy reads and writes, the problems, and the flawed teacher of the warm start.
 
-The prompt is an issue, `@f23=12?`: f(2, 3) should be 12. A command a turn:
+The prompt is an issue, `@f23=12?`: f(2, 3) should be 12. A command per turn:
 
     ?f            shows a function         1c=g(a)+b;2return c-3|
     t             runs the tests           2f23:10!12|     two fail, the first since f(2, 3) is 10 and not 12; 0| = none

@@ -112,10 +112,10 @@ class MicroOptions:
     Attributes:
         calls: chance that f calls g, which is in the other module.
         branches: chance of a conditional line, for each function.
-        tests: tests of each function that the policy can run.
+        tests: tests per function that the policy can run.
         hidden: further tests of each function, at submission.
         kinds: of the bugs.
-        named: the bug is in the function that the issue names, so that nobody has to look elsewhere.
+        named: whether the bug is in the function that the issue names, so that the policy need not look elsewhere.
     """
 
     calls: float = 0.6

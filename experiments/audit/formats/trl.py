@@ -1,9 +1,10 @@
 """TRL's and ms-swift's completions.
 
-TRL 1.16, `log_completions=True`: OUT/completions/completions_{step:05d}.parquet, one row a rollout, one column a reward
-function (`GRPOTrainer.log` in trl/trainer/grpo_trainer.py). The table is what the trainer's queues hold when it logs,
-which is one generation batch. ms-swift 4.6, `--log_completions`: OUT/completions.jsonl, one line a logging step, a list
-for each of the same columns (swift/rlhf_trainers/grpo_trainer.py and swift/megatron/trainers/rollout_mixin.py).
+TRL 1.16, `log_completions=True`: OUT/completions/completions_{step:05d}.parquet, one row per rollout, one column per
+reward function (`GRPOTrainer.log` in trl/trainer/grpo_trainer.py). The table is what the trainer's queues hold when it
+logs, which is one generation batch. ms-swift 4.6, `--log_completions`: OUT/completions.jsonl, one line per logging
+step, a list for each of the same columns (swift/rlhf_trainers/grpo_trainer.py and
+swift/megatron/trainers/rollout_mixin.py).
 """
 
 import hashlib

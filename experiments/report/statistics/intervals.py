@@ -76,7 +76,7 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Est
     """Mean of all values with a normal interval that takes the clusters for independent, not the values of one.
 
     With C clusters and n values x, the variance is C / (C - 1) / n^2 times the sum over clusters of
-    (sum of x - mean)^2, the linearised variance of a ratio; with a value a cluster it is s^2 / n.
+    (sum of x - mean)^2, the linearised variance of a ratio; with one value per cluster it is s^2 / n.
     None without values; no interval with a single cluster.
     """
     if not values:

@@ -263,7 +263,7 @@ def write_counts(path: Path) -> Path:
 
 
 def write_steps(path: Path) -> Path:
-    """As DeepScaleR and POLARIS do: a line a step, and its number nowhere else."""
+    """As DeepScaleR and POLARIS do: one line per step, and its number nowhere else."""
     columns = []
     for step in STORY:
         mine = [row for row in TABLE if row["step"] == step]

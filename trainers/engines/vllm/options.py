@@ -21,7 +21,7 @@ class VllmOptions(EnginePart):
 
     Attributes:
         dtype: of weights and cache; "auto" = model.dtype.
-        max_length: most tokens of prompt and response together; 0 = what the model was made for.
+        max_length: most tokens of prompt and response together; 0 = the model's own maximum.
         kv_cache_gib: memory for the key-value cache, GiB. It is taken as given, whatever is free at the start.
         block_size: tokens in a block of the cache. Only whole blocks of a shared context are computed once.
         eager: run without compiling. Compiling takes half a minute once, and sampling gets faster.

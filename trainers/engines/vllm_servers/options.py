@@ -26,9 +26,9 @@ class ServerOptions(VllmOptions):
             comes back at the next sync.
         folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
         start_seconds: how long a server may take to answer for the first time.
-        seconds: how long it may be silent over a request; what it has not answered then is sampled by another one.
-            While it answers to /health, a sequence is waited for up to ten times as long.
-        rounds: how often the sequences of one call are sent out until all are answered.
+        seconds: how long a server may take over a request; what it has not answered by then is sampled by another
+            server. While it still answers /health, a sequence may take up to ten times as long.
+        rounds: how often a call sends out its unanswered sequences before it fails.
         tensor_parallel: devices that one server splits the model over.
         sleep: whether the servers clear their devices during the update, which the learner then has to itself; for
             servers that share devices with it. One that only starts is ended then, and started again at the sync.
