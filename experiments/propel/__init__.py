@@ -6,7 +6,7 @@
 - `study`: the parts of a study with one seed, and where its files are
 - `stages`: corpus, sweep, training, evaluation; each goes on where it stopped
 - `export`: pools of problems for solver training
-- `summary`: the tables
+- `summary`, `probe_tables`, `training_curves`: the tables
 - `figures`: the figures
 - `recording`: a finished seed in one small file, for the notebook
 """

@@ -40,7 +40,7 @@ from halfway.trainers.propel.corpus import (
     try_all,
     write_rows,
 )
-from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, score_generator
+from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, numeric_features, score_generator
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
@@ -339,6 +339,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     write_rows(rows, folder / f"{arm}.parquet", {"arm": arm, "step": step, "seed": study.seed})
     record = {
         **asdict(scores),
+        "features": numeric_features(rows),
         "step": step,
         "offline_trials": _offline(study, arm),
         "online_trials": _online(study, arm, "tasks/solver_trials"),

@@ -1,15 +1,15 @@
 """The tables of a study: every arm over its seeds, the probes, and what they cost."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from halfway.curriculum.domains.diversity import BLOCK
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
+from halfway.experiments.propel.probe_tables import costs_table, probes_table
+from halfway.experiments.propel.training_curves import first_and_last_steps, number_text, over_all_seeds, training_table
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
 from halfway.experiments.report.tables.text import interval, seeds_text
 
@@ -27,29 +27,33 @@ ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
     """What is evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
 
-    `multiple` and `differences` are those of `times_base` and `paired_differences`. `curves` has the same quantities of
-    every kept checkpoint, as far as they are judged, by step.
+    `multiple` and `differences` are those of `times_base` and `paired_differences`, `training` has
+    `first_and_last_steps`, and an arm's `features` what the domain says of its valid tasks. `curves` has the same
+    quantities of every kept checkpoint, as far as they are judged, by step.
     """
     evaluated = {arm: found for arm in (BASE, *config.arms) if (found := _evaluations(config, arm))}
     arms: dict[str, Any] = {}
     for arm, found in evaluated.items():
         records = list(found.values())
         names = (*known(records), *TRIALS, "step", *(ORACLES if config.oracles else ()))
-        arms[arm] = {name: _over_seeds([r[name] for r in records]) for name in names}
-        arms[arm]["trials"] = _over_seeds([r["offline_trials"] + r["online_trials"] for r in records])
+        arms[arm] = {name: over_all_seeds([r[name] for r in records]) for name in names}
+        arms[arm]["trials"] = over_all_seeds([r["offline_trials"] + r["online_trials"] for r in records])
         arms[arm]["seeds"] = len(records)
         arms[arm]["generations"] = records[0]["generations"]
         arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
+        arms[arm]["features"] = _features(records)
         arms[arm]["multiple"] = times_base(found, evaluated.get(BASE, {}))
     differences = paired_differences(evaluated)
     sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
+    training = {arm: found for arm in config.arms if (found := first_and_last_steps(config, arm))}
     return {
         "name": config.name,
         "arms": arms,
         "differences": differences,
         "curves": curves,
+        "training": training,
         "sweeps": sweeps,
         "corpora": corpora,
     }
@@ -123,8 +127,17 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
         for point in _read(config, seed, f"evaluations/{arm}.curve.json") or []:
             found.setdefault(str(point["step"]), []).append(point)
     return {
-        step: {name: _over_seeds([point[name] for point in points]) for name in known(points)}
+        step: {name: over_all_seeds([point[name] for point in points]) for name in known(points)}
         for step, points in found.items()
+    }
+
+
+def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Name -> mean and median of a feature, over seeds. Studies that were evaluated before it have none."""
+    shared = [name for name in records[0].get("features", {}) if all(name in r.get("features", {}) for r in records)]
+    return {
+        name: {of: over_all_seeds([r["features"][name][of] for r in records]) for of in ("mean", "median")}
+        for name in shared
     }
 
 
@@ -143,11 +156,6 @@ def _read(config: PropelConfig, seed: int, name: str) -> Any:
     """What a file of a seed holds; None if there is none."""
     file = config.folder / f"seed-{seed}" / name
     return json.loads(file.read_text()) if file.exists() else None
-
-
-def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
 
 
 def _plain(estimate: Estimate | None) -> dict[str, float | None]:
@@ -170,11 +178,15 @@ def markdown(summary: Mapping[str, Any]) -> str:
         if summary["differences"] and summary["differences"]["arms"]:
             parts.append(_differences_table(summary["differences"]))
         parts.append(_counts_table(summary["arms"]))
+        if all(arm["features"] for arm in summary["arms"].values()):
+            parts.append(_features_table(summary["arms"]))
+        if summary["training"]:
+            parts.append(training_table(summary["training"]))
         if all(name in arm for arm in summary["arms"].values() for name in ORACLES):
             parts.append(_oracles_table(summary["arms"]))
     if summary["sweeps"]:
-        parts.append(_probes_table(summary["sweeps"]))
-        parts.append(_costs_table(summary["sweeps"]))
+        parts.append(probes_table(summary["sweeps"]))
+        parts.append(costs_table(summary["sweeps"]))
     return "\n".join(parts)
 
 
@@ -191,7 +203,7 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
     ]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, figures in arms.items():
-        cells = [_number(figures[name]) for name in columns]
+        cells = [number_text(figures[name]) for name in columns]
         cells.append(_times(figures["multiple"]) if figures["multiple"] else "")
         cells += [f"{figures[name]['mean']:,.0f}" for name in TRIALS]
         cells.append(", ".join(f"{value:g}" for value in figures["step"]["values"]))
@@ -232,7 +244,7 @@ def _oracles_table(arms: Mapping[str, Any]) -> str:
     heads = ["arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, figures in arms.items():
-        cells = [_number(figures[name]) for name in ORACLES[:2]]
+        cells = [number_text(figures[name]) for name in ORACLES[:2]]
         cells += [f"{figures[name]['mean']:,.0f}" for name in ORACLES[2:]]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     lines.append(
@@ -254,42 +266,11 @@ def _counts_table(arms: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _number(figures: Mapping[str, Any], digits: int = 3) -> str:
-    text = f"{figures['mean']:.{digits}f}"
-    return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
-
-
-def _probes_table(sweeps: Mapping[str, Any]) -> str:
-    heads = ["seed", "layer", "pooling", "head", "balance", "balanced accuracy (test)", "ECE", "AUC", "RVP"]
-    heads += ["permuted labels", "best lookup", "probe above it"]
+def _features_table(arms: Mapping[str, Any]) -> str:
+    names = list(next(iter(arms.values()))["features"])
+    heads = ["arm", *(f"{name}, {of}" for name in names for of in ("mean", "median"))]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for seed, record in sweeps.items():
-        chosen, lookup = record["chosen"], record["surface"][0] if record["surface"] else None
-        low, high = chosen["test_interval"]
-        test = chosen["test"]
-        permuted = f"{fmean(record['permuted']):.3f}" if record["permuted"] else ""
-        cells = [seed, chosen["layer"], chosen["pooling"], chosen["head"], chosen["balance"]]
-        cells.append(f"{test['balanced_accuracy']:.3f} [{low:.3f}, {high:.3f}]")
-        cells += [f"{test['ece']:.3f}", f"{test['auc']:.3f}", f"{chosen['rvp']:.3f}", permuted]
-        cells += _beside(lookup)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
-
-
-def _beside(lookup: Mapping[str, Any] | None) -> list[str]:
-    """The best lookup, and the probe's paired difference from it."""
-    if lookup is None:
-        return ["", ""]
-    low, high = lookup["probe_gain_interval"]
-    return [
-        f"{lookup['feature']} {lookup['test']['balanced_accuracy']:.3f}",
-        f"{lookup['probe_gain']:+.3f} [{low:+.3f}, {high:+.3f}]",
-    ]
-
-
-def _costs_table(sweeps: Mapping[str, Any]) -> str:
-    names = list(next(iter(sweeps.values()))["costs"])
-    lines = [f"| seed | {' | '.join(name.replace('_', ' ') for name in names)} |", f"|{'---|' * (len(names) + 1)}"]
-    for seed, record in sweeps.items():
-        lines.append(f"| {seed} | {' | '.join(format(record['costs'][name], ',') for name in names)} |")
-    return "\n".join(lines) + "\n"
+    for arm, figures in arms.items():
+        cells = [number_text(figures["features"][name][of]) for name in names for of in ("mean", "median")]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n\nOf valid tasks.\n"

@@ -1,8 +1,10 @@
 """The judgement of a generator: real solver rollouts on fresh tasks, never a probe. And which checkpoint is judged."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from halfway.curriculum.domains.diversity import Units, block_self_bleu_3, distinct_3, self_bleu_3, top_share
 from halfway.trainers.propel.corpus import CorpusRow
@@ -77,6 +79,17 @@ def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units:
         trials=sum(row.attempts for row in tried),
         oracle_attempts=sum(row.oracle_attempts for row in rows),
     )
+
+
+def numeric_features(rows: Sequence[CorpusRow]) -> dict[str, dict[str, float]]:
+    """Mean and median of every number that the domain says of a task, over the valid rows, by its name."""
+    facts = [json.loads(row.features) for row in rows if not row.invalid]
+    numbers: dict[str, list[float]] = {}
+    for fact in facts:
+        for name, value in fact.items():
+            if isinstance(value, int | float):
+                numbers.setdefault(name, []).append(float(value))
+    return {name: {"mean": fmean(values), "median": median(values)} for name, values in numbers.items()}
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ class RewardedRollouts:
         rollouts: with the environment `Writing`.
         options: of the reward, for the diagnostics.
         panel: as in `halfway.curriculum.domains.candidates.read`.
-        metrics: of the latest batch: shares of valid texts and of the commonest topic, mean reward of the valid,
-            share of the valid that rank below an invalid one, reward's variance, solver trials and oracle attempts
-            spent.
+        metrics: of the latest batch: shares of texts that the domain can parse (of a patch: that applies), of valid
+            texts and of the commonest topic, mean reward of the valid, share of the valid that rank below an invalid
+            one, reward's variance, solver trials and oracle attempts spent.
     """
 
     rollouts: Rollouts
@@ -107,6 +107,7 @@ class RewardedRollouts:
             "reward/mean": float(rewards_N.mean()),
             "reward/variance": float(rewards_N.var()),
             "reward/valid_below_invalid": below_invalid(rewards_N, valid_N, self.options),
+            "tasks/parsed": sum(one.candidate.task is not None for one in written) / len(written),
             "tasks/valid": float(valid_N.mean()),
             "tasks/top_topic": top_share([one.candidate.topic if one.candidate.well_formed else "" for one in written]),
             "tasks/different": len({one.text for one in written}) / len(written),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halfway.curriculum.lab.micro import repositories as micro
+from halfway.curriculum.lab.micro.bugs_domain import patch
 from halfway.curriculum.lab.micro.repositories import KINDS, MicroRepository, Mutant
 
 TWICE = "twice"
@@ -31,7 +32,7 @@ class BugAuthor:
 
 
 def write_bug(author: BugAuthor, repository: MicroRepository, rng: random.Random) -> str:
-    """One text as the author writes it: function, line and new text of an edit."""
+    """One text as the author writes it: where the edit is, what stands there, what it changes, and the new text."""
     if rng.random() < author.flawed:
         return spoil(repository, rng)
     mutants: dict[str, list[Mutant]] = {
@@ -39,12 +40,8 @@ def write_bug(author: BugAuthor, repository: MicroRepository, rng: random.Random
     }
     kinds = [kind for kind, found in mutants.items() if found] + [TWICE]
     (kind,) = rng.choices(kinds, [author.habits.get(kind, 0.0) for kind in kinds])
-    return written(_twice(repository, rng) if kind == TWICE else rng.choice(mutants[kind]))
-
-
-def written(edit: Mutant) -> str:
-    """An edit as generator and solver write it."""
-    return f"{edit.function}{edit.line}{edit.text}"
+    edit = _twice(repository, rng) if kind == TWICE else rng.choice(mutants[kind])
+    return patch(repository, edit.function, edit.line, edit.text)
 
 
 def _twice(repository: MicroRepository, rng: random.Random) -> Mutant:
@@ -65,8 +62,8 @@ def spoil(repository: MicroRepository, rng: random.Random) -> str:
     number = rng.randrange(len(lines))
     match rng.randrange(3):
         case 0:
-            return f"{name}{number + 1}{lines[number]}"
+            return patch(repository, name, number + 1, lines[number])
         case 1:
-            return f"{name}{len(lines) + 1}{lines[-1]}"
+            return f"{name}{len(lines) + 1}{lines[-1]}||{lines[-1]}"
         case _:
-            return f"{name}{number + 1}{lines[number][:-1]}"
+            return patch(repository, name, number + 1, lines[number][:-1])

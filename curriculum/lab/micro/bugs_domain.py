@@ -1,23 +1,26 @@
 """Bugs in micro-repositories, written by a generator: PROPEL's software-engineering domain at the lab's size.
 
-The generator reads a repository and names a function, a line of it, and what is to stand there, each in a turn:
+The generator reads a repository and names a function, a line of it, what stands there, what it changes, as the message
+of a commit would, and what is to stand there, each in a turn:
 
     prompt  f1c=g(a)+b|f2return c-3|h1c=b*2|h2return c+a|g1c=a+4|g2return c*2|
-    text    f2return c+3
+    text    f2return c-3|-+|return c+3
 
-That edit is the bug; what the repository's tests say of it is the solver's issue. In the paper the generator finds its
-way with a shell, and its diff is the bug (section 4.2, "SWE").
+That is a patch in small: as with real patches, one that quotes what does not stand there does not apply. Its edit is
+the bug, whatever the message says; what the repository's tests say of it is the solver's issue. In the paper the
+generator finds its way with a shell, and its diff is the bug (section 4.2, "SWE").
 """
 
 import random
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.lab.micro import repositories as micro
-from halfway.curriculum.lab.micro.episodes import EDIT
 from halfway.curriculum.lab.micro.repositories import FUNCTIONS, MODULES, MicroOptions, MicroRepository
 from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.problems import Problem
@@ -27,6 +30,8 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
 
 OTHER = "other"
+_LINE = r"([a-z0-9+\-*<>=:(), ]{1,24})"
+PATCH = re.compile(rf"([fgh])([1-9]){_LINE}\|([a-z0-9+\-*<>=:() ]{{0,8}})\|{_LINE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Bug:
 class Bugs:
     """Bugs in a fixed set of micro-repositories, for the environment `micro_repository`.
 
-    A text is an edit such as a solver makes, so that every bug can be mended by one.
+    A text holds an edit such as a solver makes, so that every bug can be mended by one.
 
     A bug is valid if it changes a line, the suite still runs, at least one test of the repository fails, the same in
     two runs, and at least one still passes; and if the runner can be trusted: a test of an unknown name that has to
@@ -104,14 +109,16 @@ class Bugs:
         if prompt not in self.known:
             return Invalid("of no repository", one_line(prompt))
         number, repository = self.known[prompt]
-        match = EDIT.fullmatch(text)
+        match = PATCH.fullmatch(text)
         if match is None:
             return Invalid("unreadable", one_line(text))
-        function, line, new = match[1], int(match[2]), match[3]
+        function, line, old, new = match[1], int(match[2]), match[3], match[5]
         lines = repository.lines(function)
         if line > len(lines):
             return Invalid("no such line", f"{function} has {len(lines)}, not {line}")
-        if new.strip() == lines[line - 1]:
+        if old != lines[line - 1]:
+            return Invalid("does not apply", f"{lines[line - 1]}, not {old}")
+        if new.strip() == old:
             return Invalid("changes nothing", one_line(text))
         kinds = {(each.function, each.line, each.text): each.kind for each in micro.mutants(repository)}
         return Bug(number, function, line, new, kinds.get((function, line, new), OTHER))
@@ -161,9 +168,9 @@ class Bugs:
         return f"{MODULES[task.function]}.py"
 
     def turns(self, text: str) -> tuple[str, ...]:
-        """The generator's turns: function, line, new text. What is no edit is one turn."""
-        match = EDIT.fullmatch(text)
-        return match.groups() if match else (text,)
+        """The generator's turns: function, line, old text, message, new text. What is no patch is one turn."""
+        match = PATCH.fullmatch(text)
+        return (match[1], match[2], f"{match[3]}|", f"{match[4]}|", match[5]) if match else (text,)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -180,7 +187,7 @@ class Bugs:
         every = micro.mutants(repository)
         found = [each for each in every if each.kind == kind] or every
         chosen = found[stream.integer() % len(found)]
-        return f"{chosen.function}{chosen.line}{chosen.text}"
+        return patch(repository, chosen.function, chosen.line, chosen.text)
 
     def repository(self, number: int) -> MicroRepository:
         """Without a bug."""
@@ -193,6 +200,20 @@ class Bugs:
 def shown(repository: MicroRepository) -> str:
     """All functions, as the generator reads them: each line as the edit that would leave it as it is."""
     return "".join(f"{name}{i}{line}|" for name in FUNCTIONS for i, line in enumerate(repository.lines(name), 1))
+
+
+def patch(repository: MicroRepository, function: str, line: int, text: str) -> str:
+    """An edit of a line that is there, as the generator writes it."""
+    old = repository.lines(function)[line - 1]
+    return f"{function}{line}{old}|{message(old, text)}|{text}"
+
+
+def message(old: str, new: str) -> str:
+    """What an edit changes: each character that does not stay and what it becomes, "-+" for a minus made a plus.
+
+    Characters are compared from the left; one that the other text lacks is named alone.
+    """
+    return "".join(before + after for before, after in zip_longest(old, new, fillvalue="") if before != after)
 
 
 def with_canary(files: Mapping[str, str], name: str) -> dict[str, str]:

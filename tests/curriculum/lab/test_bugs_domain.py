@@ -8,8 +8,7 @@ from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.environments.micro_repository import MicroRepositories
 from halfway.curriculum.lab.micro import repositories as micro
-from halfway.curriculum.lab.micro.bugs_domain import Bug, Bugs, with_canary
-from halfway.curriculum.lab.micro.episodes import EDIT
+from halfway.curriculum.lab.micro.bugs_domain import Bug, Bugs, message, patch, with_canary
 from halfway.curriculum.lab.micro.repositories import KINDS, MicroOptions
 from halfway.curriculum.lab.micro.testing import MicroTests, Report
 from halfway.curriculum.streams import Stream
@@ -30,34 +29,50 @@ def test_a_prompt_shows_one_repository_whole() -> None:
 
 def test_an_edit_is_read_with_its_kind() -> None:
     for mutant in micro.mutants(DOMAIN.repository(0)):
-        text = f"{mutant.function}{mutant.line}{mutant.text}"
+        text = patch(DOMAIN.repository(0), mutant.function, mutant.line, mutant.text)
+        old = DOMAIN.repository(0).lines(mutant.function)[mutant.line - 1]
+        assert text == f"{mutant.function}{mutant.line}{old}|{message(old, mutant.text)}|{mutant.text}"
         assert DOMAIN.parse(text, PROMPT) == Bug(0, mutant.function, mutant.line, mutant.text, mutant.kind)
-        assert DOMAIN.turns(text) == (mutant.function, str(mutant.line), mutant.text)
-    other = DOMAIN.parse("f1c=77", PROMPT)
+        assert DOMAIN.turns(text) == (
+            *(mutant.function, str(mutant.line), f"{old}|"),
+            *(f"{message(old, mutant.text)}|", mutant.text),
+        )
+        assert "".join(DOMAIN.turns(text)) == text
+    other = DOMAIN.parse(f"f1{LINES[0]}|-+|c=77", PROMPT)
     assert isinstance(other, Bug) and other.kind == "other"
+
+
+def test_a_message_names_what_changes() -> None:
+    pairs = [("return c-3", "return c+3"), ("c=a*b", "c=b*3"), ("c=a-4", "c=a-"), ("c=a-4", "c=a-4")]
+    assert [message(old, new) for old, new in pairs] == ["-+", "abb3", "4", ""]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "unreadable"),
-        ("k1c=a", "unreadable"),
+        (f"k1{LINES[0]}||c=a", "unreadable"),
         ("f1", "unreadable"),
-        ("f1c=a\nimport x", "unreadable"),
-        ("f1c=" + "a" * 30, "unreadable"),
-        ("f9c=a", "no such line"),
-        (f"f1{LINES[0]}", "changes nothing"),
-        (f"f1 {LINES[0]} ", "changes nothing"),
+        (f"f1{LINES[0]}", "unreadable"),
+        (f"f1{LINES[0]}|c=a", "unreadable"),
+        (f"f1{LINES[0]}|-+|", "unreadable"),
+        (f"f1{LINES[0]}||c=a\nimport x", "unreadable"),
+        (f"f1{LINES[0]}||c=" + "a" * 30, "unreadable"),
+        (f"f9{LINES[0]}||c=a", "no such line"),
+        (f"f2{LINES[0]}||c=a", "does not apply"),
+        (f"f1 {LINES[0]}||c=a", "does not apply"),
+        (f"f1{LINES[0]}||{LINES[0]}", "changes nothing"),
+        (f"f1{LINES[0]}|-+| {LINES[0]} ", "changes nothing"),
     ],
 )
 def test_what_is_no_edit_is_counted(text: str, reason: str) -> None:
     found = DOMAIN.parse(text, PROMPT)
     assert isinstance(found, Invalid) and found.reason == reason
-    assert DOMAIN.turns(text) == ((text,) if not EDIT.fullmatch(text) else DOMAIN.turns(text))
+    assert "".join(DOMAIN.turns(text)) == text and len(DOMAIN.turns(text)) == (1 if reason == "unreadable" else 5)
 
 
 def test_an_edit_without_its_repository_means_nothing() -> None:
-    found = [DOMAIN.parse("f1c=a"), DOMAIN.parse("f1c=a", "f1c=b|")]
+    found = [DOMAIN.parse("f1c=b|ba|c=a"), DOMAIN.parse("f1c=b|ba|c=a", "f1c=b|")]
     assert [isinstance(one, Invalid) and one.reason for one in found] == ["of no repository"] * 2
 
 
@@ -68,7 +83,7 @@ def test_mutants_are_valid_as_a_computation_without_the_sandbox_says() -> None:
     for number in (0, 1):
         prompt, (_, repository) = list(DOMAIN.known.items())[number]
         for mutant in micro.mutants(repository):
-            text = f"{mutant.function}{mutant.line}{mutant.text}"
+            text = patch(repository, mutant.function, mutant.line, mutant.text)
             (candidate,) = [DOMAIN.parse(text, prompt)]
             assert isinstance(candidate, Bug)
             told.append(candidate)
@@ -86,10 +101,11 @@ def test_mutants_are_valid_as_a_computation_without_the_sandbox_says() -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("edit", "reason"),
     [("f1c=a+", "the suite does not run"), ("f1c=exit()", ""), ("f1pass", ""), ("h1import os", "")],
 )
-def test_edits_beyond_the_grammar_run_in_the_sandbox(text: str, reason: str) -> None:
+def test_edits_beyond_the_grammar_run_in_the_sandbox(edit: str, reason: str) -> None:
+    text = f"{edit[:2]}{DOMAIN.repository(0).lines(edit[0])[0]}||{edit[2:]}"
     (candidate,) = read(DOMAIN, [text], prompts=[PROMPT])
     if not reason:  # the tests of that function fail, the others' still pass
         assert candidate.task is not None and {name[5] for name in candidate.task.failing} == {text[0]}
@@ -148,6 +164,7 @@ def test_a_scripted_solver_mends_a_bug_in_the_environment() -> None:
 
 def test_mutations_are_spread_over_all_places() -> None:
     drawn = {DOMAIN.mutation(PROMPT, Stream(0).at(i)) for i in range(600)}
-    assert drawn == {f"{m.function}{m.line}{m.text}" for m in micro.mutants(DOMAIN.repository(0))}
+    repository = DOMAIN.repository(0)
+    assert drawn == {patch(repository, m.function, m.line, m.text) for m in micro.mutants(repository)}
     parsed = [DOMAIN.parse(text, PROMPT) for text in drawn]
     assert np.all([isinstance(one, Bug) and one.kind in KINDS for one in parsed])

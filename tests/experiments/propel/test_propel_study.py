@@ -26,6 +26,7 @@ from halfway.experiments.propel.summary import (
     times_base,
     write_summary,
 )
+from halfway.experiments.propel.training_curves import QUANTITIES, first_and_last_steps, training_table
 from halfway.trainers.propel.writing import Author
 
 INDUCTION = SUMS.with_name("induction.yaml")
@@ -159,6 +160,39 @@ def test_a_study_whose_solver_works_in_episodes(tmp_path: Path) -> None:
     assert sweep["costs"]["trials"] == probe["offline_trials"]["mean"] > 0 == probe["online_trials"]["mean"]
     assert summary["arms"]["mutation"]["offline_trials"]["mean"] == 0
     assert summary["arms"]["lookup"]["offline_trials"]["mean"] == sweep["costs"]["trials"]
+    assert 1 <= probe["features"]["failing"]["median"]["mean"] <= 5
+    assert set(summary["training"]["probe"]["last"]) == {*QUANTITIES} and set(summary["training"]) == {"probe"}
+    text = write_summary(config).read_text()
+    assert "| failing, mean |" in text and "| probe | last 4 |" in text
+
+
+def test_the_ends_of_a_training(tmp_path: Path) -> None:
+    """Ten steps of two seeds; what was recorded before parsed texts were counted is left out."""
+    config = load_study(SUMS, [f"output={tmp_path}", "seeds=[0,1,2]"])
+    for seed in (0, 1, 2):
+        file = config.folder / f"seed-{seed}" / "arms" / "probe" / "steps.jsonl"
+        file.parent.mkdir(parents=True)
+        steps = [
+            {
+                "tokens": 40 + 10 * seed,
+                "rollouts": 10,
+                "learner": {"reward/mean": step / 10, "tasks/valid": 0.5, "tasks/top_topic": 0.5},
+            }
+            for step in range(10)
+        ]
+        for step in steps if seed < 2 else ():
+            step["learner"]["tasks/parsed"] = 0.75
+        file.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    found = first_and_last_steps(config, "probe")
+    assert found is not None and first_and_last_steps(config, "worst_case") is None
+    assert found["first"]["reward"]["values"] == pytest.approx([0.15, 0.15])  # of steps 0 to 3
+    assert found["last"]["reward"]["mean"] == pytest.approx(0.75)  # of steps 6 to 9
+    assert found["last"]["tokens per text"] == {"mean": 4.5, "stderr": pytest.approx(0.5), "values": [4.0, 5.0]}
+    table = training_table({"probe": found}).splitlines()
+    assert (
+        table[2]
+        == "| probe | first 4 | 4.500 ± 0.500 | 0.150 ± 0.000 | 0.750 ± 0.000 | 0.500 ± 0.000 | 0.500 ± 0.000 |"
+    )
 
 
 @pytest.mark.slow

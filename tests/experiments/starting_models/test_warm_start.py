@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,22 @@ from sandboxes import needs_sandbox
 import halfway.experiments.starting_models.warm_start
 from halfway.curriculum.domains.candidates import read
 from halfway.curriculum.lab import functions, sums
+from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, frozen_policy
 from halfway.experiments.running.build import build_run
-from halfway.experiments.starting_models.tokenizers import by_integer, by_micro
-from halfway.experiments.starting_models.warm_start import RECIPES, Task, WarmStart, warm_start
+from halfway.experiments.starting_models.tokenizers import MICRO, by_integer, by_micro
+from halfway.experiments.starting_models.warm_start import (
+    RECIPES,
+    Task,
+    WarmStart,
+    copying_demonstration,
+    draw_batch,
+    warm_start,
+    with_new_embeddings,
+)
 from halfway.trainers.loop.evaluation import Evaluation
 
 LAB = REPOSITORY / "experiments" / "lab"
@@ -150,12 +160,39 @@ def test_the_command_writes_a_generator_of_bugs(tmp_path: Path) -> None:
     assert loaded.end_tokens == solver.end_tokens == [by_micro().eos_token_id]
 
 
+def test_operators_that_are_one_to_the_solver_are_told_apart() -> None:
+    """The author of bugs begins with the solver's base, which never learned to copy an operator."""
+
+    def cosines(model: Any) -> Any:
+        vectors_OH = model.get_input_embeddings().weight[[MICRO.index(token) for token in micro.OPERATORS]]
+        return torch.nn.functional.cosine_similarity(vectors_OH, vectors_OH.roll(1, 0))
+
+    base = frozen_policy(replace(load_study(BUGS).solver.model, path=str(LAB / "micro_base"))).model
+    before = base.get_input_embeddings().weight.clone()
+    assert cosines(base).min() > 0.95
+    torch.manual_seed(0)
+    renewed = with_new_embeddings(base, micro.OPERATORS)
+    changed = (renewed.get_input_embeddings().weight != before).any(1).nonzero().flatten().tolist()
+    assert changed == [MICRO.index(token) for token in micro.OPERATORS] and cosines(renewed).max() < 0.6
+
+
+def test_the_author_of_bugs_copies_every_line_first() -> None:
+    (shown, own), *parts = copying_demonstration(random.Random(3))
+    assert not own and [learned for _, learned in parts] == [False, True] * 6
+    lines = ["".join(pair) for pair in zip([t for t, _ in parts[::2]], [t for t, _ in parts[1::2]], strict=True)]
+    assert sorted(lines) == sorted(f"{line}|" for line in shown.split("|")[:-1]) and "".join(lines) != shown
+    (first, *_), (later, *_) = (draw_batch(step, RECIPES["bugs_generator"], random.Random(0)) for step in (199, 200))
+    assert len(first) == 13 and len(later) == 2
+
+
 @needs_sandbox
 def test_the_generator_of_bugs_writes_bugs_of_every_kind(tmp_path: Path) -> None:
     study = Study(load_study(BUGS, [f"output={tmp_path}"]), 0)
     written = study.base_author.write(120, study.stream.at("test"))
     kinds = [one.candidate.task.kind for one in written if one.valid and one.candidate.task is not None]
     assert 0.6 < len(kinds) / len(written) < 0.95
+    reasons = [one.candidate.invalid.reason for one in written if one.candidate.invalid is not None]
+    assert reasons.count("does not apply") <= 4 and kinds.count("other") < len(kinds) / 2
     assert set(kinds) == {"operator", "name", "constant", "other"} and len({one.text for one in written}) > 60
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class ScriptedAuthor:
     def generate(self, contexts: Sequence[Any], limits: Sequence[int], seeds: Sequence[int]) -> list[Completion]:
         prompts = ["".join(map(chr, context)) for context in contexts]
         texts = [DOMAIN.mutation(prompt, Stream(seed)) for prompt, seed in zip(prompts, seeds, strict=True)]
-        texts = ["f1c=" if seed % 8 == 0 else text for text, seed in zip(texts, seeds, strict=True)]
+        texts = [text[:-1] if seed % 8 == 0 else text for text, seed in zip(texts, seeds, strict=True)]
         tokens = [np.asarray([*map(ord, text)], np.int32) for text in texts]
         return [Completion(T, np.zeros(len(T), np.float32), np.zeros(len(T), np.float32), "end", 0) for T in tokens]
 
@@ -140,7 +141,7 @@ def test_the_baseline_mutates_what_the_author_would_be_shown() -> None:
 
 
 def test_a_bug_is_read_turn_by_turn() -> None:
-    """Function, line and new text are a trajectory of three turns, whose vectors are pooled as the paper's."""
+    """Function, line, old text, message and new text are five turns, whose vectors are pooled as the paper's."""
     torch.manual_seed(0)
     sizes = {
         "hidden_size": 16,
@@ -152,12 +153,13 @@ def test_a_bug_is_read_turn_by_turn() -> None:
     config = Qwen3Config(vocab_size=128, num_key_value_heads=1, max_position_embeddings=256, **sizes)
     model = Qwen3ForCausalLM(config).eval()
     whole, turned = (Reader(model, Letters(), "", 4096, 4096, turns=turns) for turns in (None, DOMAIN.turns))
-    prompt = next(iter(DOMAIN.known))
-    one, trajectory = (reader.reading("x", prompt, "f2return c+3") for reader in (whole, turned))
+    prompt, text = next(iter(DOMAIN.known)), "f2return c-3|-+|return c+3"
+    one, trajectory = (reader.reading("x", prompt, text) for reader in (whole, turned))
     start = len(prompt)
-    assert one.tokens_T.tolist() == trajectory.tokens_T.tolist() == [*map(ord, prompt + "f2return c+3")]
-    assert one.spans == ((start, start + 12),)
-    assert trajectory.spans == ((start, start + 1), (start + 1, start + 2), (start + 2, start + 12))
+    assert one.tokens_T.tolist() == trajectory.tokens_T.tolist() == [*map(ord, prompt + text)]
+    assert one.spans == ((start, start + 26),)
+    ends = [start, start + 1, start + 2, start + 13, start + 16, start + 26]  # a stroke belongs to the turn before it
+    assert trajectory.spans == tuple(pairwise(ends))
     names = ("last_token", "first_last_concat", "mean_last_3")
     pooled = read(model, [trajectory], ActivationOptions((1,), names, "last_token"))
     tokens = read(model, [one], ActivationOptions((1,), ("last_token",)))

@@ -39,7 +39,13 @@ from halfway.trainers.propel.corpus import (
     surface,
     try_all,
 )
-from halfway.trainers.propel.evaluation import CheckpointHealth, check_health, choose_checkpoint, score_generator
+from halfway.trainers.propel.evaluation import (
+    CheckpointHealth,
+    check_health,
+    choose_checkpoint,
+    numeric_features,
+    score_generator,
+)
 from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
 from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
@@ -396,6 +402,7 @@ def test_a_generators_rollout_succeeds_if_it_is_valid(lab_tokenizer: Any) -> Non
     assert outcomes == [(True, 1.0), (True, 1.0), (True, 0.0), invalid, (True, 1.0), invalid]
     metrics = rewarded.metrics
     assert metrics["tasks/valid"] == pytest.approx(4 / 6) and metrics["tasks/solver_trials"] == 32
+    assert metrics["tasks/parsed"] == pytest.approx(4 / 6)  # one is no sheet, one was cut
     assert metrics["tasks/top_topic"] == pytest.approx(3 / 6) and metrics["reward/valid_mean"] == pytest.approx(3 / 4)
 
 
@@ -409,6 +416,14 @@ def test_a_generators_scores_by_hand() -> None:
     assert scores.valid == pytest.approx(6 / 7) and scores.too_easy == pytest.approx(2 / 7) and scores.too_hard == 0
     assert scores.solve_counts == (0, 2, 1, 1, 2, 0, 0, 0, 0) and scores.trials == 48
     assert scores.top_topic == pytest.approx(4 / 7) and scores.different == pytest.approx(6 / 7)
+
+
+def test_what_the_domain_says_of_valid_tasks_in_numbers() -> None:
+    rows = try_all(written(TEXTS[:4]), solver(), Stream(0))
+    facts = [{"failing": 1, "kind": "name"}, {"failing": 2}, {"failing": 6, "line": 2}, {"failing": 90}]
+    rows = [replace(row, features=json.dumps(fact)) for row, fact in zip(rows, facts, strict=True)]
+    valid = [replace(row, invalid="") for row in rows[:3]] + [replace(rows[3], invalid="unreadable")]
+    assert numeric_features(valid) == {"failing": {"mean": 3.0, "median": 2.0}, "line": {"mean": 2.0, "median": 2.0}}
 
 
 def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:

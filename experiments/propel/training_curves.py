@@ -1,0 +1,67 @@
+"""What a generator's training began with and what it ended with, as its steps were recorded."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from halfway.experiments.propel.config import PropelConfig
+
+WINDOW = 4
+"""Steps at either end, of whose figures the mean is taken."""
+
+QUANTITIES = {
+    "tokens per text": lambda step: step["tokens"] / step["rollouts"],
+    "reward": lambda step: step["learner"]["reward/mean"],
+    "parsed": lambda step: step["learner"]["tasks/parsed"],
+    "valid": lambda step: step["learner"]["tasks/valid"],
+    "top topic": lambda step: step["learner"]["tasks/top_topic"],
+}
+
+
+def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | None:
+    """The figures of an arm's first and last `WINDOW` steps, over seeds, as PROPEL's table 7 has them of software.
+
+    Returns:
+        {"first" | "last": quantity -> {mean, stderr, values}}; None for an arm that was not trained, or whose steps
+        were recorded before all of the quantities were.
+    """
+    ends: dict[str, list[dict[str, float]]] = {"first": [], "last": []}
+    for seed in config.seeds:
+        file = config.folder / f"seed-{seed}" / "arms" / arm / "steps.jsonl"
+        steps = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if not steps or "tasks/parsed" not in steps[0]["learner"]:
+            continue
+        for end, part in (("first", steps[:WINDOW]), ("last", steps[-WINDOW:])):
+            ends[end].append({name: fmean(map(of, part)) for name, of in QUANTITIES.items()})
+    if not ends["first"]:
+        return None
+    return {
+        end: {name: over_all_seeds([found[name] for found in seeds]) for name in QUANTITIES}
+        for end, seeds in ends.items()
+    }
+
+
+def training_table(training: Mapping[str, Any]) -> str:
+    """Two lines per arm."""
+    heads = ["arm", "steps", *QUANTITIES]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, ends in training.items():
+        for end, figures in ends.items():
+            cells = [number_text(figures[name]) for name in QUANTITIES]
+            lines.append(f"| {arm} | {end} {WINDOW} | {' | '.join(cells)} |")
+    about = "During training, means over steps. Parsed: what the domain can read; of a patch, that it applies."
+    return "\n".join(lines) + f"\n\n{about}\n"
+
+
+def over_all_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard error (None for one seed), and the values themselves."""
+    stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
+
+
+def number_text(figures: Mapping[str, Any], digits: int = 3) -> str:
+    """Such a mean with its standard error, as text."""
+    text = f"{figures['mean']:.{digits}f}"
+    return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
