@@ -47,7 +47,7 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
     sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
-    training = {arm: found for arm in config.arms if (found := first_and_last_steps(config, arm))}
+    training = {arm: ends for arm in config.arms if (ends := first_and_last_steps(config, arm))}
     return {
         "name": config.name,
         "arms": arms,
