@@ -7,11 +7,14 @@ Holm's adjustment; arms that use reference solutions stand apart, since the othe
     python -m halfway.experiments.studies.when_it_pays experiments/results/contest
 
 reads page.json there (`regimes`: name -> its folder, and what it is in words; `references`: arms with reference
-solutions), and writes README.md and when_it_pays.png beside it.
+solutions), and writes README.md and when_it_pays.png beside it. With `--publish hard=runs/contest_hard` the results of
+a finished comparison are copied to a regime's folder first, and with `--readme README.md` the table in a text of one's
+own is brought up to date, between the two comments of `MARKS`.
 """
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +38,15 @@ from halfway.experiments.report.tables.costs import SIGNS
 from halfway.experiments.report.tables.text import TextTable, interval, number, percent
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
+FILES = ("summary.json", "summary.md", "tuning.json", "provenance.json")
+FIGURES = ("learning_curves.png", "cost_to_reach.png", "strata_curves.png")
+"""What is published of a comparison; figures, and tuning.json, if there are any."""
+
+MARKS = (
+    "<!-- when it pays: begin, written by halfway.experiments.studies.when_it_pays -->",
+    "<!-- when it pays: end -->",
+)
+
 ALONE, TOLD = PALETTE[0], PALETTE[1]  # arms without and with reference solutions
 
 
@@ -198,6 +210,70 @@ def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str)
     return "\n".join(["# When does it pay?", "", shown, "![when it pays](when_it_pays.png)", "", *others, notes])
 
 
+def first_screen(regimes: Sequence[Regime], references: frozenset[str]) -> str:
+    """What a front page needs: the cheapest arms, how many seeds they rest on, and who clearly loses."""
+    table = cheapest_table(regimes, references)
+    lines = [table.columns, ("---",) * len(table.columns), *table.rows]
+    seeds = ", ".join(f"{_seeds_text(regime)} {regime.name}" for regime in regimes)
+    losses: dict[str, list[str]] = {}
+    for regime in regimes:
+        for row in regime.headline.contrasts:
+            if row.reference == regime.baseline and row.clear and row.difference.value < 0:
+                by = f"{-row.difference.value:.3f}".removeprefix("0")
+                losses.setdefault(row.arm, []).append(f"by {by} ({regime.name})")
+    told = "; ".join(f"`{arm}` {' and '.join(found)}" for arm, found in losses.items()) or "none"
+    return "\n".join(
+        [
+            *(f"| {' | '.join(line)} |" for line in lines),
+            "",
+            f"Seeds of each arm: {seeds}. Clearly below {regimes[0].baseline} in pass@1 at equal rollouts: {told}.",
+        ]
+    )
+
+
+def _seeds_text(regime: Regime) -> str:
+    numbers = sorted(len(arm.seeds) for arm in regime.summary.arms)
+    return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+
+
+def with_first_screen(text: str, block: str) -> str:
+    """The text with `block` between the marks.
+
+    Raises:
+        UserError: unless each mark stands in it once, in their order.
+    """
+    begin, end = MARKS
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    if text.count(begin) != 1 or text.count(end) != 1 or end in before:
+        raise UserError(f"the text must contain once each, in this order: {begin} and {end}")
+    return f"{before}{begin}\n\n{block}\n\n{end}{after}"
+
+
+def publish(folder: Path, place: str, comparison: Path) -> None:
+    """Copy what a finished comparison says to a regime's folder.
+
+    Raises:
+        UserError: if it has no report, one that is older than its runs, or runs that have not finished.
+    """
+    report = comparison / "summary.json"
+    again = f"run `halfway report {comparison}` first"
+    if not report.exists():
+        raise UserError(f"{comparison}: no summary.json here; {again}")
+    written = report.stat().st_mtime
+    if any(path.stat().st_mtime > written for path in comparison.glob("*/seed-*/evaluations.jsonl")):
+        raise UserError(f"{report}: older than the runs; {again}")
+    summary = msgspec.json.decode(report.read_bytes(), type=Summary)
+    if unfinished := [arm.arm for arm in summary.arms if arm.unfinished]:
+        raise UserError(f"{comparison}: runs of {', '.join(unfinished)} have not finished; resume the comparison")
+    sources = [*(comparison / name for name in FILES), *(comparison / "figures" / name for name in FIGURES)]
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        if source.exists():
+            with replacing(folder / place / source.name) as temporary:
+                shutil.copyfile(source, temporary)
+
+
 def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     """A panel for each regime and measure of cost: the cost of every arm that was run, beside the baseline's."""
     order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
@@ -260,10 +336,18 @@ def main() -> int:
     """Read, write, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--publish", nargs="+", default=[], metavar="PLACE=COMPARISON", help="copied there first")
+    parser.add_argument("--readme", type=Path, help="a text with both marks, whose table is brought up to date")
     arguments = parser.parse_args()
     try:
+        for each in arguments.publish:
+            place, _, comparison = each.partition("=")
+            publish(arguments.folder, place, Path(comparison))
         text = write_page(arguments.folder)
-    except UserError as error:
+        if arguments.readme is not None:
+            block = first_screen(*read_regimes(arguments.folder))
+            write_text(arguments.readme, with_first_screen(arguments.readme.read_text(), block))
+    except (UserError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     Console().print(Markdown(text))

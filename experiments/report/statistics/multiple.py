@@ -1,6 +1,7 @@
 """Several contrasts at once: Holm's adjustment, and what so many contrasts with so few seeds can show."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -38,15 +39,19 @@ def smallest_shown(stderr: float, dof: int, contrasts: int, power: float = POWER
     degrees of freedom, so that P(|statistic| > c) is the mean over S of Phi(d / stderr - c S) + Phi(-d / stderr - c S),
     here over 500 equally likely values of S (scipy's noncentral t fails for two degrees of freedom and small levels).
     """
+    return stderr * _smallest_shift(dof, contrasts, power)
+
+
+@cache
+def _smallest_shift(dof: int, contrasts: int, power: float) -> float:
+    """`smallest_shown` in standard errors."""
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, stdtrit
 
-    if stderr == 0:
-        return 0.0
     spread = np.sqrt(2 * gammaincinv(dof / 2, (np.arange(NODES) + 0.5) / NODES) / dof)
     critical = -float(stdtrit(dof, LEVEL / contrasts / 2)) * spread
 
     def excess(shift: float) -> float:
         return float(np.mean(ndtr(shift - critical) + ndtr(-shift - critical))) - power
 
-    return stderr * float(brentq(excess, 0.0, 10 + float(critical.max())))
+    return float(brentq(excess, 0.0, 10 + float(critical.max())))

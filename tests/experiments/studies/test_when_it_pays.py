@@ -1,7 +1,9 @@
 """The page that says when a method pays, on simulated contests and on the committed one."""
 
 import json
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,11 +16,14 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.studies import when_it_pays
 from halfway.experiments.studies.when_it_pays import (
+    MARKS,
     Regime,
     cheapest,
-    cheapest_table,
+    first_screen,
     page_text,
+    publish,
     read_regimes,
+    with_first_screen,
     write_page,
 )
 
@@ -84,6 +89,66 @@ def test_the_committed_page_is_that_of_the_committed_summaries() -> None:
 
 
 def test_the_readme_s_table_is_that_of_the_committed_summaries() -> None:
+    """`python -m halfway.experiments.studies.when_it_pays experiments/results/contest --readme README.md` mends it."""
     readme = (REPOSITORY / "README.md").read_text()
-    for row in cheapest_table(*read_regimes(PAGE)).rows:
-        assert f"| {' | '.join(row)} |\n" in readme
+    assert with_first_screen(readme, first_screen(*read_regimes(PAGE))) == readme
+
+
+def test_the_first_screen_names_seeds_and_clear_losses() -> None:
+    lines = first_screen([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"})).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:6]] == [
+        "| one, experience",
+        "| one, with references",
+        "| two, experience",
+        "| two, with references",
+    ]
+    assert "fastest x" in lines[2] and "told x" in lines[3]
+    found = re.fullmatch(r"Seeds of each arm: 8 one, 8 two\. Clearly below grpo .*: `slower` by (.*)\.", lines[-1])
+    assert found is not None and re.fullmatch(r"\.\d{3} \(one\) and by \.\d{3} \(two\)", found[1])
+    assert first_screen([regime({"grpo": 0.3, "alike": 0.3})], frozenset()).endswith("equal rollouts: none.")
+
+
+def test_only_what_stands_between_the_marks_changes() -> None:
+    begin, end = MARKS
+    text = f"Before.\n\n{begin}\n\nold\n\n{end}\n\nAfter.\n"
+    assert with_first_screen(text, "new") == text.replace("old", "new")
+    for broken in ("nothing", text + begin, f"{end}\n{begin}"):
+        with pytest.raises(UserError, match="once each"):
+            with_first_screen(broken, "new")
+
+
+def test_a_comparison_is_published_when_it_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    (runs / "figures").mkdir(parents=True)
+    (runs / "grpo" / "seed-0").mkdir(parents=True)
+    results.mkdir()
+    (results / "page.json").write_text(json.dumps({"regimes": {"a": ["here", "words"]}, "references": ["told"]}))
+    (tmp_path / "TEXT.md").write_text("\n".join(MARKS))
+    with pytest.raises(UserError, match=r"no summary\.json here; run `halfway report"):
+        publish(results, "here", runs)
+    summary = regime(SKILLS).summary
+    for name, content in {
+        "summary.json": msgspec.json.encode(summary),
+        "tuning.json": b"{}",
+        "provenance.json": b"{}",
+        "report.html": b"no part of it",
+        "figures/learning_curves.png": b"picture",
+        "figures/timing.png": b"no part of it",
+    }.items():
+        (runs / name).write_bytes(content)
+    command = ["when_it_pays", str(results), "--publish", f"here={runs}", "--readme", str(tmp_path / "TEXT.md")]
+    monkeypatch.setattr("sys.argv", command)
+    assert when_it_pays.main() == 0
+    names = {path.name for path in (results / "here").iterdir()}
+    assert names == {"summary.json", "tuning.json", "provenance.json", "learning_curves.png"}
+    assert (results / "README.md").exists() and "| a, experience | fastest x" in (tmp_path / "TEXT.md").read_text()
+    late = runs / "grpo" / "seed-0" / "evaluations.jsonl"
+    late.write_text("")
+    os.utime(late, (2e9, 2e9))
+    with pytest.raises(UserError, match="older than the runs"):
+        publish(results, "here", runs)
+    late.unlink()
+    arms = (replace(summary.arms[0], unfinished=1), *summary.arms[1:])
+    (runs / "summary.json").write_bytes(msgspec.json.encode(replace(summary, arms=arms)))
+    with pytest.raises(UserError, match="runs of grpo have not finished"):
+        publish(results, "here", runs)
