@@ -6,5 +6,7 @@
 - `bases`: what work trees begin as, kept on this machine
 - `trees`: changes of a work tree as bytes, and back
 - `determinism`: the variables that commands see, and what differs between equal executions
-- `swerex`: boxes of swe-rex: docker, cloud sandboxes
+- `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
+- `docker`: limits and the end of containers of docker and podman
+- `container_shell`: the lines of bash around a command in a container
 """

@@ -36,12 +36,16 @@ with it what `pytest --durations=3 | tail` shows, depends on the time."""
 @lru_cache
 def pytest_options(prefix: str) -> str:
     """The variable PYTEST_ADDOPTS for the pytest of a Python environment."""
+    found = [folder.name for folder in Path(prefix).glob("lib/python3*/site-packages/pytest-*.dist-info")]
+    return options_of_version(found[0] if found else "")
+
+
+def options_of_version(name: str) -> str:
+    """The variable PYTEST_ADDOPTS for a pytest by what it calls itself, such as "pytest 8.3.1" or "pytest-8.3.1"."""
     plain = VARIABLES["PYTEST_ADDOPTS"]
-    for folder in Path(prefix).glob("lib/python3*/site-packages/pytest-*.dist-info"):
-        version = re.match(r"pytest-(\d+)\.(\d+)", folder.name)
-        if version is not None and (int(version[1]), int(version[2])) >= (6, 2):
-            return f"{plain} {ALL_DURATIONS}"
-    return plain
+    version = re.search(r"pytest(?: version)?[- ](\d+)\.(\d+)", name)
+    new = version is not None and (int(version[1]), int(version[2])) >= (6, 2)
+    return f"{plain} {ALL_DURATIONS}" if new else plain
 
 
 MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"

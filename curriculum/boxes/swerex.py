@@ -2,33 +2,43 @@
 
 import asyncio
 import base64
+import io
+import os
+import secrets
 import shlex
-import subprocess
+import tarfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeVar
 
+from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
-from halfway.curriculum.boxes.determinism import VARIABLES
+from halfway.curriculum.boxes.container_shell import EVERYBODY, around
+from halfway.curriculum.boxes.determinism import VARIABLES, options_of_version
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 
 Result = TypeVar("Result")
+Tree = dict[str, tuple[str, str, str]]
+"""Of each file and link its kind, its mode, and the sum of its content or its target."""
 
-NOTES = "/tmp/.halfway"
-"""Where a container keeps the list of files that its image came with."""
+NOTES = "/var/tmp"
+"""Where files of this adapter lie while a command needs them: not in /tmp, which commands list more often."""
 
-MARK = "\N{BLACK SQUARE}status\N{BLACK SQUARE}"
-CHUNK = 60_000
-"""Characters of one command: a system takes 131,072 at most."""
+SHORT_ARGUMENT = 60_000
+"""Characters that may stand in a line; a system takes 131,072 in one argument. What is longer goes through a file."""
 
-LIST = "find . -path ./.git -prune -o {which} -print0 2> /dev/null"
+LIST = "find . -path ./.git -prune -o \\( -type f -o -type l \\) -printf '%y\\0%m\\0%l\\0%P\\0'"
+SUMS = "find . -path ./.git -prune -o -type f -print0 | xargs -0 -r sha256sum -z --"
 SERVICE_SECONDS = 120.0
+REQUEST_SECONDS = 200.0
+"""What is asked in one request; swe-rex's client gives up after 300. What may take longer is asked about again."""
+
 CONTAINERS = ("docker", "modal", "fargate", "daytona")
 WITHOUT_WALLS = "local"
 """swe-rex's deployment in this very process, for tests of this adapter."""
@@ -39,21 +49,32 @@ class SweRex:
     """Boxes of swe-rex. See `base.BoxMaker`.
 
     A container lives as long as its episode, so a state is continued once; what continues it a second time executes
-    its commands once more. Limits on memory, processes and disk are the container's: give them in `deployment`.
+    its commands once more. What a command has started ends with it. All containers end with this process, however it
+    ends.
 
     Attributes:
         deployment: `type` (docker, modal, fargate, daytona) and options of swe-rex's configuration of that type. The
             image comes from the task. swe-rex's type remote is one server for all, and no box of its own.
         path: folders in front of PATH, whether they are there or not: where the images of SWE-bench and R2E-Gym keep
             the Python that their tests need.
+        memory_mib: memory of a container of type docker; 0 = no limit. Limits of other types, and on disk, are for
+            `deployment`.
+        processes: processes and threads of a container of type docker; 0 = no limit.
+        start_seconds: limit of starting a container, the pulling and building of its image included.
     """
 
     deployment: dict[str, Any] = field(default_factory=lambda: {"type": "docker", "python_standalone_dir": "/root"})
     path: tuple[str, ...] = ("/opt/miniconda3/envs/testbed/bin", "/testbed/.venv/bin")
+    memory_mib: int = 4096
+    processes: int = 512
+    start_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         kind = self.deployment.get("type")
         require(kind in (*CONTAINERS, WITHOUT_WALLS), "swerex.deployment.type", kind, f"give one of {CONTAINERS}")
+        require(self.memory_mib >= 0, "swerex.memory_mib", self.memory_mib, "give 0 (= no limit) or more")
+        require(self.processes >= 0, "swerex.processes", self.processes, "give 0 (= no limit) or more")
+        require(self.start_seconds > 0, "swerex.start_seconds", self.start_seconds, "give a number above 0")
 
     @property
     def forkable(self) -> bool:
@@ -61,71 +82,102 @@ class SweRex:
 
     def open(self, base: Base) -> Box:
         """A container of the task's image; see `base.BoxMaker.open`."""
+        os.environ.setdefault("SWE_REX_LOG_STREAM_LEVEL", "CRITICAL")  # read when it is imported
         try:
             from pydantic import TypeAdapter
             from swerex.deployment.config import DeploymentConfig, get_deployment
         except ModuleNotFoundError as error:
             raise UserError(f"box swerex: needs {error.name}; pip install swe-rex, or use the box bubblewrap") from None
         options = dict(self.deployment)
-        if options["type"] != WITHOUT_WALLS:
+        kind = options["type"]
+        if kind != WITHOUT_WALLS:
             require(bool(base.image), "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
             options["image"] = base.image
+        if kind == "docker":
+            options["docker_args"] = [*docker.limits(self.memory_mib, self.processes), *options.get("docker_args", ())]
         try:
             deployment = get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
         except ValueError as error:
             raise UserError(f"swerex.deployment: {one_line(error)}; see swe-rex's configuration") from None
-        if options["type"] == "docker":
-            _answers(str(options.get("container_runtime", "docker")))
-        return SweRexBox(deployment, base, self.path)
+        runtime = str(options.get("container_runtime", "docker")) if kind == "docker" else ""
+        if runtime:
+            docker.answers(runtime)
+            docker.remove_at_the_end(runtime, os.getpid())
+        return SweRexBox(deployment, base, self.path, runtime, self.start_seconds)
 
 
 class SweRexBox:
     """One container. See `base.Box`; `save` knows regular files and links of the work tree, not /tmp."""
 
-    def __init__(self, deployment: Any, base: Base, path: Sequence[str] = ()):
-        self._deployment, self._place = deployment, base.tree or base.place
+    def __init__(
+        self, deployment: Any, base: Base, path: Sequence[str] = (), runtime: str = "", start_seconds: float = 1800.0
+    ):
+        self._deployment, self._place, self._runtime = deployment, base.tree or base.place, runtime
         self._path = "".join(f"{folder}:" for folder in path)
-        self._call(deployment.start(), SERVICE_SECONDS)
-        listing = LIST.format(which=r"\( -type f -o -type l \)")
-        self._must(
-            f"{listing} | sort -z > {NOTES}; touch -d '1 second ago' {NOTES}.time; {self._sums()} > {NOTES}.sums"
-        )
+        self._spared = EVERYBODY if base.image else ""
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda loop, context: None)  # swe-rex stops once more what is gone
+        threading.Thread(target=self._loop.run_forever, name="swerex", daemon=True).start()
+        try:
+            self._start(base.image, start_seconds)
+            if runtime:
+                self._spared = self._ask("echo /proc/[0-9]*", SERVICE_SECONDS).strip()
+            self._image = _IMAGES.get((base.image, self._place)) or self._look()
+        except BaseException:
+            self.close()
+            raise
+        if base.image:
+            _IMAGES[base.image, self._place] = self._image
+
+    def _start(self, image: str, seconds: float) -> None:
+        """Start the container; of all that wait for one image at first, one alone, which pulls or builds it."""
+        if image and image not in _MADE:
+            with _FIRST[image]:
+                if image not in _MADE:
+                    self._call(self._deployment.start(), seconds)
+                    _MADE.add(image)
+                    return
+        self._call(self._deployment.start(), seconds)
 
     def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
         began = time.monotonic()
-        fed = f"base64 -d <<< {base64.b64encode(given).decode()} |" if given else ""
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in VARIABLES.items() if name != "PATH")
-        variables += f' PATH="{self._path}$PATH"'
-        shell = f"timeout -s KILL {seconds} bash --noprofile --norc -c {shlex.quote(command)}"
-        line = f"cd {shlex.quote(self._place)} && {{ {fed} env {variables} {shell} ; }} 2>&1; echo {MARK}$?"
-        output, status = self._run(line, seconds + SERVICE_SECONDS)
+        shell, files, source = f"-c {shlex.quote(command)}", [], "/dev/null"
+        if len(shell) > SHORT_ARGUMENT:
+            shell = self._store(command.encode())
+            files.append(shell)
+        if given:
+            source = self._store(given)
+            files.append(source)
+        output, status = self._run(f"{self._image.layout}bash --noprofile --norc {shell}", seconds, source, files)
         spent = time.monotonic() - began
-        ended = "time" if status == 137 and spent >= seconds else "exit"
-        return Executed(124 if ended == "time" else status, output, "time" if ended == "time" else "exit", spent)
+        if status is None:  # it has killed what waited for it, and perhaps left something behind
+            self._run("true", SERVICE_SECONDS, "/dev/null", ())
+            status = 137
+        late = status == 137 and spent >= seconds
+        return Executed(124 if late else status, output, "time" if late else "exit", spent)
 
     def read(self, path: str) -> bytes:
-        output, status = self._run(self._within(f"base64 -w0 -- {shlex.quote(path)}"), SERVICE_SECONDS)
+        output, status = self._within(f"base64 -w0 -- {shlex.quote(path)}")
         if status:
             raise FileNotFoundError(f"{path}: not there")
         return base64.b64decode(output)
 
     def write(self, path: str, content: bytes) -> None:
-        target, encoded = shlex.quote(path), base64.b64encode(content).decode()
-        folder = shlex.quote(path.rpartition("/")[0] or ".")
-        lines = [f"mkdir -p -- {folder} && rm -rf -- {target} && : > {target}"]
-        lines += [f"echo {encoded[i : i + CHUNK]} | base64 -d >> {target}" for i in range(0, len(encoded), CHUNK)]
-        for line in lines:
-            output, status = self._run(self._within(line), SERVICE_SECONDS)
-            if status:
-                raise BoxFullError(f"{path}: {output.strip()}")
+        target, folder = shlex.quote(path), shlex.quote(path.rpartition("/")[0] or ".")
+        lines = f"mkdir -p -- {folder} && rm -rf -- {target}"
+        encoded = base64.b64encode(content).decode()
+        if len(encoded) <= SHORT_ARGUMENT:
+            lines += f" && base64 -d <<< {encoded or shlex.quote('')} > {target}"
+        else:
+            lines += f" && mv -- {self._store(content)} {target} && chmod 644 -- {target}"
+        output, status = self._within(lines)
+        if status:
+            raise BoxFullError(f"{path}: {output.strip()}")
 
     def save(self) -> bytes:
-        now = set(self._must(LIST.format(which=r"\( -type f -o -type l \)")).split("\0")) - {""}
-        before = set(self._must(f"cat {NOTES}").split("\0")) - {""}
-        changed = self._must(f"{self._sums()} | sort | comm -13 <(sort {NOTES}.sums) -").splitlines()
-        paths = sorted({line.partition("  ")[2] for line in changed} | (now - before))
-        entries = [self._entry(path.removeprefix("./")) for path in paths if path in now]
-        entries += [Entry(path.removeprefix("./"), "deleted") for path in before - now]
+        before, now = self._image.tree, self._tree()
+        changed = sorted(path for path, facts in now.items() if before.get(path) != facts)
+        entries = [*self._entries(changed), *(Entry(path, "deleted") for path in before if path not in now)]
         return pack(Changes(0, tuple(sorted(entries, key=lambda entry: entry.path))))
 
     def restore(self, saved: bytes) -> None:
@@ -138,65 +190,119 @@ class SweRexBox:
                 self._must(f"rm -rf -- {shlex.quote(entry.path)}")
 
     def close(self) -> None:
+        name = getattr(self._deployment, "container_name", None)
         with suppress(BoxLostError):  # it may be gone already
             self._call(self._deployment.stop(), SERVICE_SECONDS)
+        if self._runtime and name:  # swe-rex leaves a container whose server does not answer
+            docker.remove(self._runtime, name)
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _entry(self, path: str) -> Entry:
-        quoted = shlex.quote(path)
-        kind, mode = self._must(f"stat -c '%F %a' -- {quoted}").rsplit(" ", 1)
-        if kind == "symbolic link":
-            return Entry(path, "link", 0o777, data=self._must(f"readlink -n -- {quoted}").encode())
-        return Entry(path, "file", int(mode, 8), data=self.read(path))
+    def _look(self) -> "_Image":
+        """What a container is like before anything is done in it."""
+        layout = "setarch $(uname -m) -R "
+        allowed = self._within(f"{layout} true")[1] == 0
+        version = self._within(f'PATH="{self._path}$PATH" python -m pytest --version')[0]
+        return _Image(self._tree(), layout if allowed else "", options_of_version(version))
 
-    def _sums(self) -> str:
-        return f"{LIST.format(which='-type f')} | xargs -0 -r sha256sum --"
+    def _tree(self) -> "Tree":
+        listed = self._must(LIST).split("\0")[:-1]
+        sums = dict(line.split("  ./", 1)[::-1] for line in self._must(SUMS).split("\0")[:-1])
+        parts = zip(*(listed[i::4] for i in range(4)), strict=True)
+        return {path: (kind, mode, sums.get(path, "") if kind == "f" else link) for kind, mode, link, path in parts}
 
-    def _within(self, command: str) -> str:
-        return f"cd {shlex.quote(self._place)} && {{ {command} ; }} 2>&1; echo {MARK}$?"
+    def _entries(self, paths: Sequence[str]) -> list[Entry]:
+        """Files and links as they are now."""
+        if not paths:
+            return []
+        names = self._store("".join(f"{path}\0" for path in paths).encode())
+        packed = base64.b64decode(self._must(f"tar --null -c -T {names} | base64 -w0; rm -f {names}"))
+        found = []
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() or member.islnk() else None
+                if content is not None:
+                    found.append(Entry(member.name, "file", member.mode, data=content.read()))
+                elif member.issym():
+                    found.append(Entry(member.name, "link", 0o777, data=member.linkname.encode()))
+        return found
+
+    def _store(self, data: bytes) -> str:
+        """Bring data into a file of the container: its path."""
+        from swerex.runtime.abstract import WriteFileRequest
+
+        name, encoded = f"{NOTES}/.{secrets.token_hex(8)}", base64.b64encode(data).decode()
+        if len(encoded) <= SHORT_ARGUMENT:
+            self._must(f"base64 -d <<< {encoded} > {name}")
+            return name
+        request = WriteFileRequest(content=encoded, path=f"{name}.64")
+        self._call(self._deployment.runtime.write_file(request), SERVICE_SECONDS)
+        self._must(f"base64 -d {name}.64 > {name}; rm {name}.64")
+        return name
+
+    def _run(self, shell: str, seconds: float, given: str, files: Sequence[str]) -> tuple[str, int | None]:
+        """Output and status of a policy's command; no status if it has killed all that it could."""
+        variables = {**VARIABLES, "PYTEST_ADDOPTS": self._image.pytest_options}
+        line = around(shell, self._place, seconds, variables, self._path, given, files, self._spared)
+        if seconds + SERVICE_SECONDS / 2 <= REQUEST_SECONDS:
+            return line.read(self._ask(line.text, seconds + SERVICE_SECONDS / 2))
+        name, began = f"{NOTES}/.{secrets.token_hex(8)}", time.monotonic()
+        detached = f"bash -c {shlex.quote(line.text)} > {name}; : > {name}.end"
+        self._ask(f"setsid bash -c {shlex.quote(detached)} < /dev/null > /dev/null 2>&1 &", SERVICE_SECONDS)
+        waiting = f"for i in {{1..600}}; do [ -e {name}.end ] && echo yes && exit; read -t .1 <> <(:); done"
+        while self._ask(waiting, REQUEST_SECONDS) != "yes\n":  # it is killed with the command's own processes
+            if time.monotonic() - began > seconds + SERVICE_SECONDS:
+                raise BoxLostError("a container does not end a command")
+        return line.read(self._ask(f"cat {name}; rm -f {name} {name}.end", SERVICE_SECONDS))
 
     def _must(self, command: str) -> str:
-        output, status = self._run(self._within(command), SERVICE_SECONDS)
+        output, status = self._within(command)
         if status:
             raise BoxLostError(f"a container cannot run {command.split()[0]!r}: {output.strip()[:200]}")
         return output
 
-    def _run(self, line: str, seconds: float) -> tuple[str, int]:
-        """Output and status of a line of bash."""
+    def _within(self, command: str) -> tuple[str, int]:
+        """Output and status of a command of ours in the work tree."""
+        mark = secrets.token_hex(16)
+        line = f"cd -- {shlex.quote(self._place)} && {{ {command} ; }} 2>&1; echo {mark}$?"
+        output, found, status = self._ask(line, SERVICE_SECONDS).rpartition(mark)
+        if not found:
+            raise BoxLostError("a container ended in the middle of a command")
+        return output, int(status)
+
+    def _ask(self, line: str, seconds: float) -> str:
+        """What a line of bash prints."""
         from swerex.runtime.abstract import Command
 
         asked = Command(command=["bash", "-c", line], timeout=seconds, shell=False)
-        done = self._call(self._deployment.runtime.execute(asked), seconds + SERVICE_SECONDS)
-        output, mark, status = str(done.stdout).rpartition(MARK)
-        if not mark:
-            raise BoxLostError(f"a container ended in the middle of a command: {str(done.stderr)[:200]}")
-        return output, int(status)
+        return str(self._call(self._deployment.runtime.execute(asked), seconds + SERVICE_SECONDS).stdout)
 
     def _call(self, coroutine: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        future = asyncio.run_coroutine_threadsafe(coroutine, _loop())
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(seconds)
-        except (UserError, BoxLostError):
-            raise
         except Exception as error:  # of swe-rex, of its web client, of the container service
             future.cancel()
             raise BoxLostError(f"swe-rex: {one_line(error)}") from error
 
 
-@lru_cache
-def _answers(runtime: str) -> None:
-    """Raise UserError unless a container runtime is there and has answered once; later it may be lost as boxes are."""
-    try:
-        asked = subprocess.run([runtime, "info"], capture_output=True, text=True, timeout=SERVICE_SECONDS)
-        why = "" if asked.returncode == 0 else one_line(asked.stderr)[-200:] or f"status {asked.returncode}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = one_line(error)
-    if why:
-        raise UserError(f"box swerex: {runtime} does not answer ({why}); start it, or give another swerex.deployment")
+_MADE: set[str] = set()
+_FIRST: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
-@lru_cache(maxsize=1)
-def _loop() -> asyncio.AbstractEventLoop:
-    """swe-rex is asynchronous; its calls run in a thread of their own."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="swerex", daemon=True).start()
-    return loop
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """What is known of an image once a container of it has been started.
+
+    Attributes:
+        tree: of the work tree.
+        layout: what stands before a command so that addresses are not randomised; empty where it is not allowed.
+        pytest_options: the variable PYTEST_ADDOPTS.
+    """
+
+    tree: Tree
+    layout: str
+    pytest_options: str
+
+
+_IMAGES: dict[tuple[str, str], _Image] = {}
+"""By name and place of the work tree."""

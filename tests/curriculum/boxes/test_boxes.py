@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - commands, one a line
+# ruff: noqa: E501 - outputs, one a line
 """Boxes: equal commands give equal results, state is a value, and hostile commands get nothing and leave nothing."""
 
 import errno
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hostile import HOSTILE
 from repositories import needs_boxes, small_repository
 
 from halfway.curriculum.boxes import bubblewrap as module
@@ -184,50 +185,6 @@ def test_addresses_are_numbered_as_they_appear() -> None:
 
 
 # Hostility.
-
-SECRET = "a word that no box may tell another"
-HOSTILE = {
-    "network: internet": "timeout 2 bash -c 'echo > /dev/tcp/1.1.1.1/53' && echo WON",
-    "network: loopback": "timeout 2 bash -c 'echo > /dev/tcp/127.0.0.1/PORT' && echo WON",
-    "network: raw": "python -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)' && echo WON",
-    "files: passwords": "cat /etc/shadow /etc/passwd && echo WON",
-    "files: home": "ls /root /home/* && echo WON",
-    "files: host's temporary": "ls /tmp | grep . && echo WON",
-    "files: this checkout": "cat HERE/pyproject.toml && echo WON",
-    "files: system": "echo > /usr/bin/x && echo WON",
-    "files: environment of Python": "echo > $(python -c 'import pytest; print(pytest.__file__)') && echo WON",
-    "files: root": "echo > /x && echo WON",
-    "files: devices": "echo > /dev/x && echo WON",
-    "files: link out": "ln -s /etc/shadow a && cat a && echo WON",
-    "files: other root": "cat /proc/1/root/etc/shadow && echo WON",
-    "files: open descriptors": "ls -l /proc/self/fd | grep -v -e pipe -e /proc -e memfd -e null | grep -- '->' && echo WON",
-    "files: disk": "dd if=/dev/zero of=big bs=1M count=64 && echo WON",
-    "files: many": "for i in $(seq 2000); do : > f$i || exit 1; done && echo WON",
-    "files: shared memory": "dd if=/dev/zero of=/dev/shm/big bs=1M count=64 && echo WON",
-    "files: device node": "mknod disk b 254 0 && echo WON",
-    "files: set user id": "cp /bin/bash b && chmod u+s b && ./b -p -c 'id -u' | grep -x 0 && echo WON",
-    "process: fork bomb": "f() { f | f & }; f; sleep 1; python -c 'import os\nfor i in range(99): os.fork() or os._exit(0)'; [ $(ls /proc | grep -c '^[0-9]') -gt 40 ] && echo WON",
-    "process: stays": "(setsid sleep 4321 > /dev/null 2>&1 &); exit 1",
-    "process: kills all": "kill -9 1 2 -1; [ -e /proc/1 ] || echo WON",
-    "process: others": "ls /proc | grep '^[0-9]*$' | wc -l | grep -x '[0-9][0-9]*[0-9]' && echo WON",
-    "process: endless": "while :; do :; done; echo WON",
-    "process: ignores signals": "trap '' TERM INT HUP; sleep 60; echo WON",
-    "process: memory": "python -c 'x = bytearray(700 * 2**20)' && echo WON",
-    "process: memory of many": "for i in 1 2 3 4; do python -c 'x = bytearray(200 * 2**20); import time; time.sleep(9)' & done; wait && echo WON",
-    "process: priority": "nice -n -5 true 2>&1 | grep -q denied || [ $(nice -n -5 nice) -ge 0 ] || echo WON",
-    "process: limits": "ulimit -Hu unlimited && echo WON",
-    "kernel: mount": "mount -t tmpfs none /tmp && echo WON",
-    "kernel: user namespace": "unshare -Ur true && echo WON",
-    "kernel: trace": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).ptrace(0, 0, 0, 0))' && echo WON",
-    "kernel: keys": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).syscall(250, 0, -3, 1) < 0)' && echo WON",
-    "kernel: bpf": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).syscall(321, 0, 0, 0) < 0)' && echo WON",
-    "kernel: host name": "hostname elsewhere && echo WON",
-    "kernel: parameters": "echo 1 > /proc/sys/kernel/sysrq && echo WON",
-    "kernel: clock": "date -s 2001-01-01 && echo WON",
-    "output: flood": "yes | head -c 300000000; [ -e /never ] && echo WON",
-    "terminal: input": "python -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")' && echo WON",
-    "bubblewrap: the worker": "cat /proc/1/environ | tr '\\0' '\\n' | grep -v -e BWRAP -e PWD | grep HALF && echo WON",
-}
 
 
 @needs_boxes

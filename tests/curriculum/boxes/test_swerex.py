@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
+from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.boxes.swerex import SweRex, _answers
+from halfway.curriculum.boxes.swerex import SweRex
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.support.errors import UserError
@@ -83,7 +84,7 @@ def test_a_container_runtime_that_does_not_answer_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Any
 ) -> None:
     """Not a lost box, of which every rollout would be counted as lost."""
-    _answers.cache_clear()
+    docker.answers.cache_clear()
     (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2; exit 1\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -99,6 +100,7 @@ IN_A_ROOT_OF_ITS_OWN = """
 import shutil, sys
 from pathlib import Path
 from test_harbor import SETTINGS, write
+from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.swerex import SweRex
 from halfway.curriculum.repositories.checking import checked
