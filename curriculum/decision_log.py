@@ -28,6 +28,7 @@ These fields are there only where they apply:
 | hint_share, hint_place | float, str | part of the reference solution given, and where: "prompt" or "response" |
 | policy_versions | [int] | of a group that several weights generated: all of them, oldest first |
 | weights | [float] | factor on the loss of each rollout, if a controller gave any |
+| replayed_responses | int | executed once more by the environment to replay a prefix; steps.jsonl has their seconds |
 
 Skipped problems are those refused before any rollout. A group "carried" out of a step appears once more in the
 step that trains it. Nothing in the log depends on the clock, so equal runs write equal bytes.
@@ -72,9 +73,10 @@ def group_record(group: Group, step: int, round_index: int, outcome: str) -> Map
 
 def _where_it_applies(group: Group) -> Mapping[str, Any]:
     """The fields that only some groups have."""
-    hint, weights, versions = group.request.hint, group.weights, group.policy_versions
+    hint, weights, versions, cost = group.request.hint, group.weights, group.policy_versions, group.replay_cost
     found: dict[str, Any] = {"hint_share": hint.share, "hint_place": hint.place} if hint else {}
     found |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
+    found |= {"replayed_responses": cost.responses} if cost else {}
     return found | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 

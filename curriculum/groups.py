@@ -71,6 +71,29 @@ class LossWeights:
         return self.advantages_N is not None or self.advantages_NT is not None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayCost:
+    """What it took to replay a request's prefix through its environment.
+
+    Attributes:
+        responses: executed once more, those of a replay that was not as recorded included.
+        seconds: that tools took for them.
+        wall_seconds: the request's part, by responses, of the time in which all replays of its round were made.
+    """
+
+    responses: int
+    seconds: float
+    wall_seconds: float
+
+    def plus(self, more: "ReplayCost | None") -> "ReplayCost":
+        """That of both."""
+        if more is None:
+            return self
+        return ReplayCost(
+            self.responses + more.responses, self.seconds + more.seconds, self.wall_seconds + more.wall_seconds
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """A request with its scored rollouts. All of them start from the same state.
@@ -80,6 +103,7 @@ class Group:
         unit: what a prefix of these rollouts is counted in.
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
         weights: how the group trains; None = every rollout alike, with the learner's advantages.
+        replay_cost: None if nothing was replayed through the environment.
     """
 
     request: Request
@@ -88,6 +112,7 @@ class Group:
     unit: Unit = "tokens"
     dropped: Mapping[str, int] = field(default_factory=dict)
     weights: LossWeights | None = None
+    replay_cost: ReplayCost | None = None
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
-from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.groups import Group, ReplayCost, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
@@ -55,6 +55,7 @@ class Outcome:
     lost: dict[str, int] = field(default_factory=dict)
     prompt_tokens_P: IntArray = field(default_factory=lambda: NO_TOKENS)
     unit: Unit = "tokens"
+    replay_cost: ReplayCost | None = None
 
     @property
     def missing(self) -> int:
@@ -62,7 +63,14 @@ class Outcome:
         return self.request.num_rollouts - len(self.rollouts) - sum(self.lost.values())
 
     def group(self) -> Group:
-        return Group(self.request, self.prompt_tokens_P, self.rollouts, unit=self.unit, dropped=self.lost)
+        return Group(
+            request=self.request,
+            prompt_tokens_P=self.prompt_tokens_P,
+            rollouts=self.rollouts,
+            unit=self.unit,
+            dropped=self.lost,
+            replay_cost=self.replay_cost,
+        )
 
     def joined(self, more: "Outcome") -> "Outcome":
         """The outcome with the rollouts of a ticket that extends it."""
@@ -71,7 +79,9 @@ class Outcome:
             num_rollouts=self.request.num_rollouts + more.request.num_rollouts,
             decisions=more.request.decisions,
         )
-        return replace(self, request=asked, rollouts=self.rollouts + more.rollouts, lost=_summed(self.lost, more.lost))
+        cost = more.replay_cost if self.replay_cost is None else self.replay_cost.plus(more.replay_cost)
+        lost = _summed(self.lost, more.lost)
+        return replace(self, request=asked, rollouts=self.rollouts + more.rollouts, lost=lost, replay_cost=cost)
 
 
 class Session:
@@ -189,8 +199,8 @@ class Session:
         A group whose start could not be reached again comes back as a fresh group, and is observed as such.
         """
         outcome = self._expecting(ticket)
-        if group.request.origin is not outcome.request.origin:
-            self._outcomes[ticket] = replace(outcome, request=group.request)
+        request = outcome.request if group.request.origin is outcome.request.origin else group.request
+        self._outcomes[ticket] = replace(outcome, request=request, replay_cost=group.replay_cost)
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:

@@ -1,6 +1,6 @@
 """Prefix replay is replay through execution: saved responses pass through the environment like fresh responses."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from halfway.curriculum.environments.base import Environment, Episode, StepResult
@@ -29,6 +29,7 @@ def replay(
     responses: Sequence[Sequence[str]],
     observations: Sequence[Sequence[str]],
     states: Sequence[Sequence[str]] | None = None,
+    executed: Callable[[int, float], None] = lambda i, seconds: None,
 ) -> list[Episode | Divergence]:
     """Execute saved responses, turn by turn, and compare what the environment answers with what was recorded.
 
@@ -40,6 +41,7 @@ def replay(
         responses: for each episode, the saved responses of its first turns, possibly none.
         observations: for each episode, the recorded observation after each of these responses.
         states: likewise, the recorded `StepResult.state`; "" is compared with nothing, and so is everything if None.
+        executed: called after each response with the number of its episode and the seconds that tools took.
 
     Returns:
         For each episode, the state after its last response; or where it diverged, that is, where observation or state
@@ -64,6 +66,7 @@ def replay(
             break
         results = environment.step([entry[1] for entry in live], [entry[2] for entry in live])
         for (i, _, response, observation, held), result in zip(live, results, strict=True):
+            executed(i, result.seconds)
             why = _difference(result, observation, held)
             reached[i] = Divergence(turn + 1, response, why, bool(result.lost)) if why else result.episode
     return reached

@@ -37,6 +37,7 @@ class StepRecord:
     controllers: dict[str, float | None] = field(default_factory=dict)
     trained_tokens: int | None = None
     judge_seconds: float | None = None
+    tools: dict[str, float] = field(default_factory=dict)
 
     @property
     def spent(self) -> dict[str, float | None]:

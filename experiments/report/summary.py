@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from halfway.experiments.report.analysis.design import Contrast, Design, read_design
 from halfway.experiments.report.analysis.matched import Matched, match
 from halfway.experiments.report.analysis.reach import Reach, cost_to_reach
+from halfway.experiments.report.analysis.replays import ReplayCosts, replay_costs
 from halfway.experiments.report.analysis.strata import StrataRow, strata_rows
 from halfway.experiments.report.analysis.timing import Timing, timing_of
 from halfway.experiments.report.analysis.tuning import TunedRow, read_tuning
@@ -44,6 +45,7 @@ class Summary:
     reach: tuple[Reach, ...]
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
+    replays: tuple[ReplayCosts, ...]
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
 
@@ -73,6 +75,7 @@ def summarize(comparison: Comparison) -> Summary:
         reach=tuple(cost_to_reach(runs_of, design)),
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
+        replays=tuple(row for arm, runs in runs_of.items() if (row := replay_costs(arm, runs)) is not None),
         timing=timing_of(started.all_runs),
         tuned=tuple(read_tuning(comparison.directory, comparison.arms)),
     )

@@ -129,7 +129,6 @@ def step_record(
 ) -> dict[str, Any]:
     """One line of steps.jsonl. `progress` is the one after the step; its last step is the one described."""
     outcomes = Counter(outcome for _, _, outcome in filling.outcomes)
-    tools = tool_seconds(filling)
     return {
         "step": progress.step - 1,
         "policy_version": policy_version,
@@ -144,7 +143,8 @@ def step_record(
         "starved": filling.starved,
         "groups": {"rolled_out": len(filling.groups), **outcomes},
         "skipped": num_skipped,
-        "timing": {**clock.seconds, **({"tools": tools} if tools else {})},
+        "timing": dict(clock.seconds),
+        **tool_record(filling),
         **{
             f"{origin.value}_counts": pass_counts(g for g in filling.groups if g.request.origin is origin)
             for origin in Origin
@@ -171,6 +171,27 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
         "pass_counts": list(evaluation.pass_counts_K),
         "passed": list(evaluation.passed_G),
         "strata": {name: {"problems": num, "passed": passed} for name, (num, passed) in evaluation.strata.items()},
+    }
+
+
+def tool_record(filling: Filling) -> dict[str, Any]:
+    """What executing responses took in a step, fresh and replayed; nothing where tools take no time and nothing was
+    replayed through them. Seconds of tools add up over responses; those of `rollout` in the timing hold all of it.
+    """
+    costs = [group.replay_cost for group in filling.groups if group.replay_cost is not None]
+    tools = tool_seconds(filling)
+    if not tools and not costs:
+        return {}
+    turns = [turn for group in filling.groups for rollout in group.rollouts for turn in rollout.turns]
+    return {
+        "tools": {
+            "responses": sum(turn.num_replayed < len(turn.tokens_T) for turn in turns),
+            "seconds": tools,
+            "replays": len(costs),
+            "replayed_responses": sum(cost.responses for cost in costs),
+            "replayed_seconds": sum(cost.seconds for cost in costs),
+            "replayed_wall_seconds": sum(cost.wall_seconds for cost in costs),
+        }
     }
 
 

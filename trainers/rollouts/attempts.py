@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.environments.replay import Divergence
-from halfway.curriculum.groups import Decision, Group, Request
+from halfway.curriculum.groups import Decision, Group, ReplayCost, Request
 from halfway.curriculum.prefix import Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
@@ -108,7 +108,9 @@ def begun_anew(request: Request, found: Divergence) -> Request:
     return replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))
 
 
-def group_of(request: Request, prompt_P: IntArray, attempts: Sequence[Attempt], unit: Unit) -> Group:
+def group_of(
+    request: Request, prompt_P: IntArray, attempts: Sequence[Attempt], unit: Unit, cost: ReplayCost | None = None
+) -> Group:
     """The group that a request's attempts have become."""
     return Group(
         request=request,
@@ -116,4 +118,5 @@ def group_of(request: Request, prompt_P: IntArray, attempts: Sequence[Attempt], 
         rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in attempts if not a.lost),
         unit=unit,
         dropped=dict(Counter(a.lost for a in attempts if a.lost)),
+        replay_cost=cost,
     )

@@ -1,7 +1,7 @@
 """From requests to scored groups: a rollout engine and an environment, turn by turn."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ import numpy as np
 
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.groups import Group, ReplayCost, Request
 from halfway.curriculum.rollouts import IntArray, Turn
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
@@ -87,7 +87,7 @@ class Collector:
         """
         prompts = [self.prompts.of_request(request) for request in requests]
         attempts_of = self._begin(requests, prompts, stream)
-        asked, requests = requests, self._replay(requests, attempts_of, stream)
+        asked, (requests, cost_of) = requests, self._replay(requests, attempts_of, stream)
         prompts = [
             prompt_P if now is then else self.prompts.of_request(now)
             for prompt_P, now, then in zip(prompts, requests, asked, strict=True)
@@ -101,8 +101,8 @@ class Collector:
         finally:
             getattr(self.environment, "close", lambda: None)()
         return [
-            group_of(request, prompt_P, group, self.environment.unit)
-            for request, prompt_P, group in zip(requests, prompts, attempts_of, strict=True)
+            group_of(request, prompt_P, group, self.environment.unit, cost_of.get(i))
+            for i, (request, prompt_P, group) in enumerate(zip(requests, prompts, attempts_of, strict=True))
         ]
 
     def _in_step(self, attempts: Sequence[Attempt]) -> None:
@@ -134,14 +134,16 @@ class Collector:
 
     def _replay(
         self, requests: Sequence[Request], attempts_of: list[list[Attempt]], stream: Stream
-    ) -> Sequence[Request]:
+    ) -> tuple[Sequence[Request], dict[int, ReplayCost]]:
         """Bring attempts to where their prefix or hint ends, or mark them as lost.
 
-        Returns the requests; those whose replay was not as recorded as fresh ones, with fresh attempts.
+        Returns the requests, those whose replay was not as recorded as fresh ones with fresh attempts; and what replays
+        through the environment took, by number of the request.
         """
         changed = list(requests)
         once = getattr(self.environment, "forkable", True)
-        for i, attempts, found in self._replayed(requests, attempts_of, once):
+        replayed, cost_of = self._replayed(requests, attempts_of, once)
+        for i, attempts, found in replayed:
             bad = next((each for each in found if isinstance(each, Divergence)), None)
             if bad is not None and bad.lost:
                 for attempt in attempts:
@@ -165,12 +167,13 @@ class Collector:
                 attempt.start_T = turn.tokens_T
             if not attempt.lost and self._room(attempt) <= 0:
                 attempt.lost = "no_room"
-        return changed
+        return changed, cost_of
 
     def _replayed(
         self, requests: Sequence[Request], attempts_of: Sequence[list[Attempt]], once: bool
-    ) -> list[tuple[int, list[Attempt], list[Any]]]:
-        """Number and attempts of each request with a prefix in steps, and the episodes, or how they diverged.
+    ) -> tuple[list[tuple[int, list[Attempt], list[Any]]], dict[int, ReplayCost]]:
+        """Number and attempts of each request with a prefix in steps, and the episodes, or how they diverged; and what
+        that took, by number of the request.
 
         Args:
             once: whether one episode will do for all attempts of a request.
@@ -181,6 +184,9 @@ class Collector:
             if (prefix := request.prefix) is not None and prefix.unit == "steps"
         ]
         listed = [(prefix.turns, attempt.episode) for _, prefix, attempts in stepped for attempt in attempts]
+        request_of = [i for i, _, attempts in stepped for _ in attempts]
+        seconds_of: defaultdict[int, list[float]] = defaultdict(list)
+        began = time.perf_counter()
         found = iter(
             replay(
                 self.environment,
@@ -188,9 +194,12 @@ class Collector:
                 [[self._decode(turn.tokens_T) for turn in turns] for turns, _ in listed],
                 [[turn.observation for turn in turns] for turns, _ in listed],
                 [[turn.state for turn in turns] for turns, _ in listed],
+                executed=lambda number, seconds: seconds_of[request_of[number]].append(seconds),
             )
         )
-        return [(i, attempts_of[i], [next(found) for _ in attempts]) for i, _, attempts in stepped]
+        wall = (time.perf_counter() - began) / max(sum(map(len, seconds_of.values())), 1)
+        cost_of = {i: ReplayCost(len(each), sum(each), wall * len(each)) for i, each in seconds_of.items()}
+        return [(i, attempts_of[i], [next(found) for _ in attempts]) for i, _, attempts in stepped], cost_of
 
     def _room(self, attempt: Attempt) -> int:
         """Tokens that the next response may have."""

@@ -8,6 +8,7 @@
 - `reach`: what it cost to reach a target
 - `strata`: which kinds of problems an arm learnt
 - `timing`: where the seconds went
+- `replays`: what replaying prefixes through an environment took
 - `roofline`: what a trained token costs in generated tokens, from a device's peak rates
 - `tuning`: what each arm was tuned to
 """

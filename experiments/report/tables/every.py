@@ -16,6 +16,7 @@ from halfway.experiments.report.tables.contrasts import (
 )
 from halfway.experiments.report.tables.costs import reach_tables
 from halfway.experiments.report.tables.kinds import start_table, strata_table
+from halfway.experiments.report.tables.replays import replay_table
 from halfway.experiments.report.tables.text import TextTable
 from halfway.experiments.report.tables.tuning import tuning_table
 
@@ -32,6 +33,7 @@ def tables(summary: Summary) -> list[TextTable]:
         strata_table(summary),
         rollout_table(summary),
         start_table(summary),
+        replay_table(summary),
         tuning_table(summary),
     ]
     return [table for table in made if table.rows]

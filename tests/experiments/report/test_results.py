@@ -307,3 +307,24 @@ def test_tables_print_values_with_their_intervals(tmp_path):
     assert quick_table(summary).rows[0][1] == "0.400 -> 0.600\n[0.561, 0.639]"
     assert start_table(summary).rows == ()
     assert quick_table(summary).rich().row_count == 1
+
+
+def test_replays_are_held_against_generating_as_many_responses(tmp_path):
+    """Arm `p`: 30 replayed responses in 3 s, and 200 generated in 43 - 3 = 40 s: .1 s against .2 s."""
+    tools = {"responses": 50, "seconds": 8.0, "replays": 5, "replayed_responses": 15, "replayed_seconds": 2.5}
+    steps = [
+        step_record(tools={**tools, "replayed_wall_seconds": 1.0}, timing={"rollout": 11.0, "update": 9.0}),
+        step_record(1, tools={**tools, "replayed_wall_seconds": 2.0}, timing={"rollout": 12.0}),
+        step_record(2, tools={"responses": 100, "seconds": 9.0}, timing={"rollout": 20.0}),
+        step_record(3, timing={"rollout": 99.0}),  # neither tools nor replays
+    ]
+    plain = [step_record(tools={"responses": 9, "seconds": 1.0, "replays": 0}), step_record(1)]
+    arms = {"p": {0: ([], steps[:2], []), 1: ([], steps[2:], [])}, "q": {0: ([], plain, [])}}
+    summary = summarize(comparison(tmp_path, arms))
+    [row] = summary.replays
+    assert (row.arm, row.replays, row.replayed_responses, row.responses) == ("p", 10, 30, 200)
+    assert (row.replayed_seconds, row.tool_seconds) == (5.0, 25.0)
+    assert (row.replayed_wall_seconds, row.rollout_seconds) == (3.0, 40.0)
+    assert row.ratio == pytest.approx(0.5)
+    table = next(table for table in tables(summary) if table.title == "What replays took")
+    assert table.rows == (("p", "10", "30", "5.0", "3.0", "200", "25.0", "40.0", "0.500"),)

@@ -20,6 +20,7 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
+from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
@@ -164,6 +165,33 @@ def test_judged_seconds_are_those_of_training(tmp_path: Path) -> None:
 
 def test_rollouts_that_cannot_say_count_no_judged_seconds(tmp_path: Path) -> None:
     assert training(tmp_path, ONCE, Budget(steps=1)).train().judge_seconds == 0
+
+
+@dataclass
+class Replayed(SimulatedRollouts):
+    """Every group was replayed in half a second, a quarter of it on the clock."""
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        return [replace(group, replay_cost=ReplayCost(3, 0.5, 0.25)) for group in super().run(requests, stream)]
+
+
+def test_steps_say_what_replays_took_beside_what_was_generated(tmp_path: Path) -> None:
+    training(tmp_path / "plain", ONCE, Budget(steps=1)).train()
+    assert "tools" not in records(tmp_path / "plain", "steps")[0]
+    runs: dict[str, tuple[SimulatedRollouts, float]] = {"slow": (SlowTools(), 0.5), "replayed": (Replayed(), 0.0)}
+    for name, (rollouts, tools) in runs.items():
+        training(tmp_path / name, ONCE, Budget(steps=1), rollouts=rollouts).train()
+        [step] = records(tmp_path / name, "steps")
+        replays = GROUPS if name == "replayed" else 0
+        assert step["tools"] == {
+            "responses": GROUPS * SIZE,
+            "seconds": tools * GROUPS * SIZE,
+            "replays": replays,
+            "replayed_responses": 3 * replays,
+            "replayed_seconds": 0.5 * replays,
+            "replayed_wall_seconds": 0.25 * replays,
+        }
+        assert not {"tools", "replay"} & step["timing"].keys()  # they are parts of what "rollout" took
 
 
 def test_a_budget_of_tool_seconds_without_tools_ends_in_words(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from paths import DRIVERS, IMPORTABLE
 from repositories import needs_boxes
 
+CLOCKED = ("seconds", "tool_seconds", "wall_seconds", "log_sizes")
+
 
 def timeless(value: Any) -> Any:
     """The same value without what depends on the time: seconds, and the sizes of files that hold them."""
@@ -17,7 +19,7 @@ def timeless(value: Any) -> Any:
         return {
             k: timeless(v)
             for k, v in value.items()
-            if k not in ("seconds", "tool_seconds", "judge_seconds", "log_sizes")
+            if k not in ("seconds", "tool_seconds", "judge_seconds", "wall_seconds", "log_sizes")
         }
     return [timeless(one) for one in value] if isinstance(value, list) else value
 

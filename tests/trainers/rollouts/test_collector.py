@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from halfway.curriculum.decision_log import group_record
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.groups import Group, Request
@@ -471,6 +472,28 @@ def test_slow_tools_give_the_same_groups_in_less_time(tiny_tokenizer: PreTrained
     assert seconds[1] < seconds[0]
     turns = groups[1].rollouts[0].turns
     assert [(turn.tool_seconds, turn.state) for turn in turns] == [(1.0, "s")] * 4 + [(1.0, "")]
+
+
+def test_what_a_replay_took_is_known(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Of every request by itself, that of one that diverged included, which stops at its second step."""
+    engine, base = Script(tiny_tokenizer, count_to_the_target), problem()
+    collector = Collector(engine, Slow(slow_tools=False, seconds=0.01), tiny_tokenizer, 40, replays=Replays(1.0))
+    (parent,) = collector.run([Request(base, 1)], STREAM)
+    assert parent.replay_cost is None
+    whole = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
+    assert whole.prefix is not None
+    first, second, *rest = whole.prefix.turns
+    broken = replace(whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest)))
+    began = time.perf_counter()
+    groups = collector.run([Request(base, 2), whole, broken], STREAM)
+    spent = time.perf_counter() - began
+    costs = [group.replay_cost for group in groups]
+    assert costs[0] is None and [(cost.responses, cost.seconds) for cost in costs if cost] == [(3, 3.0), (2, 2.0)]
+    walls = [cost.wall_seconds for cost in costs if cost]
+    assert walls[0] == pytest.approx(1.5 * walls[1]) and 0 < sum(walls) < spent
+    assert groups[2].request.origin is Origin.FRESH
+    records = [group_record(group, 0, 0, "trained") for group in groups]
+    assert [record.get("replayed_responses") for record in records] == [None, 3, 2]
 
 
 @pytest.mark.parametrize("slow", [False, True])
