@@ -1,0 +1,310 @@
+"""Contests made from a measured arm: runs with its learning curve, and with the spread that its own runs have.
+
+A population is one arm of one contest, with all of its measured runs. A simulated run has for each held-out problem, on
+the scale of logits, the arm's own curve, plus
+
+- how one of the measured runs as a whole strayed from it, drawn with replacement, so that an arm of which some runs
+  come apart has simulated runs that do; two arms draw the same one for a seed with chance `common`, as arms that see
+  the same data in the same order move together;
+- how a run strays on single problems, normal;
+- what its learning rate costs, as the sweep of the arm measured it: nothing at the start, all of it from the
+  half-way point on.
+
+Passes are binomial, with as many attempts as the evaluations had. What was spent is the drawn run's own.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.comparing.tuning import Trial, chosen, mean_height
+from halfway.experiments.config import yaml_files
+from halfway.experiments.config.design import TuneOptions
+from halfway.experiments.config.validation import typed
+from halfway.experiments.report.records import Comparison, EvaluationRecord, Run, StepRecord, load_run_records
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+WIDEST = 8.0
+"""Shifts are sought within this many logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a sweep chooses: `TuneOptions`, without what it does not need."""
+
+    share: float
+    seeds: int
+    finals: int
+    final_seeds: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """An arm as it was measured.
+
+    Attributes:
+        ease_EP: logit of the pass rate of each held-out problem at each evaluation, over all runs.
+        strayed_SE: how far each run was from that as a whole, in logits, without what attempts alone would make it.
+        single: standard deviation of how a run strays on a single problem, in logits.
+        samples: attempts at each problem.
+        spent_SE: unit -> what each run had spent at each evaluation.
+        cost_of: value of the tuned field -> what it costs in the end, in logits; 0 for the chosen one.
+        rule: by which it was chosen.
+        common: share of the runs' variance over seeds that the contest's arms have in common.
+    """
+
+    name: str
+    ease_EP: Array
+    strayed_SE: Array
+    single: float
+    samples: int
+    spent_SE: Mapping[str, Array]
+    cost_of: Mapping[Any, float]
+    rule: Rule
+    common: float
+    budget: Mapping[str, float]
+
+    @property
+    def ramp_E(self) -> Array:
+        """0 at the start, 1 from half-way on."""
+        x_E = self.spent_SE["rollouts"].mean(axis=0)
+        return np.asarray(np.minimum(1.0, 2 * x_E / x_E[-1]))
+
+    def with_other_problems(self, generator: np.random.Generator) -> "Population":
+        """The same with as many problems, drawn with replacement: conclusions are to hold for other questions too."""
+        chosen_P = generator.integers(self.ease_EP.shape[1], size=self.ease_EP.shape[1])
+        return replace(self, ease_EP=self.ease_EP[:, chosen_P])
+
+    def passes(self, drawn: int, shift: float, generator: np.random.Generator) -> Counts:
+        """Passes of each problem at each evaluation, (E, P), of a run that strays as run `drawn` did.
+
+        Args:
+            shift: in logits, on the ramp.
+        """
+        own_P = generator.normal(0, self.single, self.ease_EP.shape[1])
+        whole_E = self.strayed_SE[drawn] + shift * self.ramp_E
+        logits_EP = self.ease_EP + whole_E[:, None] + self.ramp_E[:, None] * own_P
+        return np.asarray(generator.binomial(self.samples, expit(logits_EP)))
+
+    def expected(self, shift: float) -> float:
+        """Mean pass rate in the end, over the measured runs and, by quadrature, over what strays on single problems."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(21)
+        end_SPQ = self.ease_EP[-1][None, :, None] + self.strayed_SE[:, -1, None, None] + shift + self.single * nodes
+        return float((expit(end_SPQ) @ weights / weights.sum()).mean())
+
+    def draws(self, seeds: int, arms: int, generator: np.random.Generator) -> Counts:
+        """Which measured run each simulated run strays like, (arms, seeds)."""
+        runs = len(self.strayed_SE)
+        shared_S = generator.integers(runs, size=seeds)
+        own_AS = generator.integers(runs, size=(arms, seeds))
+        return np.where(generator.random((arms, seeds)) < np.sqrt(self.common), shared_S, own_AS)
+
+
+def measured(directory: Path, arm: str) -> Population:
+    """The population of an arm of a tuned comparison.
+
+    Raises:
+        UserError: if the comparison has no such arm, or was not tuned over one field, or its runs do not say which
+            problems passed.
+    """
+    runs = [load_run_records(path.parent, arm) for path in sorted((directory / arm).glob("seed-*/steps.jsonl"))]
+    runs = [run for run in runs if run.finished and run.evaluations and run.evaluations[0].passed]
+    if len(runs) < 2:
+        raise UserError(f"{directory / arm}: fewer than two finished runs that say which problems passed")
+    fewest = min(len(run.evaluations) for run in runs)
+    records = [run.evaluations[:fewest] for run in runs]
+    samples = records[0][0].samples
+    passed_SEP = np.array([[record.passed for record in own] for own in records], np.float64)
+    attempts = samples * len(runs)
+    ease_EP = logit((passed_SEP.sum(axis=0) + 0.5) / (attempts + 1))
+    strayed_SE = np.array([_shifts(ease_EP, own_EP.mean(axis=1) / samples) for own_EP in passed_SEP])
+    rates_EP = expit(ease_EP)
+    noise = float((rates_EP * (1 - rates_EP) / samples).mean(axis=1)[1:].sum() / ease_EP.shape[1])
+    spread = float(passed_SEP.mean(axis=2).var(axis=0, ddof=1)[1:].sum() / samples**2)
+    units = ("steps", "rollouts", "tokens", "trained_tokens", "seconds")
+    spent_SE = {
+        unit: np.array([[float(record.spent[unit] or 0) for record in own] for own in records]) for unit in units
+    }
+    found = Population(
+        name=f"{directory.name}: {arm}",
+        ease_EP=ease_EP,
+        # Of n runs drawn with replacement the variance is (n - 1) / n of the estimate's.
+        strayed_SE=strayed_SE * np.sqrt(max(0.0, 1 - noise / spread) * len(runs) / (len(runs) - 1)),
+        single=_single(passed_SEP, samples, ease_EP, strayed_SE),
+        samples=samples,
+        spent_SE=spent_SE,
+        cost_of={},
+        rule=Rule(1.0, 1, 0, 0),
+        common=common_share(directory),
+        budget={"rollouts": float(runs[0].config["budget"]["rollouts"])},
+    )
+    return replace(found, **_tuned(directory, arm, found))
+
+
+def _shifts(ease_EP: Array, means_E: Array) -> Array:
+    """For each evaluation the shift of all problems, in logits, that gives this mean pass rate, by bisection."""
+    low_E, high_E = np.full(len(ease_EP), -WIDEST), np.full(len(ease_EP), WIDEST)
+    for _ in range(60):
+        middle_E = (low_E + high_E) / 2
+        under_E = expit(ease_EP + middle_E[:, None]).mean(axis=1) < means_E
+        low_E, high_E = np.where(under_E, middle_E, low_E), np.where(under_E, high_E, middle_E)
+    return np.asarray((low_E + high_E) / 2)
+
+
+def _single(passed_SEP: Array, samples: int, ease_EP: Array, strayed_SE: Array) -> float:
+    """From what the squares of the residuals in the end exceed binomial variance by (Williams 1982: overdispersion)."""
+    runs = len(passed_SEP)
+    rates_SP = expit(ease_EP[-1] + strayed_SE[:, -1, None])
+    slope_SP = rates_SP * (1 - rates_SP)
+    squares = float(((passed_SEP[:, -1] / samples - rates_SP) ** 2).sum()) * runs / (runs - 1)
+    excess = squares - float((slope_SP / samples).sum())
+    return float(np.sqrt(max(0.0, excess) / (slope_SP**2).sum()))
+
+
+def common_share(directory: Path) -> float:
+    """Of the variance of final scores within arms over seeds, the share that all arms have in common: two-way analysis
+    of variance, arms x seeds, over the arms that have all seeds."""
+    matched = json.loads((directory / "summary.json").read_text())["matched"]
+    [headline] = [one for one in matched if one["headline"]]
+    values = [row["pass_at_1"]["values"] for row in headline["rows"]]
+    most = max(map(len, values))
+    table_AS = np.array([own for own in values if len(own) == most], np.float64)
+    arms, seeds = table_AS.shape
+    if arms < 2 or seeds < 2:
+        return 0.0
+    within_AS = table_AS - table_AS.mean(axis=1, keepdims=True)
+    between = float(within_AS.mean(axis=0).var(ddof=1))  # var(seed) + var(rest) / arms
+    rest_AS = within_AS - within_AS.mean(axis=0)
+    rest = float((rest_AS**2).sum() / ((arms - 1) * (seeds - 1)))
+    seed = max(0.0, between - rest / arms)
+    return seed / (seed + rest) if seed + rest > 0 else 0.0
+
+
+def _tuned(directory: Path, arm: str, population: Population) -> dict[str, Any]:
+    """`cost_of` and `rule`, from the sweep's areas."""
+    tune = typed(TuneOptions, yaml_files.read(directory / "comparison.yaml")["tune"])
+    sweep = json.loads((directory / "tuning.json").read_text())["arms"].get(arm)
+    if sweep is None or not sweep["chosen"] or any(len(each["values"]) != 1 for each in sweep["settings"]):
+        raise UserError(f"{directory / 'tuning.json'}: {arm} was not tuned over one field; name another arm")
+    [best] = [each for each in sweep["settings"] if each["name"] == sweep["chosen"]]
+    costs = {}
+    for each in sweep["settings"]:
+        [value] = each["values"].values()
+        last = each["final_area"] is not None and best["final_area"] is not None
+        share, kind = (1.0, "final_areas") if last else (tune.share, "areas")
+        lost = fmean(each[kind].values()) - fmean(best[kind].values()) if each[kind] else -1.0
+        costs[value] = 0.0 if each is best else _shift_of_area(population, lost, share)
+    rule = Rule(tune.share, len(tune.seeds), tune.finals, len(tune.seeds_of_finals))
+    return {"cost_of": costs, "rule": rule}
+
+
+def _shift_of_area(population: Population, lost: float, share: float) -> float:
+    """The shift that changes the area under the arm's own curve, over a share of the budget, by `lost`."""
+    goal = area(population, expit(population.ease_EP).mean(axis=1), share) + lost
+    low, high = -WIDEST, WIDEST
+    for _ in range(60):
+        middle = (low + high) / 2
+        shifted_EP = expit(population.ease_EP + middle * population.ramp_E[:, None])
+        under = area(population, shifted_EP.mean(axis=1), share) < goal
+        low, high = (middle, high) if under else (low, middle)
+    return (low + high) / 2
+
+
+def area(population: Population, height_E: Array, share: float) -> float:
+    """Mean height of a curve over a share of the rollouts, as `tune` computes it."""
+    x_E = population.spent_SE["rollouts"].mean(axis=0)
+    return mean_height(x_E, height_E, share * float(x_E[-1]))
+
+
+def tune(population: Population, arms: int, generator: np.random.Generator) -> list[Any]:
+    """What each of several equal arms is tuned to, by the contest's own rule, on tuning seeds that the arms share."""
+    rule, values = population.rule, list(population.cost_of)
+    swept_AS = population.draws(rule.seeds, arms, generator)
+    final_AS = population.draws(rule.final_seeds, arms, generator)
+
+    def areas(drawn_S: Counts, cost: float, share: float) -> dict[str, float]:
+        curves = [population.passes(drawn, cost, generator).mean(axis=1) / population.samples for drawn in drawn_S]
+        return {str(i): area(population, curve_E, share) for i, curve_E in enumerate(curves)}
+
+    found = []
+    for swept_S, final_S in zip(swept_AS, final_AS, strict=True):
+        trials = []
+        for value, cost in population.cost_of.items():
+            swept = areas(swept_S, cost, rule.share)
+            last = areas(final_S, cost, 1.0) if rule.finals else {}
+            trials.append(
+                Trial(
+                    str(value), {"x": value}, swept, fmean(swept.values()), last, fmean(last.values()) if last else None
+                )
+            )
+        choice = chosen(trials, {"x": values}, rule.finals).choice
+        assert choice is not None
+        found.append(choice.values["x"])
+    return found
+
+
+def contest(
+    population: Population,
+    shifts: Sequence[float],
+    seeds: int,
+    generator: np.random.Generator,
+    targets: Sequence[float] = (),
+) -> Comparison:
+    """Arms `same_0`, `same_1` ... that differ from the population by a shift each, the first one the baseline."""
+    drawn_AS = population.draws(seeds, len(shifts), generator)
+    arms = {
+        f"same_{i}": [_run(population, f"same_{i}", seed, drawn, shift, generator) for seed, drawn in enumerate(row)]
+        for i, (shift, row) in enumerate(zip(shifts, drawn_AS, strict=True))
+    }
+    config = {
+        "arms": {arm: {} for arm in arms},
+        "contrasts": {"baseline": "same_0"},
+        "targets": list(targets),
+        "costs": {"rho": [0.25, 1.0]},
+        "budget": dict(population.budget),
+    }
+    return Comparison(Path("."), config, arms)
+
+
+def _run(population: Population, arm: str, seed: int, drawn: int, shift: float, generator: np.random.Generator) -> Run:
+    passed_EP = population.passes(drawn, shift, generator)
+    problems = passed_EP.shape[1]
+    spent = [
+        {unit: amounts_SE[drawn, i] for unit, amounts_SE in population.spent_SE.items()} for i in range(len(passed_EP))
+    ]
+    evaluations = [
+        EvaluationRecord(
+            step=int(at["steps"]),
+            rollouts=int(at["rollouts"]),
+            tokens=int(at["tokens"]),
+            seconds=float(at["seconds"]),
+            trained_tokens=int(at["trained_tokens"]),
+            pass_at_1=float(passed_P.mean() / population.samples),
+            stderr=0.0,
+            problems=problems,
+            samples=population.samples,
+            passed=tuple(passed_P.tolist()),
+        )
+        for at, passed_P in zip(spent, passed_EP, strict=True)
+    ]
+    steps = [
+        StepRecord(
+            step=i,
+            rollouts=int(at["rollouts"]),
+            tokens=int(at["tokens"]),
+            seconds=float(at["seconds"]),
+            trained_tokens=int(at["trained_tokens"]),
+            groups={"trained": 1},
+        )
+        for i, at in enumerate(spent[1:])
+    ]
+    return Run(arm, seed, Path(f"{arm}/seed-{seed}"), "finished", {}, [], [], steps, evaluations, 0)

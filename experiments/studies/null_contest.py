@@ -1,0 +1,271 @@
+"""Does a null stay null? Equal arms under other names, tuned and compared by the machinery of `compare` and its report.
+
+Each contest is simulated from a measured arm (`contest_model`): equal arms are tuned on the arm's own grid by its own
+rule, each run with as many seeds as were measured, and handed to the functions that make the report's tables. Where
+the sweep misleads one of them, arms choose different settings and do differ; such contests count as false alarms too.
+Every contest draws its held-out problems anew.
+Counted are contests in which
+
+- the one contrast of two arms is clear, at equal rollouts, generated tokens and cost;
+- a ratio of cost to reach is clear, of those two arms: mean over targets and measures, and the worst of them;
+- any contrast of several equal arms with the first one is clear, and any of all their pairs.
+
+And the other way round, without tuning: how often is a difference clear that is as large as the reports' "shown with
+80 % power" says?
+
+    python -m halfway.experiments.studies.null_contest runs/contest_hard runs/contest runs/contest_easy
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+
+from halfway.curriculum.support.atomic import replacing, write_text
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
+from halfway.experiments.report.analysis.contrasts import contrast_rows
+from halfway.experiments.report.analysis.design import Contrast, read_design
+from halfway.experiments.report.analysis.reach import cost_to_reach
+from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.statistics.intervals import Estimate, proportion
+from halfway.experiments.report.statistics.multiple import LEVEL, POWER
+from halfway.experiments.report.tables.text import TextTable, percent_interval
+from halfway.experiments.studies.contest_model import Population, contest, measured, tune
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FAMILY = 8
+DRAWS = 500
+"""Of problems drawn anew, for the errors of costs to reach: a quarter of what reports take."""
+AXES = {axis.name: axis for axis in (ROLLOUTS, TOKENS, cost_axis(1))}
+MEASURES = {
+    "rollouts": "pair, equal rollouts",
+    "tokens": "pair, equal tokens",
+    "cost_1": "pair, equal cost",
+    "several": f"{FAMILY - 1} contrasts",
+    "pairs": f"all {FAMILY * (FAMILY - 1) // 2} pairs",
+    "reach": "cost to reach, mean",
+    "reach_worst": "cost to reach, worst",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What became of contests with one true difference.
+
+    Attributes:
+        real: the difference. promised: mean of the size that the contests' own rows say is shown with 80 % power.
+        held: share of contests in which it is clear.
+    """
+
+    real: float
+    promised: float
+    held: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of a population's contests.
+
+    Attributes:
+        seeds: of each arm. common: see `Population`. agreed: share of the pairs that were tuned to the same setting.
+        alarms: name in MEASURES -> share of contests with something clear.
+        power: by the number of contrasts.
+    """
+
+    name: str
+    contests: int
+    seeds: int
+    common: float
+    agreed: float
+    alarms: Mapping[str, Estimate]
+    power: Mapping[int, Power]
+
+
+def study(population: Population, contests: int, seed: int = 0) -> Found:
+    """Simulate both kinds of contests of one population."""
+    generator = np.random.default_rng(seed)
+    seeds = len(population.strayed_SE)
+    targets = tuple(round(share * population.expected(0.0), 3) for share in (0.5, 0.75, 0.95))
+    alarms: dict[str, int] = dict.fromkeys([*AXES, "several", "pairs"], 0)
+    reached: dict[str, int] = {}
+    agreed = 0
+    for _ in range(contests):
+        asked = population.with_other_problems(generator)
+        settings = tune(asked, FAMILY, generator)
+        shifts = [population.cost_of[value] for value in settings]
+        agreed += settings[0] == settings[1]
+        pair = contest(asked, shifts[:2], seeds, generator, targets)
+        for name, axis in AXES.items():
+            alarms[name] += any(row.clear for row in contrast_rows(pair.runs, read_design(pair).contrasts, axis))
+        for name, clear in clear_ratios(pair).items():
+            reached[name] = reached.get(name, 0) + clear
+        many = contest(asked, shifts, seeds, generator)
+        every = [Contrast(*arms) for arms in combinations(many.arms, 2)]
+        for name, family in (("several", read_design(many).contrasts), ("pairs", every)):
+            alarms[name] += any(row.clear for row in contrast_rows(many.runs, family, ROLLOUTS))
+    shares = {name: share(count, contests) for name, count in alarms.items()}
+    shares["reach"] = share(sum(reached.values()), contests * len(reached))
+    shares["reach_worst"] = share(max(reached.values()), contests)
+    held = {arms - 1: power_of(population, arms, contests, generator) for arms in (2, FAMILY)}
+    return Found(population.name, contests, seeds, population.common, agreed / contests, shares, held)
+
+
+def share(count: int, total: int) -> Estimate:
+    found = proportion(count, total)
+    assert found is not None
+    return found
+
+
+def clear_ratios(comparison: Comparison) -> dict[str, bool]:
+    """Target and measure -> whether the second arm's ratio to the first is called clear."""
+    found: dict[str, bool] = {}
+    for reach in cost_to_reach(comparison.runs, read_design(comparison), DRAWS):
+        [row] = [row for row in reach.rows if row.arm != reach.baseline]
+        where = "the baseline's end" if reach.kind == "baseline" else f"{reach.target:g}"
+        found |= {f"{where}, {axis}": spent.clear for axis, spent in row.spent.items() if axis != "seconds"}
+    return found
+
+
+def power_of(population: Population, arms: int, contests: int, generator: np.random.Generator) -> Power:
+    """One arm is worse, the others are equal: by how much rows promise to show it, and how often it is clear.
+
+    Rows promise by their own errors, which a real difference makes larger, since it differs from problem to problem. So
+    the size is the promise of a fifth as many contests, which themselves have the size that equal arms promise.
+    """
+    seeds, size = len(population.strayed_SE), 0.0
+    for tries in (contests // 5 + 1, contests // 5 + 1, contests):
+        shift, sizes, clear = shift_of(population.expected, size), [], 0
+        for _ in range(tries):
+            made = contest(
+                population.with_other_problems(generator), [0.0, shift, *[0.0] * (arms - 2)], seeds, generator
+            )
+            row, *_ = contrast_rows(made.runs, read_design(made).contrasts, ROLLOUTS)
+            sizes.append(row.smallest_shown or 0.0)
+            clear += row.clear
+        real, size = size, fmean(sizes)
+    return Power(real, size, share(clear, contests))
+
+
+def shift_of(expected: Callable[[float], float], size: float) -> float:
+    """The shift that changes the expected final score by `size`: downwards, where there is always room."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda shift: expected(0.0) - expected(shift) - size, -20.0, 0.0)) if size else 0.0
+
+
+def null_table(found: Sequence[Found]) -> TextTable:
+    """Shares of false alarms, a row for each population."""
+    rows = [
+        (
+            each.name,
+            *(percent_interval(each.alarms[name]) for name in MEASURES),
+            f"{each.agreed:.0%}",
+            f"{each.common:.2f}",
+        )
+        for each in found
+    ]
+    caption = (
+        f"Of {found[0].contests} simulated contests of equal arms, each tuned and run with {found[0].seeds} seeds: "
+        "share in which something was called clear; 95 % Wilson intervals. Alike: pairs that were tuned to the same "
+        "setting; the others do differ. Common: share of the variance over seeds that arms have in common. Cost to "
+        "reach: of the ratio for one target by one measure, three fixed targets and the baseline's end."
+    )
+    return TextTable("A null stays null", ("arm", *MEASURES.values(), "alike", "common"), tuple(rows), caption)
+
+
+def power_table(found: Sequence[Found]) -> TextTable:
+    """What is promised beside what is held."""
+    rows = [
+        (each.name, str(number), f"{power.promised:.3f}", f"{power.real:.3f}", percent_interval(power.held))
+        for each in found
+        for number, power in each.power.items()
+    ]
+    caption = (
+        f"Promised: mean over simulated reports of the difference that a row says is shown with {POWER:.0%} power. "
+        "Held: share of contests in which one arm, worse by the real difference, is called clear; with several "
+        "contrasts the others are nulls. Without tuning."
+    )
+    return TextTable("Power", ("arm", "contrasts", "promised", "real", "held"), tuple(rows), caption)
+
+
+def figure(found: Sequence[Found]) -> "Figure":
+    """Both tables as points with intervals, beside the promised 5 and 80 %."""
+    from matplotlib.figure import Figure
+
+    from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, percent_axis
+
+    drawn = Figure(figsize=(12.5, 3.8), layout="constrained")
+    left, right = drawn.subplots(1, 2, width_ratios=[3, 1])
+    powers = [f"{number} contrast{'s' * (number > 1)}" for number in found[0].power]
+    for ax, names, values, goal in (
+        (left, list(MEASURES.values()), [[each.alarms[name] for name in MEASURES] for each in found], LEVEL),
+        (right, powers, [[power.held for power in each.power.values()] for each in found], POWER),
+    ):
+        ax.axhline(goal, color=MUTED, linewidth=1, linestyle="--")
+        for i, (each, own) in enumerate(zip(found, values, strict=True)):
+            x_M = np.arange(len(names)) + (i - (len(found) - 1) / 2) * 0.7 / len(found)
+            ends = [(value.value - (value.low or 0), (value.high or 0) - value.value) for value in own]
+            height_M = [value.value for value in own]
+            ax.errorbar(x_M, height_M, np.transpose(ends), fmt="o", markersize=4, color=PALETTE[i], label=each.name)
+        ax.set_xticks(range(len(names)), [name.replace(", ", "\n") for name in names], color=INK)
+        ax.grid(axis="x", visible=False)
+        ax.set_ylim(bottom=0)
+        percent_axis(ax)
+    left.set_title("Equal arms called different")
+    right.set_title("A promised difference called clear")
+    right.set_ylim(0, 1)
+    drawn.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    return drawn
+
+
+def main() -> int:
+    """Simulate, print, and write what is there after each population."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("comparisons", type=Path, nargs="+", help="folders of tuned comparisons, with their runs")
+    parser.add_argument("--arms", nargs="+", default=["grpo"], help="whose spread the simulated arms have")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--contests", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=Path("runs/null_contest"))
+    options = parser.parse_args()
+    try:
+        populations = [measured(folder, arm) for folder in options.comparisons for arm in options.arms]
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    found: list[Found] = []
+    for population in populations:
+        found.append(study(population, options.contests, options.seed))
+        write(found, options.out)
+        print(f"{population.name}: written to {options.out}", file=sys.stderr)
+    for table in (null_table(found), power_table(found)):
+        Console(width=160).print(table.rich())
+    return 0
+
+
+def write(found: Sequence[Found], folder: Path) -> None:
+    """Tables, numbers and figure."""
+    from matplotlib import rc_context
+
+    from halfway.experiments.report.figures.style import STYLE
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = (null_table(found), power_table(found))
+    write_text(folder / "null_contest.md", "\n".join(table.markdown() for table in tables))
+    write_text(folder / "null_contest.json", json.dumps([asdict(each) for each in found], indent=1) + "\n")
+    with rc_context(STYLE), replacing(folder / "null_contest.png") as temporary:
+        figure(found).savefig(temporary, dpi=130, format="png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
