@@ -111,14 +111,27 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     logging.disable_progress_bar()
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        require_vocabulary(tokenizer, options.path)
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
         )
+    except UserError:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
+
+
+def require_vocabulary(tokenizer: Any, path: str) -> None:
+    """Raise UserError for what `transformers` makes of a folder without a tokenizer: one that knows special tokens
+    only, and encodes every text as nothing."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise UserError(
+            f"model.path: {path!r} holds no tokenizer; save that of the model there with "
+            "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)"
+        )
 
 
 def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:

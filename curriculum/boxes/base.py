@@ -100,6 +100,10 @@ class BoxMaker(Protocol):
         """Whether `save` and `restore` work, so that a state can be continued more than once."""
         ...
 
+    def check(self) -> None:
+        """Raise UserError if this machine cannot run boxes, as far as can be known before the first task."""
+        ...
+
     def open(self, base: Base) -> Box:
         """A box with an untouched work tree.
 

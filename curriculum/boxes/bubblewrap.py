@@ -76,6 +76,16 @@ class Bubblewrap:
     def forkable(self) -> bool:
         return True
 
+    def check(self) -> None:
+        """Run a command in a box of an empty folder; see `base.BoxMaker.check`."""
+        with tempfile.TemporaryDirectory() as empty:
+            try:
+                box = self.open(Base(empty))
+                box.exec("true", START_SECONDS)
+            except BoxLostError as error:
+                raise UserError(f"box bubblewrap: {error}; mend that, or use the box swerex") from None
+            box.close()
+
     def open(self, base: Base) -> Box:
         """A box with an untouched work tree; see `base.BoxMaker.open`."""
         require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; use the box swerex")

@@ -80,8 +80,30 @@ class SweRex:
     def forkable(self) -> bool:
         return False
 
+    @property
+    def _runtime(self) -> str:
+        """The program that runs containers on this machine; empty if something else runs them."""
+        of_docker = self.deployment["type"] == "docker"
+        return str(self.deployment.get("container_runtime", "docker")) if of_docker else ""
+
+    def check(self) -> None:
+        """Whether swe-rex is installed and docker answers; images are seen when they are needed."""
+        self._deployment("")
+        if self._runtime:
+            docker.answers(self._runtime)
+
     def open(self, base: Base) -> Box:
         """A container of the task's image; see `base.BoxMaker.open`."""
+        if self.deployment["type"] != WITHOUT_WALLS:
+            require(bool(base.image), "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
+        deployment, runtime = self._deployment(base.image), self._runtime
+        if runtime:
+            docker.answers(runtime)
+            docker.remove_at_the_end(runtime, os.getpid())
+        return SweRexBox(deployment, base, self.path, runtime, self.start_seconds)
+
+    def _deployment(self, image: str) -> Any:
+        """What swe-rex starts. Raises UserError if it is not installed, or its options are wrong."""
         os.environ.setdefault("SWE_REX_LOG_STREAM_LEVEL", "CRITICAL")  # read when it is imported
         try:
             from pydantic import TypeAdapter
@@ -91,19 +113,13 @@ class SweRex:
         options = dict(self.deployment)
         kind = options["type"]
         if kind != WITHOUT_WALLS:
-            require(bool(base.image), "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
-            options["image"] = base.image
+            options["image"] = image
         if kind == "docker":
             options["docker_args"] = [*docker.limits(self.memory_mib, self.processes), *options.get("docker_args", ())]
         try:
-            deployment = get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
+            return get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
         except ValueError as error:
             raise UserError(f"swerex.deployment: {one_line(error)}; see swe-rex's configuration") from None
-        runtime = str(options.get("container_runtime", "docker")) if kind == "docker" else ""
-        if runtime:
-            docker.answers(runtime)
-            docker.remove_at_the_end(runtime, os.getpid())
-        return SweRexBox(deployment, base, self.path, runtime, self.start_seconds)
 
 
 class SweRexBox:

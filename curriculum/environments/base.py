@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Unit
@@ -35,6 +35,11 @@ class StepResult(Generic[Episode]):
     seconds: float = 0.0
 
 
+def check(environment: "Environment[Any]") -> None:
+    """Raise UserError if this machine cannot run an environment, as far as it can say so itself."""
+    getattr(environment, "check", lambda: None)()
+
+
 class Environment(Protocol[Episode]):
     """Starts episodes and executes responses, a batch at a time, because rollout engines work in batches.
 
@@ -47,6 +52,9 @@ class Environment(Protocol[Episode]):
 
     An environment whose `step` takes long has an attribute `slow_tools = True`, and takes calls from several threads:
     then attempts do not wait for each other.
+
+    An environment that needs something of this machine has `check()`, which raises UserError where that is missing. It
+    is called before a model is loaded (see `check`).
 
     What an environment holds beside its episodes it gives back in `close()`, if it has one: it is called when all
     episodes of a collection have ended.

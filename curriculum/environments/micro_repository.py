@@ -72,6 +72,10 @@ class MicroRepositories:
         """What runs the tests."""
         return MicroTests(self.seconds, self.keep)
 
+    def check(self) -> None:
+        """Raise UserError if there is no sandbox on this machine."""
+        MicroTests(self.seconds).run([{"test_m.py": "import unittest\n"}])
+
     def start(self, problems: Sequence[Problem]) -> list[MicroEpisode]:
         """One new episode a problem. Raises UserError if a problem is not one of this task."""
         return [MicroEpisode(problem.id, _repository(problem)) for problem in problems]

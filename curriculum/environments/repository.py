@@ -110,6 +110,10 @@ class Repository:
     def forkable(self) -> bool:
         return self.boxes.forkable
 
+    def check(self) -> None:
+        """Raise UserError if this machine cannot run the boxes."""
+        self.boxes.check()
+
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
         """One new episode a problem. Raises UserError if a problem is not of this kind."""
         tasks = {problem.answer: from_text(problem.answer, problem.id) for problem in problems}

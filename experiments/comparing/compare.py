@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from halfway.curriculum.environments.base import check
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.runner import Runner
@@ -20,8 +21,12 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     """Give a comparison its directory; if it has one already, add to it what is new (see `extended`).
 
     Raises:
-        UserError: if the directory holds a comparison with other settings.
+        UserError: if the directory holds a comparison with other settings, or this machine cannot run an arm's
+            environment.
     """
+    runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
+    for run in {repr(run.environment): run for run in runs}.values():
+        check(run.build_environment())
     path = folder / COMPARISON
     if path.exists():
         earlier = load_comparison_config(path)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from halfway.curriculum.domains.oracles import Panel
+from halfway.curriculum.environments.base import check
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.rollouts import DEFAULT_ENGINE, engine_part
@@ -58,6 +59,7 @@ class Study:
         self.folder = config.folder / f"seed-{seed}"
         self.stream = Stream(seed).at("propel")
         self.domain = config.build_domain()
+        check(config.solver.build_environment())
         self._generators: dict[ModelOptions, Policy] = {}
         prepare_torch(seed, config.threads)
 

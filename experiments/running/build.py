@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halfway.curriculum.controller import chain
+from halfway.curriculum.environments.base import check
 from halfway.curriculum.session import EVERYTHING, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
@@ -36,9 +37,11 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
         folder: the run directory.
 
     Raises:
-        UserError: if a problem source, the model or its tokenizer cannot be loaded.
+        UserError: if a problem source, the model or its tokenizer cannot be loaded, or this machine cannot run the
+            environment.
     """
     model_path = find_model(config.model.path)
+    check(config.build_environment())
     problems = build_problems(config)
     prepare_torch(config.seed, config.threads)
     return _assemble(config, folder, problems, _build_parts(config, model_path))

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from controller_harness import coin
+from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
+from halfway.experiments.running import build
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner import learner as learner_module
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -157,6 +160,32 @@ def test_a_problem_file_that_cannot_be_used(
 def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], field: str, what: str) -> None:
     line = complaint("validate", run_file, *changes)
     assert line.startswith(f"{run_file}: {field}: ") and what in line, line
+
+
+@pytest.mark.parametrize("environment", ["repository", "micro_repository"])
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_machine_that_cannot_run_the_environment(
+    run_file: Path, monkeypatch: pytest.MonkeyPatch, command: str, environment: str
+) -> None:
+    """Said before a model is loaded; before a comparison has a folder."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(build, "load_policy", lambda *_: pytest.fail("a model was loaded"))
+    run_file.write_text(f"{RUN}environment: {environment}\n")
+    if command == "compare":
+        Path("compare.yaml").write_text("base: {base: run.yaml}\narms: {one: {}}\nseeds: [0]\nbudget: {steps: 4}\n")
+    line = complaint(command, f"{command}.yaml")
+    assert "bubblewrap is not installed (no bwrap on the path); " in line
+    assert command == "run" or not Path("runs").exists()
+
+
+def test_a_model_without_a_tokenizer(run_file: Path) -> None:
+    """`transformers` makes an empty one, with which every prompt would be empty."""
+    base = REPOSITORY / "experiments" / "lab" / "base"
+    Path("model").mkdir()
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        shutil.copy(base / name, Path("model", name))
+    line = complaint("run", run_file, "model.path=model")
+    assert line.startswith("model.path: '") and "model' holds no tokenizer; save that of the model there" in line
 
 
 @pytest.mark.parametrize("command", ["validate", "run"])

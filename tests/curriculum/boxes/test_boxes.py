@@ -245,8 +245,11 @@ def test_nothing_survives_a_killed_host(base: Base) -> None:
 
 def test_a_missing_bubblewrap_is_one_line(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match=r"bubblewrap is not installed .* apt-get install bubblewrap, or use the box"):
-        Bubblewrap().open(base)
+    for ask in (Bubblewrap().check, lambda: Bubblewrap().open(base)):
+        with pytest.raises(
+            UserError, match=r"bubblewrap is not installed .* apt-get install bubblewrap, or use the box"
+        ):
+            ask()
 
 
 @pytest.mark.parametrize(
@@ -272,12 +275,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 @needs_boxes
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a right away that only root has")
-def test_namespaces_that_the_kernel_refuses(base: Base) -> None:
+@pytest.mark.parametrize("asked", ["check()", "open(Base({tree!r}))"])
+def test_namespaces_that_the_kernel_refuses(base: Base, asked: str) -> None:
     """A limit of no user namespaces, as administrators set it, in a namespace of our own."""
     limit = "echo 0 > /proc/sys/user/max_user_namespaces"
     script = (
         "from halfway.curriculum.boxes.bubblewrap import Bubblewrap\nfrom halfway.curriculum.boxes.base import Base\n"
-        f"Bubblewrap().open(Base({base.tree!r}))"
+        f"Bubblewrap().{asked.format(tree=base.tree)}"
     )
     done = subprocess.run(
         ["unshare", "-Ur", "sh", "-c", f'{limit} && exec "$@"', "sh", sys.executable, "-c", script],
@@ -285,6 +289,13 @@ def test_namespaces_that_the_kernel_refuses(base: Base) -> None:
         text=True,
     )
     assert "this machine forbids what it needs (user namespaces" in done.stderr.splitlines()[-1]
+
+
+@needs_boxes
+def test_a_machine_that_can_run_boxes_is_found_so_before_the_first_task() -> None:
+    before = set(module._IDLE)
+    Bubblewrap().check()
+    assert set(module._IDLE) >= before  # its worker waits for the first task
 
 
 def test_options_are_checked() -> None:
