@@ -12,7 +12,7 @@ WINDOW = 4
 """Steps at either end, of whose figures the mean is taken."""
 
 QUANTITIES = {
-    "tokens per text": lambda step: step["tokens"] / step["rollouts"],
+    "tokens per text": lambda step: step["learner"]["tokens"] / step["learner"]["sequences"],
     "reward": lambda step: step["learner"]["reward/mean"],
     "parsed": lambda step: step["learner"]["tasks/parsed"],
     "valid": lambda step: step["learner"]["tasks/valid"],
