@@ -7,8 +7,9 @@ of a commit would, and what is to stand there, each in a turn:
     text    f2return c-3|-+|return c+3
 
 That is a patch in small: as with real patches, one that quotes what does not stand there does not apply. Its edit is
-the bug, whatever the message says; what the repository's tests say of it is the solver's issue. In the paper the
-generator finds its way with a shell, and its diff is the bug (section 4.2, "SWE").
+the bug, and the message has to be true of it: else a generator learns to tell a probe of good bugs and to write others.
+What the repository's tests say of the bug is the solver's issue. In the paper the generator finds its way with a shell,
+and its diff is the bug (section 4.2, "SWE").
 """
 
 import random
@@ -31,7 +32,7 @@ from halfway.curriculum.tasks.sources import content_id
 
 OTHER = "other"
 _LINE = r"([a-z0-9+\-*<>=:(), ]{1,24})"
-PATCH = re.compile(rf"([fgh])([1-9]){_LINE}\|([a-z0-9+\-*<>=:() ]{{0,8}})\|{_LINE}")
+PATCH = re.compile(rf"([fgh])([1-9]){_LINE}\|([a-z0-9+\-*<>=:(), ]{{0,48}})\|{_LINE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ class Bugs:
             return Invalid("does not apply", f"{lines[line - 1]}, not {old}")
         if new.strip() == old:
             return Invalid("changes nothing", one_line(text))
+        if match[4] != message(old, new):
+            return Invalid("says something else", f"{message(old, new)}, not {match[4]}")
         kinds = {(each.function, each.line, each.text): each.kind for each in micro.mutants(repository)}
         return Bug(number, function, line, new, kinds.get((function, line, new), OTHER))
 

@@ -38,7 +38,7 @@ def test_an_edit_is_read_with_its_kind() -> None:
             *(f"{message(old, mutant.text)}|", mutant.text),
         )
         assert "".join(DOMAIN.turns(text)) == text
-    other = DOMAIN.parse(f"f1{LINES[0]}|-+|c=77", PROMPT)
+    other = DOMAIN.parse(patch(DOMAIN.repository(0), "f", 1, "c=77"), PROMPT)
     assert isinstance(other, Bug) and other.kind == "other"
 
 
@@ -62,6 +62,8 @@ def test_a_message_names_what_changes() -> None:
         (f"f2{LINES[0]}||c=a", "does not apply"),
         (f"f1 {LINES[0]}||c=a", "does not apply"),
         (f"f1{LINES[0]}||{LINES[0]}", "changes nothing"),
+        (f"f1{LINES[0]}||c=77", "says something else"),
+        (f"f1{LINES[0]}|-+|c=77", "says something else"),
         (f"f1{LINES[0]}|-+| {LINES[0]} ", "changes nothing"),
     ],
 )
@@ -105,7 +107,7 @@ def test_mutants_are_valid_as_a_computation_without_the_sandbox_says() -> None:
     [("f1c=a+", "the suite does not run"), ("f1c=exit()", ""), ("f1pass", ""), ("h1import os", "")],
 )
 def test_edits_beyond_the_grammar_run_in_the_sandbox(edit: str, reason: str) -> None:
-    text = f"{edit[:2]}{DOMAIN.repository(0).lines(edit[0])[0]}||{edit[2:]}"
+    text = patch(DOMAIN.repository(0), edit[0], 1, edit[2:])
     (candidate,) = read(DOMAIN, [text], prompts=[PROMPT])
     if not reason:  # the tests of that function fail, the others' still pass
         assert candidate.task is not None and {name[5] for name in candidate.task.failing} == {text[0]}

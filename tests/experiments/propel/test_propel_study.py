@@ -154,7 +154,7 @@ def test_a_study_whose_solver_works_in_episodes(tmp_path: Path) -> None:
     finish(Study(config, 0))
     summary = summarize_study(config)
     assert set(summary["arms"]) == {"base", "probe", "mutation", "lookup"}
-    assert all(sum(figures["solve_counts"][0]) > 5 for figures in summary["arms"].values())
+    assert all(sum(figures["solve_counts"][0]) > 2 for figures in summary["arms"].values())
     sweep, probe = summary["sweeps"]["0"], summary["arms"]["probe"]
     assert {lookup["feature"] for lookup in sweep["surface"]} == {"kind", "function", "line", "failing", "length"}
     assert sweep["costs"]["trials"] == probe["offline_trials"]["mean"] > 0 == probe["online_trials"]["mean"]
