@@ -75,6 +75,8 @@ class Bandit(PassRateController[BanditState]):
     floor: float | None = None
     standardised: bool = True
 
+    claims = frozenset({"problems"})
+
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 1, "bandit.alpha", self.alpha, "give a weight above 0, at most 1")
         hot = self.temperature is None or self.temperature > 0
@@ -85,10 +87,6 @@ class Bandit(PassRateController[BanditState]):
         require(self.reversion >= 0, "bandit.reversion", self.reversion, "give 0 (= none) or more rollouts")
         fits = 0 <= (self.floor or 0) < 1
         require(fits, "bandit.floor", self.floor, "give a share from 0 to below 1, or null for the kind's default")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
 
     @property
     def needs(self) -> frozenset[str]:

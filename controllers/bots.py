@@ -81,15 +81,13 @@ class Bots(PassRateController[BotsState]):
     belief: PassRateBelief = field(default_factory=BotsBelief)
     law: Choice = field(default_factory=Choice)
 
+    claims = frozenset({"problems"})
+
     def __post_init__(self) -> None:
         require(0 <= self.rho <= 1, "bots.rho", self.rho, "give a number from 0 (= no implicit evidence) to 1")
         require(0 <= self.inertia < 1, "bots.inertia", self.inertia, "give a share from 0 to below 1")
         counts = self.belief.kind != "last_rate" or self.rho == 0
         require(counts, "bots.belief.kind", "last_rate", "it forgets implicit evidence at once; set rho: 0, or another")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
 
     @property
     def needs(self) -> frozenset[str]:

@@ -76,9 +76,7 @@ class Cdas(PassRateController[CdasState]):
     shrink: bool = True
     law: Choice = field(default_factory=Straddle)
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
+    claims = frozenset({"problems"})
 
     def init(self, problems: ProblemSet) -> CdasState:
         return CdasState(problems, np.zeros(len(problems)), np.zeros(len(problems), np.int32))

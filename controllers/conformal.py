@@ -61,6 +61,9 @@ class Conformal(PassRateController[ConformalState]):
     least: int = 32
     window: int = 200
 
+    claims = frozenset({"rounds", "rollouts"})
+    needs = frozenset({"rounds", "rollouts"})
+
     def __post_init__(self) -> None:
         rising = self.budgets == tuple(sorted(set(self.budgets))) and min(self.budgets, default=0) >= 1
         require(rising, "conformal.budgets", list(self.budgets), "give ascending numbers of rollouts, from 1")
@@ -70,14 +73,6 @@ class Conformal(PassRateController[ConformalState]):
         require(0 < self.share <= 1, "conformal.share", self.share, "give a chance above 0, at most 1")
         require(self.least >= 1, "conformal.least", self.least, "give at least 1 group")
         require(self.window >= self.least, "conformal.window", self.window, "give conformal.least groups or more")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"rounds", "rollouts"})
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rounds", "rollouts"})
 
     def init(self, problems: ProblemSet) -> ConformalState:
         return ConformalState(problems)

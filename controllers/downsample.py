@@ -30,16 +30,14 @@ class Downsample(PassRateController[None]):
     keep: float = 0.25
     baseline: Literal["selected", "group"] = "selected"
 
+    needs = frozenset({"weights"})
+
     def __post_init__(self) -> None:
         require(0 < self.keep < 1, "downsample.keep", self.keep, "give a share above 0 and below 1")
 
     @property
     def claims(self) -> frozenset[str]:
         return frozenset({"advantages"} if self.baseline == "selected" else ())
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"weights"})
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
         return [self._selected(group) for group in groups]

@@ -70,6 +70,8 @@ class Frontier(PassRateController[FrontierState]):
     candidates: int | None = 64
     model: SkillModel = field(default_factory=SkillModel)
 
+    claims = frozenset({"problems"})
+
     def __post_init__(self) -> None:
         require(len(self.features) > 0, "frontier.features", list(self.features), "name at least one column")
         require(self.sharpness >= 0, "frontier.sharpness", self.sharpness, "give a power of 0 or more")
@@ -77,10 +79,6 @@ class Frontier(PassRateController[FrontierState]):
         require(share, "frontier.exploration", self.exploration, "give a chance between 0 and 1")
         fits = self.candidates is None or self.candidates >= 1
         require(fits, "frontier.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
 
     @property
     def needs(self) -> frozenset[str]:

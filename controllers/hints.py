@@ -41,9 +41,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
         tries: ghpo, seele: further groups of one problem in one step.
     """
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"hints"})
+    claims = frozenset({"hints"})
 
     @property
     def needs(self) -> frozenset[str]:

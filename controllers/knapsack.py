@@ -59,18 +59,13 @@ class Knapsack(PassRateController[KnapsackState]):
     certainty: float = 0.9
     alpha: float = 1.0
 
+    claims = frozenset({"rollouts"})
+    needs = frozenset({"rollouts"})
+
     def __post_init__(self) -> None:
         require(2 <= self.least <= self.most, "knapsack.least", self.least, "give at least 2, and no more than most")
         require(0 < self.certainty <= 1, "knapsack.certainty", self.certainty, "give a chance above 0, at most 1")
         require(0 < self.alpha <= 1, "knapsack.alpha", self.alpha, "give a number above 0, at most 1")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"rollouts"})
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rollouts"})
 
     def init(self, problems: ProblemSet) -> KnapsackState:
         return KnapsackState(problems, np.full(len(problems), UNSEEN))

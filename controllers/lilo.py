@@ -44,12 +44,10 @@ class Lilo(PassRateController[LiloState]):
 
     share: float = 0.25
 
+    needs = frozenset({"weights"})
+
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "lilo.share", self.share, "give a share above 0 and below 1")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"weights"})
 
     def init(self, problems: ProblemSet) -> LiloState:
         return LiloState(problems)

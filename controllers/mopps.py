@@ -57,13 +57,11 @@ class Mopps(PassRateController[MoppsState]):
     belief: PassRateBelief = field(default_factory=ThompsonBelief)
     law: Choice = field(default_factory=Choice)
 
+    claims = frozenset({"problems"})
+
     def __post_init__(self) -> None:
         fits = self.candidates is None or self.candidates >= 1
         require(fits, "mopps.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
 
     @property
     def needs(self) -> frozenset[str]:

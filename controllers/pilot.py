@@ -53,20 +53,15 @@ class Pilot(PassRateController[PilotState]):
     initial: int = 4
     more: int = 0
 
+    claims = frozenset({"rounds", "rollouts"})
+    needs = frozenset({"rounds", "rollouts"})
+
     def __post_init__(self) -> None:
         least = 2 if self.kind == "speed" else 1
         require(self.initial >= least, "pilot.initial", self.initial, f"give at least {least}")
         require(self.more >= 0, "pilot.more", self.more, "give 0 (= up to N) or more")
         fits = self.more == 0 or self.kind == "speed"
         require(fits, "pilot.more", self.more, "kind=hora shares out what is left of N each; remove this, or use speed")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"rounds", "rollouts"})
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rounds", "rollouts"})
 
     def init(self, problems: ProblemSet) -> PilotState:
         return PilotState()

@@ -126,6 +126,9 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     remaining_cap: int | None = None
     prefix_cap: int | None = None
 
+    claims = frozenset({"prefixes"})
+    needs = frozenset({"prefixes", "tokens"})
+
     def __post_init__(self) -> None:
         default = {option.name: option.default for option in fields(self)}
         for name, owner in VARIANT_OF.items():
@@ -147,14 +150,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         for name in ("remaining_cap", "prefix_cap"):
             cap = vars(self)[name]
             require(cap is None or cap >= 1, _path(name), cap, "give at least 1, or null for no cap")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"prefixes"})
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"prefixes", "tokens"})
 
     def init(self, problems: ProblemSet) -> PrefixSamplingState:
         return PrefixSamplingState(problems)

@@ -91,20 +91,15 @@ class Probed(PassRateController[ProbedState]):
     impossible: float = 1e-3
     calibration: Calibration = field(default_factory=Calibration)
 
+    claims = frozenset({"generated"})
+    needs = frozenset({"generated"})
+
     def __post_init__(self) -> None:
         require(0 < self.share <= 1, "probe.share", self.share, "give a share above 0, at most 1")
         require(0 < self.target < 1, "probe.target", self.target, "give a pass rate between 0 and 1")
         require(self.tries >= 1, "probe.tries", self.tries, "give at least 1")
         require(self.noise >= 0, "probe.noise", self.noise, "give 0 (= the probe knows all) or more logits")
         require(0 <= self.impossible < 1, "probe.impossible", self.impossible, "give 0 (= never) or a small chance")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"generated"})
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"generated"})
 
     def init(self, problems: ProblemSet) -> ProbedState:
         """Raises UserError if a generated problem has no guess."""

@@ -57,14 +57,12 @@ class Rounds(PassRateController[RoundsState]):
     size: int = 0
     keep: int = 4
 
+    claims = frozenset({"rounds", "rollouts"})
+
     def __post_init__(self) -> None:
         require(self.rounds >= 2, "rounds.rounds", self.rounds, "give at least 2")
         require(self.size >= 0, "rounds.size", self.size, "give 0 (= rollouts.num_rollouts) or more")
         require(self.keep == 0 or self.keep >= 2, "rounds.keep", self.keep, "give 0 (= all) or at least 2")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"rounds", "rollouts"})
 
     @property
     def needs(self) -> frozenset[str]:

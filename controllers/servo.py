@@ -73,6 +73,8 @@ class Servo(PassRateController[ServoState]):
     width: float = 0.5
     floor: float | None = None
 
+    claims = frozenset({"problems"})
+
     def __post_init__(self) -> None:
         require(0 < self.pass_rate < 1, "servo.pass_rate", self.pass_rate, "give a rate between 0 and 1, both excluded")
         for name in ("gain", "sensitivity", "exponent", "width"):
@@ -83,10 +85,6 @@ class Servo(PassRateController[ServoState]):
         require(self.steps >= 1, "servo.steps", self.steps, "give the training steps of the run")
         require(self.levels is None or self.levels >= 2, "servo.levels", self.levels, "give at least 2, or null")
         require(self.floor is None or 0 <= self.floor < 1, "servo.floor", self.floor, "give 0 to below 1, or null")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
 
     @property
     def needs(self) -> frozenset[str]:

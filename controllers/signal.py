@@ -37,13 +37,11 @@ class Signal(PassRateController[None]):
     alpha: float = 0.1
     virtual: int = 1
 
+    claims = frozenset({"advantages"})
+
     def __post_init__(self) -> None:
         require(0 < self.alpha < float("inf"), "signal.alpha", self.alpha, "give a positive number such as 0.1")
         require(self.virtual >= 1, "signal.virtual", self.virtual, "give at least 1")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"advantages"})
 
     @property
     def needs(self) -> frozenset[str]:

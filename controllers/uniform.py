@@ -42,9 +42,7 @@ class Uniform(PassRateController[UniformState]):
     problem twice only if it wants more groups than there are problems.
     """
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"problems"})
+    claims = frozenset({"problems"})
 
     def init(self, problems: ProblemSet) -> UniformState:
         return UniformState(problems, epoch=-1, cursor=len(problems))

@@ -55,16 +55,14 @@ class Variants(PassRateController[VariantsState]):
     waiting: int = 256
     most: int = 10_000
 
+    claims = frozenset({"generated"})
+
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "variants.share", self.share, "give a share above 0 and below 1")
         low, high = self.band
         require(0 < low <= high < 1, "variants.band", self.band, "give 0 < low <= high < 1")
         for name in ("waiting", "most"):
             require(vars(self)[name] >= 1, f"variants.{name}", vars(self)[name], "give at least 1")
-
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"generated"})
 
     def init(self, problems: ProblemSet) -> VariantsState:
         """Raises UserError if there is no variation for any of the problems."""

@@ -46,14 +46,12 @@ class Vcrl(PassRateController[VcrlState]):
     late: float = 0.8
     early_steps: int = 20
 
+    needs = frozenset({"weights"})
+
     def __post_init__(self) -> None:
         for name in ("early", "late"):
             require(0 < vars(self)[name] <= 1, f"vcrl.{name}", vars(self)[name], "give a score above 0, at most 1")
         require(self.early_steps >= 0, "vcrl.early_steps", self.early_steps, "give 0 or more")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"weights"})
 
     def init(self, problems: ProblemSet) -> VcrlState:
         return VcrlState(problems)

@@ -38,7 +38,8 @@ class PassRateController(Generic[State]):
 
     A controller is a frozen dataclass whose fields are its configuration. It holds no state: `init` makes one,
     the caller keeps it and passes it back. It does no input or output, reads no clock, and draws only from the
-    stream it is given. The defaults below change nothing, so a controller writes only what it needs.
+    stream it is given. The defaults below change nothing, so a controller writes only what it needs. `claims` and
+    `needs` are plain class attributes where they are constant, and properties where they depend on options.
 
     Example:
         A complete controller, which refuses problems with long prompts:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.benchmarks.hosts_in_turn import CHAIN, FIRST, GROUPS, LENGTH, SIZE, compared, problems
+from halfway.experiments.benchmarks.hosts_in_turn import CHAIN, FIRST, GROUPS, LENGTH, QUIET, SIZE, compared, problems
 from halfway.experiments.config.paths import REPOSITORY
 
 BATCH, ROLLOUTS, TOKENS = 64, 8, 1000
@@ -92,10 +92,7 @@ def start_trl(path: Path, folder: Path, steps: int) -> Started:
         per_device_train_batch_size=BATCH * ROLLOUTS,
         num_generations=ROLLOUTS,
         max_steps=100,
-        shuffle_dataset=False,
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
+        **QUIET,
     )
     tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
     rng = np.random.default_rng(0)

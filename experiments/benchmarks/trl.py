@@ -38,6 +38,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Rollout, Turn
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.benchmarks.hosts_in_turn import QUIET
 
 GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
 SPREADS: dict[str, Any] = {"even": np.linspace, "log": np.geomspace}
@@ -151,9 +152,6 @@ def trl(task: Task, steps: int, clock: Clock) -> None:
     rollouts = len(task.lengths)
     options = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
         per_device_train_batch_size=min(MICRO_ROWS, rollouts),
         gradient_accumulation_steps=max(1, rollouts // MICRO_ROWS),
         num_generations=GROUP_SIZE,
@@ -167,11 +165,8 @@ def trl(task: Task, steps: int, clock: Clock) -> None:
         scale_rewards="none",
         temperature=1.0,
         top_k=0,
-        shuffle_dataset=False,
-        report_to="none",
-        save_strategy="no",
         logging_steps=10**6,
-        disable_tqdm=True,
+        **QUIET,
     )
     base: Any = TrainerCallback
 

@@ -26,6 +26,7 @@ from halfway.curriculum.controller import chain
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.experiments.benchmarks.hosts_in_turn import QUIET
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.crossed import crossed_difference
@@ -165,14 +166,8 @@ def arguments(config: RunConfig, folder: Path, steps: int) -> Any:
         scale_rewards="group" if learner.divide_by_std else "none",
         mask_truncated_completions=learner.compact_filtering,
         seed=config.seed,
-        shuffle_dataset=False,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        disable_tqdm=True,
         logging_steps=steps,
+        **QUIET,
     )
 
 
