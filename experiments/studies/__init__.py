@@ -12,4 +12,5 @@
 - `hosted`: one recipe in Halfway's trainer and in TRL
 - `supervised`: supervised steps on the references that hints are cut from
 - `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons
+- `nulls`: whether equal arms are told apart, and real differences are
 """

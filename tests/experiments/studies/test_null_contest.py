@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.studies import null_contest
-from halfway.experiments.studies.contest_model import (
+from halfway.experiments.studies.nulls import null_contest
+from halfway.experiments.studies.nulls.contest_model import (
     Population,
     Rule,
     area,
@@ -19,7 +19,7 @@ from halfway.experiments.studies.contest_model import (
     measured,
     tune,
 )
-from halfway.experiments.studies.null_contest import MEASURES, clear_ratios, shift_of, study, write
+from halfway.experiments.studies.nulls.null_contest import MEASURES, clear_ratios, shift_of, study, write
 
 ROLLOUTS = np.array([0, 25, 50, 75, 100])
 HEIGHTS = np.array([-2.0, -1.0, -0.5, 0.0, 0.5])

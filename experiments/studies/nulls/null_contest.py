@@ -13,7 +13,7 @@ Counted are contests in which
 And the other way round, without tuning: how often is a difference clear that is as large as the reports' "shown with
 80 % power" says?
 
-    python -m halfway.experiments.studies.null_contest runs/contest_hard runs/contest runs/contest_easy
+    python -m halfway.experiments.studies.nulls.null_contest runs/contest_hard runs/contest runs/contest_easy
 """
 
 import argparse
@@ -39,7 +39,7 @@ from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.statistics.intervals import Estimate, proportion
 from halfway.experiments.report.statistics.multiple import LEVEL, POWER
 from halfway.experiments.report.tables.text import TextTable, percent_interval
-from halfway.experiments.studies.contest_model import Population, contest, measured, tune
+from halfway.experiments.studies.nulls.contest_model import Population, contest, measured, tune
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
