@@ -104,6 +104,10 @@ class BoxMaker(Protocol):
         """Raise UserError if this machine cannot run boxes, as far as can be known before the first task."""
         ...
 
+    def require(self, base: Base) -> None:
+        """Raise UserError if a base is of a kind that these boxes cannot open; nothing is started."""
+        ...
+
     def open(self, base: Base) -> Box:
         """A box with an untouched work tree.
 

@@ -86,9 +86,13 @@ class Bubblewrap:
                 raise UserError(f"box bubblewrap: {error}; mend that, or use the box swerex") from None
             box.close()
 
+    def require(self, base: Base) -> None:
+        remedy = "use the box swerex, or a source with trees on this machine"
+        require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; {remedy}")
+
     def open(self, base: Base) -> Box:
         """A box with an untouched work tree; see `base.BoxMaker.open`."""
-        require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; use the box swerex")
+        self.require(base)
         cache = cache_folder(self.cache)
         name = kept(os.path.realpath(base.tree), cache, _uid())
         worker = _idle_worker(self._settings(base.place, cache))

@@ -92,10 +92,13 @@ class SweRex:
         if self._runtime:
             docker.answers(self._runtime)
 
+    def require(self, base: Base) -> None:
+        there = bool(base.image) or self.deployment["type"] == WITHOUT_WALLS
+        require(there, "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
+
     def open(self, base: Base) -> Box:
         """A container of the task's image; see `base.BoxMaker.open`."""
-        if self.deployment["type"] != WITHOUT_WALLS:
-            require(bool(base.image), "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
+        self.require(base)
         deployment, runtime = self._deployment(base.image), self._runtime
         if runtime:
             docker.answers(runtime)

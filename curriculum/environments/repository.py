@@ -115,8 +115,10 @@ class Repository:
         self.boxes.check()
 
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
-        """One new episode a problem. Raises UserError if a problem is not of this kind."""
+        """One new episode a problem. Raises UserError if a problem is not of this kind, or not for these boxes."""
         tasks = {problem.answer: from_text(problem.answer, problem.id) for problem in problems}
+        for base in {task.base for task in tasks.values()}:
+            self.boxes.require(base)
         return [RepositoryEpisode(problem.id, tasks[problem.answer]) for problem in problems]
 
     def step(

@@ -7,6 +7,7 @@ import pytest
 from repositories import FAIL, FAULTY, PASS, SOUND, needs_boxes, small_repository
 
 from halfway.curriculum.repositories.mutation import patch
+from halfway.curriculum.repositories.rows import RepositoryRows
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File
@@ -52,6 +53,14 @@ def test_rows_are_tried(tmp_path: Path) -> None:
 def test_rows_of_which_none_holds_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no task holds: 0 problems kept, 2 dropped"):
         check_rows(written(tmp_path, one=SOUND, two=SOUND), None)
+
+
+def test_images_are_no_tasks_for_bubblewrap(tmp_path: Path) -> None:
+    """Known without a container: `halfway validate` says so."""
+    run = written(tmp_path, one=FAULTY)
+    loaded = RepositoryRows(str(tmp_path / "rows.jsonl")).load(None, Stream(0))
+    with pytest.raises(UserError, match=r"the image 'swebench/.*one:latest' is a container; use the box swerex, or a"):
+        run.build_environment().start(loaded.problems)
 
 
 def test_other_runs_have_no_rows(tmp_path: Path) -> None:
