@@ -140,7 +140,7 @@ def test_nothing_in_a_file_is_one_line(content: bytes, tmp_path: Path) -> None:
         ("a.jsonl", b'{"step": 1, "reward": 0.5, "loss": 0.1}\n', "it has loss, reward, step, which no"),
         ("a.jsonl", b"hello\n", "first line is not a JSON record"),
         ("a.jsonl", b"  \n", "it is empty"),
-        ("a.jsonl", gzip.compress(line().encode()), "rename it to end in .gz"),
+        ("a.jsonl", gzip.compress(line().encode(), mtime=0), "rename it to end in .gz"),
         ("a.jsonl.gz", line().encode(), "not packed by gzip"),
         ("a.jsonl", line().encode("utf-16"), "not UTF-8 text"),
         ("a.jsonl", b'{"problem":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n", "not a whole JSON record"),
