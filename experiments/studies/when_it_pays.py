@@ -221,7 +221,7 @@ def first_screen(regimes: Sequence[Regime], references: frozenset[str]) -> str:
             if row.reference == regime.baseline and row.clear and row.difference.value < 0:
                 by = f"{-row.difference.value:.3f}".removeprefix("0")
                 losses.setdefault(row.arm, []).append(f"by {by} ({regime.name})")
-    told = "; ".join(f"`{arm}` {' and '.join(found)}" for arm, found in losses.items()) or "none"
+    told = "; ".join(f"`{arm}` {', '.join(found)}" for arm, found in losses.items()) or "none"
     return "\n".join(
         [
             *(f"| {' | '.join(line)} |" for line in lines),

@@ -104,7 +104,7 @@ def test_the_first_screen_names_seeds_and_clear_losses() -> None:
     ]
     assert "fastest x" in lines[2] and "told x" in lines[3]
     found = re.fullmatch(r"Seeds of each arm: 8 one, 8 two\. Clearly below grpo .*: `slower` by (.*)\.", lines[-1])
-    assert found is not None and re.fullmatch(r"\.\d{3} \(one\) and by \.\d{3} \(two\)", found[1])
+    assert found is not None and re.fullmatch(r"\.\d{3} \(one\), by \.\d{3} \(two\)", found[1])
     assert first_screen([regime({"grpo": 0.3, "alike": 0.3})], frozenset()).endswith("equal rollouts: none.")
 
 
