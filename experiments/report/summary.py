@@ -45,7 +45,7 @@ class Summary:
     reach: tuple[Reach, ...]
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
-    replays: tuple[ReplayCosts, ...]
+    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of them
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
 

@@ -95,6 +95,13 @@ class Population:
         logits_EP = self.ease_EP + whole_E[:, None] + self.ramp_E[:, None] * own_P
         return np.asarray(generator.binomial(self.samples, expit(logits_EP)))
 
+    def ends(self, arms: int, seeds: int, generator: np.random.Generator) -> Array:
+        """Pass rates in the end of equal arms, (arms, seeds, problems)."""
+        strayed_AS = self.strayed_SE[self.draws(seeds, arms, generator), -1]
+        own_ASP = generator.normal(0, self.single, (arms, seeds, self.ease_EP.shape[1]))
+        rates_ASP = expit(self.ease_EP[-1] + strayed_AS[..., None] + own_ASP)
+        return np.asarray(generator.binomial(self.samples, rates_ASP) / self.samples)
+
     def expected(self, shift: float) -> float:
         """Mean pass rate in the end, over the measured runs and, by quadrature, over what strays on single problems."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(21)

@@ -32,7 +32,7 @@ from rich.console import Console
 from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
-from halfway.experiments.report.analysis.contrasts import contrast_rows
+from halfway.experiments.report.analysis.contrasts import contrast_rows, difference
 from halfway.experiments.report.analysis.design import Contrast, read_design
 from halfway.experiments.report.analysis.reach import cost_to_reach
 from halfway.experiments.report.records import Comparison
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FAMILY = 8
+MANY = 4000
 DRAWS = 500
 """Of problems drawn anew, for the errors of costs to reach: a quarter of what reports take."""
 AXES = {axis.name: axis for axis in (ROLLOUTS, TOKENS, cost_axis(1))}
@@ -52,6 +53,7 @@ MEASURES = {
     "rollouts": "pair, equal rollouts",
     "tokens": "pair, equal tokens",
     "cost_1": "pair, equal cost",
+    "untuned": f"pair, {MANY:,} untuned contests",
     "several": f"{FAMILY - 1} contrasts",
     "pairs": f"all {FAMILY * (FAMILY - 1) // 2} pairs",
     "reach": "cost to reach, mean",
@@ -115,10 +117,22 @@ def study(population: Population, contests: int, seed: int = 0) -> Found:
         for name, family in (("several", read_design(many).contrasts), ("pairs", every)):
             alarms[name] += any(row.clear for row in contrast_rows(many.runs, family, ROLLOUTS))
     shares = {name: share(count, contests) for name, count in alarms.items()}
+    shares["untuned"] = untuned(population, seed)
     shares["reach"] = share(sum(reached.values()), contests * len(reached))
     shares["reach_worst"] = share(max(reached.values()), contests)
     held = {arms - 1: power_of(population, arms, contests, generator) for arms in (2, FAMILY)}
     return Found(population.name, contests, seeds, population.common, agreed / contests, shares, held)
+
+
+def untuned(population: Population, seed: int) -> Estimate:
+    """The share for two arms at equal rollouts in many more contests, of which only the end is simulated."""
+    generator, seeds, clear = np.random.default_rng([seed, MANY]), range(len(population.strayed_SE)), 0
+    for _ in range(MANY):
+        asked = population.with_other_problems(generator)
+        one, other = (dict(enumerate(ends_SP)) for ends_SP in asked.ends(2, len(seeds), generator))
+        p = difference(one, other, seeds).p
+        clear += p is not None and p < LEVEL
+    return share(clear, MANY)
 
 
 def share(count: int, total: int) -> Estimate:

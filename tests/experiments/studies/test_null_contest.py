@@ -52,6 +52,14 @@ def test_what_is_expected_is_what_runs_do_on_average() -> None:
     assert some.expected(0.0) - some.expected(shift_of(some.expected, 0.1)) == pytest.approx(0.1)
 
 
+def test_ends_are_those_of_whole_runs() -> None:
+    some, generator = population(), np.random.default_rng(6)
+    ends_ASP = some.ends(2, 1000, generator)
+    whole_S = [some.passes(i % 4, 0.0, generator)[-1].mean() / some.samples for i in range(2000)]
+    assert ends_ASP.mean() == pytest.approx(some.expected(0.0), abs=0.01)
+    assert ends_ASP.mean(axis=2).std() == pytest.approx(np.std(whole_S), rel=0.1)
+
+
 def test_arms_share_as_many_draws_as_they_have_in_common() -> None:
     generator = np.random.default_rng(2)
     for common in (0.0, 0.5, 1.0):
@@ -70,13 +78,15 @@ def test_a_sweep_chooses_by_the_rule_and_may_be_misled() -> None:
 def test_equal_arms_that_are_tuned_apart_are_called_different(monkeypatch: pytest.MonkeyPatch) -> None:
     """The study counts what is there: here the sweep sends every second arm to a much worse setting."""
     some = population(cost_of={1: -2.0, 2: 0.0}, strayed_SE=np.concatenate([STRAYED, STRAYED]) / 8)
+    monkeypatch.setattr(null_contest, "MANY", 10)
     monkeypatch.setattr(null_contest, "tune", lambda population, arms, generator: [2, 1] * (arms // 2))
     found = study(some, 4)
     assert all(found.alarms[name].value > 0.5 for name in ("rollouts", "tokens", "cost_1", "several", "pairs"))
     assert found.agreed == 0
 
 
-def test_a_null_is_counted_and_written(tmp_path: Path) -> None:
+def test_a_null_is_counted_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(null_contest, "MANY", 200)
     found = study(population(), 3)
     assert set(found.alarms) == set(MEASURES) and all(each.value < 1 for each in found.alarms.values())
     assert set(found.power) == {1, 7} and 0 < found.power[1].promised < found.power[7].promised < 1
