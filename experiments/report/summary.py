@@ -45,9 +45,9 @@ class Summary:
     reach: tuple[Reach, ...]
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
-    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of them
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
+    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of them
 
 
 def summarize(comparison: Comparison) -> Summary:
