@@ -6,7 +6,7 @@ it would be if problems had no memory: P(before | now) the share of these proble
 before, P(now | before) the share that are at this one. The former share grows with the visits by itself. What GRESO's
 streaks look at is the latest visit only, so that is told too: P(now | latest). From the decision logs alone.
 
-    python -m halfway.experiments.studies.consistency runs/compare/grpo/seed-{0,1,2} --out runs/consistency
+    python -m halfway.experiments.studies.consistency runs/visits/grpo/seed-{0,1,2} --out runs/consistency
 """
 
 import argparse
