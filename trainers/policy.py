@@ -94,11 +94,12 @@ class Policy:
         )
 
 
-def load_policy(options: ModelOptions, path: str) -> Policy:
+def load_policy(options: ModelOptions, path: str, tokenizer: Any = None) -> Policy:
     """The policy without the adapters that its options name.
 
     Args:
         path: where `options.path` leads: a folder, or a name on a hub.
+        tokenizer: the starting model's, for a checkpoint, which holds none; None = the folder's own.
 
     Raises:
         UserError: if there is nothing that can be loaded, or no end token, since then no response would ever end.
@@ -110,8 +111,9 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     logging: Any = import_module("transformers.utils.logging")
     logging.disable_progress_bar()
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(path)
-        require_vocabulary(tokenizer, options.path)
+        if tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            require_vocabulary(tokenizer, options.path)
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
         )

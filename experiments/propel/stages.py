@@ -297,7 +297,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Write
         return study.author(base, config.generator.rollouts, oracles)
     # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
-    trained = frozen_policy(options, config.generator.rollouts)
+    trained = frozen_policy(options, config.generator.rollouts, base.tokenizer)
     updates = saved_version(checkpoints.path(step))
     loaded = replace(base, model=trained.model, path=trained.path, policy_version=updates)
     return study.author(loaded, config.generator.rollouts, oracles)
