@@ -5,15 +5,15 @@
 - `prefix_sampling`: starts rollouts inside earlier rollouts, so that about half of them pass
 - `pros`: reuses prefixes, and chooses by a hierarchical belief about the pass rate
 - `mopps`: chooses by Thompson draws from a posterior of the pass rate
-- `bots`: the same, where outcomes say something about every problem through two reference models
+- `bots`: likewise, but every outcome informs the belief about all problems, through two reference models
 - `cdas`: chooses problems whose difficulty straddles the policy's competence
 - `frontier`: chooses problems whose groups should have signal, by a belief that problems share
 - `bandit`: chooses categories by what their groups have taught
 - `servo`: follows a column of difficulties, by feedback or by a timetable
 - `retire`: drops problems that pass too often
-- `hints`: starts rollouts with a beginning of the reference solution
-- `knapsack`: shares the rollouts of a step out before any is made
-- `pilot`: begins with a few rollouts and goes on where they pay
+- `hints`: starts rollouts with the beginning of the reference solution
+- `knapsack`: divides the rollouts of a step among its problems before any is made
+- `pilot`: begins with a few rollouts per problem and continues where they pay
 - `conformal`: asks for more rollouts until successes come as early as calibrated
 - `rounds`: asks for more rollouts until a group has signal
 - `signal`: gives advantages to groups whose rewards do not differ
@@ -21,10 +21,10 @@
 - `vcrl`: trains groups whose successes vary enough
 - `lilo`: trains the groups of a round whose successes vary most
 - `replay`: trains old groups and old successes again
-- `variants`: writes another problem where one teaches
+- `variants`: writes variations of the problems that teach
 - `probe`: proposes generated problems by a probe's guess
 - `beliefs`: what may be believed about pass rates
-- `laws`: from a belief to an action
+- `laws`: what to do, given a belief
 - `prefixes`: where to cut earlier rollouts and reference solutions, and what to keep
 """
 

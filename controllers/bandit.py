@@ -42,26 +42,29 @@ class Bandit(PassRateController[BanditState]):
       its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published; 0.5 and 1 are ours.
     - "dump": score_c = mean absolute advantage over the latest `window` groups + bonus sqrt(2 ln(n + 1) / (n_c + 1)),
       n_c the groups of the category; a slot goes to c in proportion to exp(score_c / 0.1).
-    - "learnability": a pass rate p_c is drawn once a plan from Beta(1 + s, 1 + n - s), s of n the category's discounted
-      counts; a slot goes to c in proportion to p_c (1 - p_c).
+    - "learnability": a pass rate p_c is drawn once per plan from Beta(1 + s, 1 + n - s), s of n the category's
+      discounted counts; a slot goes to c in proportion to p_c (1 - p_c).
     - "survival": the same in proportion to 1 - p_c^N - (1 - p_c)^N, the chance of a group with both outcomes.
-    - "thompson": the share of groups with both outcomes is drawn likewise, and is itself the weight.
+    - "thompson": the share of groups with both outcomes is drawn in the same way, and is itself the weight.
 
     The last three are the bin sampler of the marin project. With the counts decayed in every step, a category at the
-    floor is tried just often enough to confirm that it never passes. The reversion cures it: so many rollouts, half of
-    them passed, and groups, half of them mixed, are added in every step. marin's default is 0, its later runs use 2.
-    Only fresh groups are evidence, degenerate groups too: their advantages are 0. Rewards are successes.
+    floor is tried just often enough to confirm that it never passes. The reversion cures this: in every step it adds
+    that many rollouts, half of them passed, and as many groups, half of them mixed. marin's default is 0; its later
+    runs use 2. Only fresh groups are evidence, including degenerate groups, whose advantages are 0. Rewards are
+    successes.
 
     Attributes:
         category: feature of the problems, a word or number.
         alpha: weight of the newest step in SEC's Q.
-        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. The others have none.
-        window, bonus: groups that DUMP averages over; factor on its exploration term.
-        decay: of the last three kinds' counts, per step.
+        temperature: temperature of the softmax; null = 1 for "sec", and 0.1 for "dump" as in its code. The other kinds
+            have none.
+        window: number of groups that DUMP averages over.
+        bonus: factor on DUMP's exploration term.
+        decay: factor by which the counts of the last three kinds shrink per step.
         reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
         floor: every category has at least about this share of the slots divided by the number of categories; null =
             0.05 for marin's kinds as in its code, else 0.
-        standardised: advantages are divided by the group's standard deviation.
+        standardised: whether advantages are divided by the group's standard deviation.
     """
 
     kind: Kind = "sec"
@@ -140,8 +143,8 @@ class Bandit(PassRateController[BanditState]):
         return categories(problems, self.category, "bandit.category")
 
     def metrics(self, state: BanditState) -> Mapping[str, float]:
-        """Of each category NAME: groups_NAME, groups so far; value_NAME, what its share is made of: Q, the mean of the
-        window, or the mean of the posterior that is drawn from."""
+        """For each category NAME: groups_NAME, its groups so far; value_NAME, what its share is computed from: Q, the
+        mean of the window, or the mean of the posterior that is drawn from."""
         names, arms, (good_C, all_C) = self._kinds(state.problems).names, state.arms, self._counts(state.arms)
         value_C = {"sec": arms.value_C, "dump": arms.recent_means_C}.get(self.kind, (1 + good_C) / (2 + all_C))
         groups = {f"groups_{name}": float(count) for name, count in zip(names, arms.count_C.tolist(), strict=True)}

@@ -1,4 +1,4 @@
-"""BOTS: a posterior for each problem, fed by its own outcomes and by all others' (arXiv 2510.26374)."""
+"""BOTS: a posterior for each problem, informed by its own outcomes and by those of all others (arXiv 2510.26374)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ LARGE_ERROR = 0.25  # mean absolute error of the predictions at which an adaptiv
 
 @dataclass(frozen=True)
 class BotsBelief(ThompsonBelief):
-    """`PassRateBelief` with BOTS' defaults: Beta posteriors, by draws, that all forget a tenth in every step."""
+    """`PassRateBelief` with BOTS' defaults: draws from Beta posteriors, which all forget a tenth in every step."""
 
     forgetting: float = 0.9
     decay_on: Decay = "step"
@@ -51,25 +51,25 @@ class BotsState:
 
 @dataclass(frozen=True)
 class Bots(PassRateController[BotsState]):
-    """Takes the problems whose believed pass rate is nearest the target; outcomes say something about every problem.
+    """Takes the problems whose believed pass rate is nearest the target; each outcome is evidence on all problems.
 
-    In every step with outcomes each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', its b likewise
-    with failures. s counts its own successes (explicit evidence). A problem that was not tried gets rho n pseudo-
-    rollouts instead, n the group size, at the rate p' that two reference models predict (implicit evidence):
-    p' = clip(f0 + c (f1 - f0)), f0 and f1 their pass rates on it, c a moving average of
-    (mean rate - mean f0) / (mean f1 - mean f0) over what was tried. This is what the published code's
-    (1 - rho) s + rho s' comes to, since it takes s' = s where a problem was tried.
+    In every step with outcomes, each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', and its b likewise with
+    failures. s counts its own successes (explicit evidence). A problem that was not tried gets rho n pseudo-rollouts
+    instead, n being the group size, at the rate p' that two reference models predict (implicit evidence): p' = clip(f0
+    + c (f1 - f0)), where f0 and f1 are their pass rates on it, and c is a moving average of (mean rate - mean f0) /
+    (mean f1 - mean f0) over the problems tried. This is what the published code's (1 - rho) s + rho s' comes to, since
+    it takes s' = s where a problem was tried.
 
     Published defaults disagree: the class has lambda 0.2, rho 0.2, target 1.0 and a softmax of temperature 1; the
-    example configuration lambda 0.1, rho 0.1, target 0.5, no softmax, Thompson draws. Those of the example are the
-    defaults here. Only fresh groups are evidence. All of the state is saved; the published selector loses its
-    posterior at a resume.
+    example configuration lambda 0.1, rho 0.1, target 0.5, no softmax, Thompson draws. The example's values are the
+    defaults here. Only fresh groups are evidence. The whole state is saved, whereas the published selector loses its
+    posterior when a run is resumed.
 
     Attributes:
         rho: weight of implicit evidence; 0 = none, and then no reference columns are needed.
-        adaptive: rho is halved in every step in which the predictions err by 0.25 or more on average.
+        adaptive: whether rho is halved in every step in which the predictions err by 0.25 or more on average.
         reference: features with the pass rates of a weak and of a strong reference model.
-        inertia: share of the capability's old value that is kept per step.
+        inertia: share of the capability's old value that each step keeps.
         belief: what turns counts into pass rates; `forgetting` is 1 - lambda.
         law: which problems are taken.
     """
@@ -94,7 +94,7 @@ class Bots(PassRateController[BotsState]):
         return frozenset(f"feature:{name}" for name in self.reference) if self.rho else frozenset()
 
     def init(self, problems: ProblemSet) -> BotsState:
-        """Raises UserError if implicit evidence is wanted and a column is missing, or is not one of pass rates."""
+        """Raises UserError if implicit evidence is wanted and a column is missing or holds no pass rates."""
         if self.rho:
             weak_P, strong_P = self._rates(problems)
             lowest, highest = min(weak_P.min(), strong_P.min()), max(weak_P.max(), strong_P.max())

@@ -32,8 +32,8 @@ class CdasState:
     """What CDAS remembers.
 
     Attributes:
-        difficulty_P: of each problem, -1 to 1; 0 = as expected.
-        visits_P: groups that were observed of it.
+        difficulty_P: each problem's difficulty, from -1 to 1; 0 = it passes as often as expected.
+        visits_P: number of groups of each problem that were observed.
         error: mean absolute difference between expected and observed rate in the latest step that had any.
     """
 
@@ -44,7 +44,7 @@ class CdasState:
 
     @property
     def competence(self) -> float:
-        """The policy's, on the scale of the difficulties."""
+        """The policy's competence, on the scale of the difficulties."""
         return -float(self.difficulty_P.mean())
 
     def rates(self, positions: Positions | slice = slice(None)) -> Floats:
@@ -54,7 +54,7 @@ class CdasState:
 
 @dataclass(frozen=True)
 class Cdas(PassRateController[CdasState]):
-    """Takes half of a plan from the problems just easier than the policy's competence, half from those just harder.
+    """Takes half of a plan from the problems just easier than the policy's competence, and half from those just harder.
 
     The difficulty of a problem is the mean, over its visits, of how much less it passed than expected: with
     p = sigmoid(competence - d) before and rate r after the rollouts, d <- ((t - 1) d + p - r) / t. The competence is
@@ -62,14 +62,14 @@ class Cdas(PassRateController[CdasState]):
     (minus the sum of all changes over the number of problems) adds up to from its start at 0.
 
     In the published script t is the number of visits plus one: the 0 at the start counts as a visit, which shrinks
-    every difficulty; so it does here by default. With `shrink: false` d is the plain mean, t the number of visits. With
-    an odd number of slots the extra one goes to the easier half; the script leaves it out.
+    every difficulty; that is the default here. With `shrink: false`, d is the plain mean and t the number of visits.
+    With an odd number of slots, the extra slot goes to the easier half; the script leaves it out.
 
-    Half on each side of d = competence is half on each side of an expected rate of one half, so that any other `law`
-    can choose by the same expectations. Only fresh groups are evidence.
+    Half on each side of d = competence means half on each side of an expected rate of one half, so any other `law` can
+    choose by the same expectations. Only fresh groups are evidence.
 
     Attributes:
-        shrink: the start counts as a visit, as in the published script.
+        shrink: whether the start counts as a visit, as in the published script.
         law: which problems are taken, by their expected pass rates.
     """
 
@@ -104,7 +104,7 @@ class Cdas(PassRateController[CdasState]):
 
     def metrics(self, state: CdasState) -> Mapping[str, float]:
         """competence, error: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the
-        problems that were."""
+        problems that have been tried."""
         return {
             "competence": state.competence,
             "error": state.error,

@@ -18,11 +18,11 @@ CALIBRATES = "calibrates"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalState:
-    """What the groups were like that had all N rollouts whatever came out.
+    """Scores of the calibration groups, which get all N rollouts whatever the outcome, and counts.
 
     Attributes:
-        scores: of each of the latest of them, its score at every budget.
-        groups, rollouts: of fresh groups so far.
+        scores: for each of the latest calibration groups, its score at every budget.
+        groups, rollouts: numbers of fresh groups so far, and of their rollouts.
     """
 
     problems: ProblemSet
@@ -37,18 +37,20 @@ class Conformal(PassRateController[ConformalState]):
 
     C-GRPO (OpenReview TrdqzzvFCs; rules as in the package trl-cgrpo 0.2.0, for rewards by execution): after k rollouts
     a group stops if one has passed and its score is at most q_k, the conformal quantile of the scores at k of
-    calibration groups; the accepted share of misses is 1 - solved + `margin`. So it saves where success is cheap and
-    spends N where it is rare. The package's default, a prediction set of final answers, needs answers and is not here.
+    calibration groups; the accepted share of misses is 1 - solved + `margin`. So it saves rollouts where success is
+    cheap, and spends all N where it is rare. The package's default, a prediction set of final answers, needs answers
+    and is not here.
 
-    It calibrates on held-out problems, N rollouts of each, every 50 steps, which train nothing. Here (ours) a random
-    share of the run's own fresh groups never stops, trains like others, and calibrates; until there are `least` of
-    them, every group does. The policy moves meanwhile, so that coverage is approximate.
+    The package calibrates every 50 steps on N rollouts of each held-out problem, which are not trained on. Here (ours)
+    a random share of the run's own fresh groups never stops early; they train like others and serve for calibration.
+    Until there are `least` of them, every group is one. The policy moves meanwhile, so coverage is approximate.
 
     Attributes:
-        score: "pass_rate"; or "first_success", for hosts that record rollouts one by one, since it minds their order.
+        score: "pass_rate"; or "first_success", for hosts that record rollouts one by one, since it depends on their
+            order.
         budgets: rollouts after which a group may stop, ascending; only budgets below N are used.
-        miss: accepted share of misses; null = by the share of groups that are solved.
-        margin: added to that share.
+        miss: accepted share of misses; null = derived from the share of groups that are solved.
+        margin: added to the derived share.
         share: chance that a fresh group is used for calibration.
         least, window: calibration groups before the first stop, and how many of the latest are kept.
     """
@@ -130,7 +132,7 @@ class Conformal(PassRateController[ConformalState]):
         )
 
     def metrics(self, state: ConformalState) -> Mapping[str, float]:
-        """rollouts: mean of a fresh group so far; threshold: q of the first budget."""
+        """rollouts: mean number of rollouts per fresh group so far; threshold: q at the first budget."""
         return {"rollouts": state.rollouts / max(1, state.groups), "threshold": self.thresholds(state)[0]}
 
 

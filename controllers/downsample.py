@@ -1,4 +1,4 @@
-"""PODS: many rollouts, and an update on the most varied of them (arXiv 2504.13818)."""
+"""PODS: many rollouts, and an update on those whose rewards vary most (arXiv 2504.13818)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True)
 class Downsample(PassRateController[None]):
-    """Trains only those rollouts of a group whose rewards differ most, which saves updates, not rollouts.
+    """Trains only the rollouts of a group whose rewards vary most, which makes updates cheaper, not rollouts.
 
-    Of binary rewards these are successes and failures in equal numbers, as far as there are so many. Degenerate groups
-    and those that are small enough stay as they are. No code was found, so the share kept is ours, and whether the
-    paper normalises before or after the choice could not be checked.
+    With binary rewards these are equal numbers of successes and failures, as far as there are enough of both.
+    Degenerate groups and groups that are small enough stay as they are. No code was found, so the share kept is ours,
+    and whether the paper normalises before or after the choice could not be checked.
 
     Attributes:
         keep: share of a group that trains, rounded to the nearest number, at least 2 rollouts.
-        baseline: "selected" = (r - mean) / std of those that train; "group" = the learner's own advantages, to which
-            all rollouts of the group contribute. Then another member may give advantages.
+        baseline: "selected" = (r - mean) / std over the rollouts that train; "group" = the learner's own advantages, to
+            which all rollouts of the group contribute. With "group", another member may give advantages.
     """
 
     keep: float = 0.25

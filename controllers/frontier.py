@@ -18,16 +18,16 @@ from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-LEAST = 1e-12  # of a worth, whose logarithm is taken
+LEAST = 1e-12  # bound on a worth, whose logarithm is taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierState:
-    """What the frontier is known by.
+    """The shared belief, and how well it predicted.
 
     Attributes:
         skills: belief about the weights of the features.
-        learnt: the step of the latest outcomes.
+        learnt: step of the latest outcomes.
         error: mean absolute difference between expected and observed rate in that step, before it was learnt from.
     """
 
@@ -39,28 +39,29 @@ class FrontierState:
 
 @dataclass(frozen=True)
 class Frontier(PassRateController[FrontierState]):
-    """Draws problems in proportion to a power of what their groups are expected to be worth.
+    """Draws problems with probability proportional to a power of what their groups are expected to be worth.
 
-    Beliefs about single problems are blind where each is met a few times in a run. Here problems share theirs, through
-    features that the data set brings: skills, topics, lengths, an embedding (`beliefs.skills`). A group of N is worth
+    Beliefs about single problems know little where each problem is met only a few times in a run. Here all problems
+    share one belief, through features that the data set provides: skills, topics, lengths, an embedding
+    (`beliefs.skills`). A group of N is worth
 
     - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
-    - "gain": that times p (1 - p)^2, what the knapsack expects of a step, and so the harder ones;
+    - "gain": that times p (1 - p)^2, the gain that `knapsack` expects of a step, which favours harder problems;
 
-    expected over what is not known of p, so that problems of which little is known are worth trying. Both fall off
-    more gently than the distance from one half: at N = 8 a rate of .05 has a third of the best signal, .2 five sixths.
-    Drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn without looking, which
-    keeps what is solved in practice: policies forget, and nobody sees it where nothing is rolled out.
+    averaged over the uncertainty about p, so that problems about which little is known are worth trying. Both fall off
+    more gently than the distance from one half: at N = 8, a rate of .05 has a third of the best signal, and .2 five
+    sixths. Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn
+    uniformly, which keeps solved problems in practice: policies forget, and nobody notices where nothing is rolled out.
 
     Only fresh groups are evidence.
 
     Attributes:
         features: columns of the problem set: numbers, words or vectors.
-        worth: what a group is worth.
-        sharpness: 0 = all problems alike; large = the most valuable ones only.
-        exploration: chance of each slot that any problem is taken.
-        candidates: problems drawn at random to compete for each slot; null = all.
-        model: of the shared belief.
+        worth: what a group is worth, "signal" or "gain".
+        sharpness: the power; 0 = all problems alike; large = only the most valuable problems.
+        exploration: chance that a slot takes any problem, drawn uniformly.
+        candidates: number of problems drawn at random to compete for each slot; null = all.
+        model: the shared belief's prior and drift.
     """
 
     features: tuple[str, ...] = ("category",)
@@ -140,7 +141,7 @@ class Frontier(PassRateController[FrontierState]):
 
 
 def _explored(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:
-    """The places, of which some are given up, each by that chance, for any that were not taken."""
+    """The places, each replaced with probability `chance` by a random place that was not taken."""
     others = np.setdiff1d(np.arange(number), places, assume_unique=True)
     given_up = np.flatnonzero(generator.random(len(places)) < chance)[: len(others)]
     places = places.copy()

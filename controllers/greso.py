@@ -30,10 +30,12 @@ class GresoState:
         streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).
             Counts visits that were rolled out; a skipped visit adds nothing.
         p_easy, p_hard: base exploration probabilities.
-        share_easy, share_hard: all-passed and all-failed groups among the fresh groups of the latest step that had any.
-        considered: fresh candidates judged so far; divided by the number of problems it gives the epoch.
-        skipped_easy, skipped_hard, readmitted: verdicts so far.
-        unjudged: fresh groups so far that came back with fewer than two rollouts, and so say nothing about variance.
+        share_easy, share_hard: shares of all-passed and of all-failed groups among the fresh groups of the latest step
+            that had any.
+        considered: number of fresh candidates judged so far; divided by the number of problems, it gives the epoch.
+        skipped_easy, skipped_hard, readmitted: numbers of these verdicts so far.
+        unjudged: number of fresh groups so far that came back with fewer than two rollouts, and so say nothing about
+            variance.
         forest: under `evidence: belief`, the counts of each problem and what is believed of it; else None.
     """
 
@@ -58,42 +60,41 @@ class GresoState:
 
 @dataclass(frozen=True)
 class Greso(PassRateController[GresoState]):
-    """Skips a problem with probability 1 - max(p^z, floor), z its streak of zero-variance groups.
+    """Skips a problem with probability 1 - max(p^z, floor), where z is its streak of zero-variance groups.
 
-    The base probability p, one for all-passed (easy) and one for all-failed (hard) streaks, is steered once a training
-    step so that the share of each kind among the groups rolled out meets its target: at or above the target p falls and
-    more is skipped, below it p rises. Only fresh groups count: a prefixed or generated group says nothing about the
-    problem as it stands. GRESO's adaptive request size belongs to the fill policy (`fill.request: adaptive`).
+    There is one base probability p for all-passed (easy) and one for all-failed (hard) streaks. Once per training step
+    each is steered so that the share of its kind among the groups rolled out meets a target: at or above the target p
+    falls and more is skipped, below it p rises. Only fresh groups count: a prefixed or generated group says nothing
+    about the problem itself. GRESO's adaptive request size belongs to the fill policy (`fill.request: adaptive`).
 
-    Mended against the published code:
+    What differs from the published code:
 
-    - easy and hard are judged on exact k and N; mean rewards of 0.98 and 0.11 mislabel groups of ten and more, and
-      count groups with some format credit, which do have variance, as hard;
-    - an all-failed group counts in the hard share whatever its shaped reward; there, only those with exactly the
-      format credit did, so hard streaks grew that the adaptation never saw;
-    - a set that is skipped as a whole starves nobody: a plan that has offered as many candidates as there are problems
-      takes whatever comes next, as "readmitted";
-    - survivors are not dropped to suit the number of devices, nor is the last part of an epoch; and just as many are
-      rolled out as were asked for, where its loader's whole chunks of 32 prompts overshoot;
+    - easy and hard are judged by exact k and N; the code's thresholds on the mean reward, 0.98 and 0.11, mislabel
+      groups of ten and more, and count groups with some format credit, which do have variance, as hard;
+    - an all-failed group counts in the hard share whatever its shaped reward; there, only groups with exactly the
+      format credit do, so hard streaks grow that the adaptation never sees;
+    - a run does not starve when all problems are skipped: once a plan has been offered as many candidates as there are
+      problems, it takes whatever comes next, as "readmitted";
+    - no survivors are dropped to suit the number of devices, and neither is the last part of an epoch; exactly as many
+      problems are rolled out as were asked for, where its loader's whole chunks of 32 prompts overshoot;
     - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint;
-    - its division by zero in a round without any variance, and its under-filled last round, are absent from the fill
-      policy.
+    - the fill policy has neither its division by zero in a round without any variance nor its under-filled last round.
 
     Attributes:
         p_easy, p_hard: base exploration probabilities at the start.
         target: T, the zero-variance share aimed at among the groups rolled out.
-        easy_share: part of T that is for easy groups, T/3 as published; the rest, 2T/3, is for hard groups.
+        easy_share: the part of T for easy groups, one third as published; the rest is for hard groups.
         step: change of a base probability per training step; 0 = fixed probabilities.
         bounds: range of the base probabilities.
         floor: least probability of rolling out any problem.
         streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
             paper words it: a streak of zero-variance groups of either kind, with the base probability of the newest
             kind.
-        frozen_epochs: number of first epochs in which the base probabilities stay fixed.
-        evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the run of them
-            that a believed pass rate r lets expect: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard groups
-            (see `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak
-            forgets everything at the first mixed group; a belief weighs every rollout.
+        frozen_epochs: number of epochs at the start in which the base probabilities stay fixed.
+        evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the streak to be
+            expected at the believed pass rate r: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard groups (see
+            `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak forgets
+            everything at the first mixed group; a belief weighs every rollout.
         belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 
@@ -156,7 +157,7 @@ class Greso(PassRateController[GresoState]):
         if run == 0:
             return Verdict(True, "kept")
         kind, base = ("easy", state.p_easy) if run > 0 else ("hard", state.p_hard)
-        # Drawn by problem, so that what other members add or drop shifts no verdict.
+        # Drawn by problem, so that no verdict depends on what other members add or drop.
         if stream.at(request.problem.id).uniform() < keep_probability(base, abs(run), self.floor):
             return Verdict(True, f"explored {kind}")
         return Verdict(True, "readmitted") if starving else Verdict(False, kind)
@@ -209,7 +210,7 @@ class Greso(PassRateController[GresoState]):
 
 
 def _run(state: GresoState, position: int, size: int) -> float:
-    """z of a problem, signed: above 0 easy, below 0 hard, 0 if it is not to be skipped."""
+    """A problem's z, signed: above 0 easy, below 0 hard, 0 if it is not to be skipped."""
     if state.forest is None:
         return float(state.streaks[position])
     if state.forest.tried_M[position] == 0:

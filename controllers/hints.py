@@ -1,4 +1,4 @@
-"""Hints: rollouts start with a beginning of the reference solution, as long as the problem needs it."""
+"""Hints: rollouts start with the beginning of the reference solution, for as long as the problem needs it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,35 @@ from halfway.curriculum.streams import Stream
 
 @dataclass(frozen=True)
 class Hints(HintLengths, PassRateController[HintsState]):
-    """Gives fresh requests, whoever chose them, a beginning of the problem's reference solution.
+    """Gives fresh requests, whichever member chose them, the beginning of the problem's reference solution.
 
-    - "reverse", ours: one hint length per problem, which follows its groups (see `step_length`).
+    - "reverse", ours: one hint length per problem, which follows the outcomes of its groups (see `step_length`).
     - "shared", ours: problems of one category are left the same number of units to do, which follows all their groups
-      (see `units_left`), so that a problem's first hint is as long as those of its like.
+      (see `units_left`), so that even a problem's first hint has the length that suits its category.
     - "schedule", QuestA (arXiv 2507.13266): all problems get the share of the stage. Published: half of the characters,
-      later a quarter, in the prompt, none below 10 characters. There people change stage; here after `stage_steps`.
+      later a quarter, in the prompt, and none below 10 characters. There the stages are changed by hand; here they last
+      `stage_steps` steps.
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
       solution; half, as in the released script.
-    - "seele" (arXiv 2509.06923): a logistic curve through what a problem did with hints of different lengths tells
-      which one makes it pass `target` of the time; groups without signal are tried again in the same step. Published:
-      the rounds of a step share one baseline; here each hint length is a group of its own.
+    - "seele" (arXiv 2509.06923): a logistic curve through a problem's outcomes with hints of different lengths tells
+      which length makes it pass `target` of the time; groups without signal are tried again in the same step.
+      Published: the rounds of a step share one baseline; here each hint length is a group of its own.
 
-    A problem without a solution is left alone and counted. Hinted groups say nothing about the problem as it stands.
+    A problem without a solution is left alone and counted. Hinted groups say nothing about the problem itself.
 
     Attributes:
-        place: "response" = the response begins with the hint, which is not trained; "prompt" = it follows the prompt.
+        place: "response" = the response begins with the hint, which is not trained on; "prompt" = the hint follows the
+            prompt.
         separator, width, shortest: where hints end, see `Cuts`; separator "\\n" for whole lines.
-        low, high: reverse: pass rates at or below which a hint grows, at or above which it shrinks.
-        shares, stage_steps: schedule: of each stage, and its length; the last one stays. ghpo: the first is used.
-        category, gain: shared: a feature of the problems, and units for each unit of pass rate off the target.
-        target: shared, seele: pass rate.
-        forget: seele: share of its weight that a group loses with every later one of its problem.
-        tries: ghpo, seele: further groups of one problem in one step.
+        low, high: for "reverse": pass rates at or below which a hint grows, and at or above which it shrinks.
+        shares: shares of the solution: for "schedule" the share of each stage, the last of which stays; for "ghpo" the
+            first is used.
+        stage_steps: for "schedule": training steps in each stage.
+        category: for "shared": the feature of the problems that names their category.
+        gain: for "shared": units by which a hint changes for each unit of pass rate off the target.
+        target: for "shared" and "seele": the pass rate aimed at.
+        forget: for "seele": share of its weight that a group loses with every later group of its problem.
+        tries: for "ghpo" and "seele": most further groups of one problem in one step.
     """
 
     claims = frozenset({"hints"})
@@ -81,8 +86,8 @@ class Hints(HintLengths, PassRateController[HintsState]):
         return self.learnt(state, groups)
 
     def metrics(self, state: HintsState) -> Mapping[str, float]:
-        """hinted, plain, again, no_solution: requests so far; length: mean units of the next hint (reverse); left:
-        mean over categories of the units that are left to do (shared)."""
+        """hinted, plain, again, no_solution: requests so far; length: mean number of units of the next hint (reverse);
+        left: mean over categories of the units left to do (shared)."""
         counts = {name: float(state.counts.get(name, 0)) for name in ("hinted", "plain", "again", "no_solution")}
         left = {"left": float(state.left_C.mean())} if len(state.left_C) else {}
         return {**counts, "length": float(state.length_P.mean()), **left}

@@ -21,7 +21,7 @@ UNSEEN = -1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnapsackState:
-    """What is believed of the problems.
+    """What is believed about the problems.
 
     Attributes:
         rate_P: believed pass rate by position; `UNSEEN` before the first visit.
@@ -36,16 +36,16 @@ class KnapsackState:
 
 @dataclass(frozen=True)
 class Knapsack(PassRateController[KnapsackState]):
-    """Shares the rollouts of a plan out before any is made; in all they are exactly N for each group.
+    """Divides the rollouts of a plan among its groups before any is made; their mean is exactly N per group.
 
     A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. Gains fall with n, so
-    giving one rollout after the other finds what dynamic programming would. A problem gets no more than
-    `sufficient_size` while others can use them. Problems that always passed get the least; those that never did share
-    evenly what nobody else can use; unseen problems get N. Requests of other origins keep what they have.
+    giving out one rollout after the other finds the optimum that dynamic programming would. A problem gets no more than
+    `sufficient_size` while others can use them. Problems that always passed get the least; problems that never passed
+    share evenly what no other can use; unseen problems get N. Requests of other origins keep their size.
 
-    There is no official code; the rule and its numbers come from public implementations. Without the bound
-    (`certainty: 1`) every mixed problem can always use one more rollout, and problems that never passed are left with
-    about the least.
+    There is no official code; the rule and its numbers come from public implementations. Without the bound (`certainty:
+    1`) every mixed problem can always use one more rollout, and problems that never passed get hardly more than the
+    least.
 
     Attributes:
         least, most: bounds on a group's rollouts; the lower bound of 2 is published, the upper bound is ours.
@@ -93,13 +93,13 @@ class Knapsack(PassRateController[KnapsackState]):
         rates = [_rate(request, state) for request in requests]
         least = [size if rate == UNSEEN else self.least for rate in rates]
         most = [size if rate == UNSEEN else self.most for rate in rates]
-        if not sum(least) <= budget <= sum(most):  # those decided before left more or less than N each
+        if not sum(least) <= budget <= sum(most):  # earlier decisions left more or less than N each
             least, most = [self.least] * len(rates), [self.most] * len(rates)
             budget = min(max(budget, sum(least)), sum(most))
         enough = [sufficient_size(rate, self.certainty) if 0 < rate < 1 else 0 for rate in rates]
 
         def gain(i: int, n: int) -> float:
-            # Below 0 are those who get what is left: who never passed, who has enough, who always passed.
+            # Below 0 are problems that get what is left: never passed, then sized sufficiently, then always passed.
             if 0 < rates[i] < 1:
                 return signal_gain(rates[i], n) - (2 if n >= enough[i] else 0)
             return -3 if rates[i] == 1 else -1
@@ -121,7 +121,7 @@ class Knapsack(PassRateController[KnapsackState]):
         return replace(state, rate_P=rate_P)
 
     def metrics(self, state: KnapsackState) -> Mapping[str, float]:
-        """seen: share of the problems; smallest, largest: group of the latest plan."""
+        """seen: share of the problems that have been tried; smallest, largest: see `KnapsackState`."""
         seen = float((state.rate_P != UNSEEN).mean())
         return {"seen": seen, "smallest": float(state.smallest), "largest": float(state.largest)}
 

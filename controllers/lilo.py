@@ -15,11 +15,11 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiloState:
-    """What the latest step's groups were like.
+    """How learnable the latest step's groups were.
 
     Attributes:
         learnability: mean p (1 - p) of the groups that were rolled out.
-        chosen: the same of those that are chosen.
+        chosen: mean p (1 - p) of the groups that were chosen.
     """
 
     problems: ProblemSet
@@ -29,17 +29,17 @@ class LiloState:
 
 @dataclass(frozen=True)
 class Lilo(PassRateController[LiloState]):
-    """Declines all groups but the share of largest learnability p (1 - p), p = k / N being their own pass rate.
+    """Declines all groups but a share of the largest learnability p (1 - p), where p = k / N is a group's pass rate.
 
     The source draws |D| = 4 |B| candidate questions for a batch of |B|, attempts each 8 times, and trains on the |B|
-    of largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There what trains is rolled out
-    again, many times more often than was attempted before; here the attempts are the group that trains, so that N is
-    both numbers, which is ours. A plan of |D| groups is what fill has to ask for: fill.policy=refill,
-    fill.request_groups=4 x fill.groups. Of equals the first train. Degenerate groups never do, however few others there
-    are. Stored groups, and groups of fewer than two, are not ranked.
+    with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen questions are
+    rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the group that
+    trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill, fill.request_groups=4 x
+    fill.groups. Among equals the first train. Degenerate groups never do, however few others there are. Stored groups,
+    and groups of fewer than two, are not ranked.
 
     Attributes:
-        share: share of a round's groups that may train, |B| / |D|; at least one group may.
+        share: share of a round's groups that may train, |B| / |D|; at least one group always may.
     """
 
     share: float = 0.25

@@ -33,22 +33,22 @@ class MoppsState:
 
 @dataclass(frozen=True)
 class Mopps(PassRateController[MoppsState]):
-    """Draws a pass rate for each of some candidates from its posterior and takes the draws nearest the target.
+    """Draws each candidate's pass rate from its posterior, and takes the candidates with draws nearest the target.
 
-    Each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s,
-    b' = lambda b + (1 - lambda) b0 + n - s after s of n rollouts passed. So a - a0 and b - b0 are discounted counts,
-    which is how they are kept here. The problem then competes by a draw r from Beta(a, b): smallest (r - target)^2.
+    Each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s, b' = lambda b + (1 - lambda) b0 +
+    n - s after s of n rollouts passed. So a - a0 and b - b0 are discounted counts, which is how they are stored here.
+    Each candidate draws r from Beta(a, b), and the smallest (r - target)^2 win.
 
     The paper discounts against a moving policy; its published script sets `bandit_decay_ratio` to 1.0, so that nothing
-    is ever forgotten. The script's value is the default here. (The script also adds 8 to both counts where a group has
-    one rollout, by a slip of operator precedence; not here.)
+    is ever forgotten. The script's value is the default here. (By a slip of operator precedence, the script also adds 8
+    to both counts where a group has one rollout; this is not reproduced.)
 
-    Only fresh groups are evidence. `belief` and `law` may be any others: means instead of draws, the hierarchical
-    model, MoPPS' own second rule (`law: {kind: band}`), or the law of another controller.
+    Only fresh groups are evidence. `belief` and `law` can be replaced: by means instead of draws, the hierarchical
+    model, MoPPS' own second rule (`law: {kind: band}`), or another controller's law.
 
     Attributes:
-        candidates: problems drawn at random to compete for each open slot; 16 in the published script for maths. null
-            = all problems.
+        candidates: number of problems drawn at random to compete for each open slot; 16 in the published script for
+            maths. null = all problems.
         belief: what turns counts into pass rates.
         law: which of the candidates are taken.
     """
@@ -88,8 +88,8 @@ class Mopps(PassRateController[MoppsState]):
         return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
     def metrics(self, state: MoppsState) -> Mapping[str, float]:
-        """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean discounted rollouts of
-        those."""
+        """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean number of their discounted
+        rollouts."""
         tried_P = state.forest.tried_M
         seen = float((tried_P > 0).mean())
         return {"rate": state.rate, "tried": seen, "evidence": float(tried_P.mean()) / seen if seen else 0.0}

@@ -18,11 +18,11 @@ PILOT = "pilot"
 
 @dataclass(frozen=True, slots=True)
 class PilotState:
-    """Which pilots have been judged.
+    """Which pilot groups have been judged.
 
     Attributes:
         settled: tickets of groups that were judged and have not been observed yet.
-        pilots, continued: groups so far.
+        pilots, continued: numbers of pilot groups so far, and of those that were continued.
     """
 
     settled: tuple[str, ...] = ()
@@ -32,21 +32,21 @@ class PilotState:
 
 @dataclass(frozen=True)
 class Pilot(PassRateController[PilotState]):
-    """Every request begins with a few rollouts; how many it gets beyond them depends on how they ended.
+    """Every request begins with a few rollouts; how many more it gets depends on how they ended.
 
-    - "speed", SPEED (arXiv 2506.09016): a group that is neither all passed nor all failed goes on, others do not. Both
-      parts train. Published: the second part waits for the next generation batch, so that two policies wrote the
-      group, and what waits is lost at a restart; here it follows in the same step. The paper's 7B script has 4 + 20
-      rollouts, the code's own default is 12 more; here what N leaves.
-    - "hora", HORA (arXiv 2605.07114): what the pilots leave of N rollouts each goes where it is most likely to see a
-      success (`hit_utility`), by the posterior of a uniform prior. Greedy is exact, since gains fall. No code is
-      published.
+    - "speed", SPEED (arXiv 2506.09016): a group whose rollouts neither all passed nor all failed is continued; others
+      are not. Both parts train. As published, the second part waits for the next generation batch, so that two policies
+      wrote the group, and whatever waits is lost at a restart; here it follows in the same step. The paper's 7B script
+      has 4 + 20 rollouts, and the code's own default is 12 more; here the rest of N follows.
+    - "hora", HORA (arXiv 2605.07114): the rollouts that the pilots leave of N per group go where they are most likely
+      to produce a success (`hit_utility`), by the posterior under a uniform prior. The greedy choice is exact, since
+      gains fall. No code is published.
 
     For stopping by conformal prediction (C-GRPO) see `conformal`.
 
     Attributes:
-        initial: rollouts of a pilot, below N.
-        more: speed: number of further rollouts; 0 = up to N in all.
+        initial: number of rollouts of a pilot, below N.
+        more: for "speed": number of further rollouts; 0 = up to N in all.
     """
 
     kind: Literal["speed", "hora"] = "speed"
@@ -100,5 +100,5 @@ class Pilot(PassRateController[PilotState]):
         return replace(state, settled=tuple(ticket for ticket in state.settled if ticket not in whole))
 
     def metrics(self, state: PilotState) -> Mapping[str, float]:
-        """pilots: so far; continued: how many of them got more rollouts."""
+        """pilots: number so far; continued: how many of them got more rollouts."""
         return {"pilots": float(state.pilots), "continued": float(state.continued)}

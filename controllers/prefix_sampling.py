@@ -19,7 +19,7 @@ from halfway.curriculum.support.errors import require
 
 Variant = Literal["buckets", "categories"]
 
-# Options that only one variant has; the other refuses any value but the default.
+# Options that belong to one variant; the other refuses any value but the default.
 VARIANT_OF: Mapping[str, Variant] = {
     "initial_ratio": "buckets",
     "bucket_by": "buckets",
@@ -47,9 +47,9 @@ class PrefixSamplingState:
     """What Prefix Sampling remembers.
 
     Attributes:
-        pool: saved rollouts that wait for a slot, oldest first.
-        loops: control loop of each bucket or category that had children, by name.
-        counts: how often each of `COUNTS` happened.
+        pool: saved rollouts waiting for a slot, oldest first.
+        loops: control loop of each bucket or category that has had children, by name.
+        counts: how often each of `COUNTS` has happened.
         size: N of the latest plan; 0 before the first.
     """
 
@@ -62,7 +62,7 @@ class PrefixSamplingState:
 
 @dataclass(frozen=True)
 class PrefixSampling(PassRateController[PrefixSamplingState]):
-    """Replays part of a success of a mostly failing problem, part of a failure of a mostly passing one.
+    """Replays part of a success of a mostly failing problem, and part of a failure of a mostly passing problem.
 
     A fresh group with pass rate below `thresholds[0]` (hard) or above `thresholds[1]` (easy) saves one rollout of its
     rarer outcome. In the next step N new rollouts start from its first units, in a slot that a fresh problem would have
@@ -84,24 +84,29 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
 
     Attributes:
         variant: "buckets" or "categories".
-        control: "adaptive" = feedback moves the ratios; "fixed" = they stay (the paper's PS-fix, the blog's 14B run).
+        control: "adaptive" = feedback moves the ratios; "fixed" = they stay where they are (the paper's PS-fix, the
+            blog's 14B run).
         sides: "both", or only one of them (the paper's ablation is "hard").
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
-        alpha, initial_belief: moving average of the children's pass rate, and its start.
+        alpha: weight of the newest pass rate in the moving average over the children.
+        initial_belief: where that moving average starts.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone.
         bounds: range of every ratio. No source gives it.
-        cooldown: after a move the next 5 updates of that bucket ("buckets"), or the next 5 steps ("categories"), change
-            nothing.
-        max_share: most of a plan that may start from a prefix; the newest saved rollouts go first. No source gives it.
-        max_age: steps after which an unused saved rollout is dropped; 1 = it is for the next step only, as published.
-        chain_prefixes: prefixed groups may save rollouts too. The sources audit one level only, hence off.
+        cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
+        max_share: largest share of a plan that may start from a prefix; the newest saved rollouts go first. No source
+            gives it.
+        max_age: number of steps after which an unused saved rollout is dropped; 1 = it is for the next step only, as
+            published.
+        chain_prefixes: whether prefixed groups may save rollouts too. Off, since the sources examine one level only.
         initial_ratio: buckets: where every ratio starts. The paper's value is lost; 0.25 is the blog's.
-        bucket_by: buckets: "rate" = four buckets at any N; "count" = one for each skewed k.
+        bucket_by: buckets: "rate" = four buckets at any N; "count" = one bucket for each skewed k.
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once a "step" by their mean.
-        cooldown_steps: buckets: two moves of a ratio lie at least this many training steps apart; 0 = no such floor.
-        remaining_ratio, remaining_cap: categories, hard: share of the rollout left to do, and the most units of it.
-        prefix_ratio, prefix_cap: categories, easy: share of the rollout replayed, and the most units of it. The blog
-            gives no caps; None = no cap.
+        cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
+        remaining_ratio: categories, hard parents: share of the rollout that is left to do.
+        remaining_cap: categories, hard parents: most units that are left to do; null = no cap, since the blog gives
+            none.
+        prefix_ratio: categories, easy parents: share of the rollout that is replayed.
+        prefix_cap: categories, easy parents: most units that are replayed; null = no cap, since the blog gives none.
     """
 
     variant: Variant = "buckets"
@@ -207,11 +212,11 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return replace(state, pool=tuple(pool), loops=loops, counts=dict(counts))
 
     def metrics(self, state: PrefixSamplingState) -> Mapping[str, float]:
-        """Pool size, `COUNTS`, and for each loop what its children did.
+        """Pool size, `COUNTS`, and for each loop the outcomes of its children.
 
-        ratio_k_of_N: share of a parent with k of N that is replayed now, in both variants. belief_, children_,
-        child_pass_rate_, degenerate_share_ (since the start) and latest_children_, latest_pass_rate_ (latest step that
-        had any) are per bucket or category.
+        ratio_k_of_N: share that is now replayed of a parent with k of N, in both variants. Per bucket or category:
+        belief_; children_, child_pass_rate_ and degenerate_share_ since the start; latest_children_ and
+        latest_pass_rate_ of the latest step that had any.
         """
         steerable = {k: side for k in range(1, state.size) if (side := self._side(k, state.size))}
         values: dict[str, float] = {"pool": len(state.pool), "steerable_counts": len(steerable), **state.counts}
@@ -235,7 +240,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return side if self.sides in ("both", side) else None
 
     def _name(self, passed: int, size: int) -> str | None:
-        """The loop that children of a parent with k of N belong to."""
+        """Name of the loop that the children of a parent with k of N belong to."""
         side = self._side(passed, size)
         if side is None or self.variant == "categories":
             return side
@@ -258,7 +263,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return self._loop(state, name, prefix.parent_success).after(children, self.alpha, law, effect, step, pooled)
 
     def _cut_point(self, state: PrefixSamplingState, saved: Saved) -> tuple[str, int]:
-        """What the decision log says, and the units to replay: 0 (only for a short easy parent) to length - 1."""
+        """The text for the decision log, and the units to replay: 0 (only for a short easy parent) to length - 1."""
         name = self._name(saved.passed, saved.size)
         assert name is not None, "a saved rollout comes from a skewed group"
         ratio = self._loop(state, name, saved.success).knob.ratio

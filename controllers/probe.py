@@ -1,4 +1,4 @@
-"""Generated problems in solver training, chosen by a probe's guess that is corrected as the solver moves."""
+"""Generated problems in solver training, chosen by a probe's guesses, which are corrected as the solver moves."""
 
 import math
 from collections import Counter
@@ -25,16 +25,16 @@ INVALID = ("impossible", "lost")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbedState:
-    """What is known of the generated problems, at their positions.
+    """What is known about the generated problems, by position.
 
     Attributes:
-        line: from a guess to the present pass rate.
-        tried_P: groups that were rolled out.
-        residual_P, variance_P: of each problem's log-odds around the line.
-        invalid_P: taken for invalid; `counts` has how many for each reason.
-        offered, offered_in: positions proposed so far in a step, and that step.
-        error: mean absolute difference between predicted and observed pass rate, in the latest step that had any.
-        rate: mean observed pass rate in it.
+        line: the line from a guess to the present pass rate.
+        tried_P: number of groups that were rolled out.
+        residual_P, variance_P: mean and variance of each problem's log-odds around the line.
+        invalid_P: whether a problem is taken to be invalid; `counts` has how many for each reason.
+        offered, offered_in: positions proposed so far in a step, and which step that is.
+        error: mean absolute difference between predicted and observed pass rate in the latest step that had any.
+        rate: mean observed pass rate in that step.
     """
 
     problems: ProblemSet
@@ -62,24 +62,25 @@ class Probed(PassRateController[ProbedState]):
     """Gives a share of every plan to the generated problems that are predicted to pass nearest the target.
 
     The predictions begin as a probe's guesses, which come with the problems (`problems.generated`). The solver moves,
-    so they go through a line (offset and slope, in logits) that follows the outcomes. What one problem does beyond the
-    line is its own, and moves the line the less, the less the probe is trusted. Outcomes of other problems, the data
-    set's own too, say nothing here.
+    so the guesses go through a line (offset and slope, in logits) that follows the outcomes. A problem's deviation from
+    the line is its own residual; the less the probe is trusted, the less such a deviation moves the line. Outcomes of
+    other problems, including the data set's own, are not evidence here.
 
-    A problem is dropped as invalid if nobody passes it although that was all but impossible, or if all its rollouts
+    A problem is dropped as invalid if no rollout passes although that was all but impossible, or if all its rollouts
     were lost.
 
-    It comes before the member that chooses the data set's own problems. PROPEL leaves all of this open; every number
-    is ours.
+    In a chain it comes before the member that chooses the data set's own problems. PROPEL leaves all of this open;
+    every number is ours.
 
     Attributes:
-        share: of a plan, rounded down.
+        share: share of a plan that generated problems get, rounded down.
         selection: "target", or "random" = any generated problem, as a control.
-        target: pass rate.
-        tries: most groups that a generated problem gets in all.
+        target: pass rate aimed at.
+        tries: largest number of groups that a generated problem gets in all.
         noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
             lab: .5 for generated problems, .7 for the data set's own.
-        impossible: no success in a group marks a problem as invalid if the chance of that was below this; 0 = never.
+        impossible: a group without success marks its problem as invalid if the chance of that was below this; 0 =
+            never.
         calibration: how the line follows the outcomes.
     """
 
@@ -166,7 +167,7 @@ class Probed(PassRateController[ProbedState]):
         )
 
     def _invalid(self, state: ProbedState, guess: float, own: Residual, group: Group) -> str:
-        """Why a group speaks against its problem; "" if it does not."""
+        """Why a group shows that its problem is invalid; "" if it does not."""
         if group.size == 0:
             return "lost"
         if group.num_passed:
@@ -178,8 +179,8 @@ class Probed(PassRateController[ProbedState]):
         return free_P
 
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
-        """offset, slope: of the line; left: generated problems that may still be proposed; invalid_impossible,
-        invalid_lost: dropped for that reason; error, rate: see `ProbedState`."""
+        """offset, slope: of the line; left: number of generated problems that may still be proposed;
+        invalid_impossible, invalid_lost: number dropped for that reason; error, rate: see `ProbedState`."""
         return {
             "offset": float(state.line.mean_2[0]),
             "slope": float(state.line.mean_2[1]),

@@ -34,7 +34,7 @@ COUNTS = (
     "unscored",
     "foreign",
 )
-BAND = (0.3, 0.7)  # for the metric "in_band" only
+BAND = (0.3, 0.7)  # used only for the metric "in_band"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,13 +43,14 @@ class ProsState:
 
     Attributes:
         forest: evidence and belief; the root of tree t is the problem at position t.
-        starts: what child i of the forest starts from.
-        counts: how often each of `COUNTS` happened.
-        replayed, generated: tokens of all rollouts so far.
-        offered, offered_in: nodes proposed so far in a step, and that step: a further round of it takes others.
-        line: from a probe's guess to the mean of a root's prior; None = every root has the same.
+        starts: what each child of the forest starts from.
+        counts: how often each of `COUNTS` has happened.
+        replayed, generated: numbers of such tokens in all rollouts so far.
+        offered, offered_in: nodes proposed so far in a step, and which step that is; its further rounds take other
+            nodes.
+        line: the line from a probe's guess to the mean of a root's prior; None = every root has the same mean.
         error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
-            step that had any such groups. With N rollouts per group even the truth would not get 0.
+            step that had any such groups. With N rollouts per group, even the true rates would not reach 0.
     """
 
     problems: ProblemSet
@@ -66,7 +67,7 @@ class ProsState:
 
 
 class Outcome(NamedTuple):
-    """A scored group of a node."""
+    """The outcome of a node's group."""
 
     node: int
     tree: int
@@ -75,39 +76,42 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Pros(PassRateController[ProsState]):
-    """Tries the problems, and the prefixes of correct rollouts, that are believed to pass about half of the time.
+    """Tries the problems and the prefixes of correct rollouts that are believed to pass about half of the time.
 
-    Each correct rollout gives a new problem: the old one, continued from where the policy was least sure (see
-    `halfway.controllers.prefixes.reuse.cut_point`). Problems and what grew from them form a forest in which every node
-    has counts of its own; a belief turns them into pass rates. A plan takes the nodes nearest the target. Tokens of a
-    prefix are
-    context: never trained on, never counted as generated.
+    Each correct rollout yields a new problem: the old one, continued from where the policy was least certain (see
+    `halfway.controllers.prefixes.reuse.cut_point`). Problems and the prefixes that grew from them form a forest in
+    which every node has its own counts; a belief turns the counts into pass rates. A plan takes the nodes nearest the
+    target. Tokens of a prefix are context: they are never trained on, and never counted as generated.
 
     The source is a summary by a third party. It gives the model, the cut and the criterion |rate - 0.5|; ties, quota,
-    exploration, caps, eviction, the leak check and every number are ours. At mu = 0 no root that was never tried is
-    nearer the target than another, and none is further than any node: they come first.
+    exploration, caps, eviction, the leak check and every number are ours. At mu = 0 all roots that were never tried are
+    at the target, so they come first.
 
-    It chooses the problems, and attaches the prefixes unless `reuse` is off: then Prefix Sampling may do that instead.
+    PROS chooses the problems, and attaches the prefixes unless `reuse` is off; then Prefix Sampling may do that
+    instead.
 
     Attributes:
-        selection: "target", or "random" = all nodes are equally likely (the source's ablation).
-        target: pass rates (low, high) that are equally welcome.
-        ties: which of equally distant nodes come first, see `halfway.controllers.laws.selection.nearest`.
-        exploration: share of the plan that is drawn from all nodes alike; keeps a node from being believed hopeless for
+        selection: "target" = nodes nearest the target; "random" = all nodes are equally likely (the source's ablation).
+        target: range (low, high) of pass rates aimed at, all equally good.
+        ties: how equally distant nodes are ordered, see `halfway.controllers.laws.selection.nearest`.
+        exploration: share of the plan that is drawn uniformly from all nodes, so that no node is believed hopeless for
             ever for want of evidence.
-        per_tree: most groups of one tree in a step, others' included; null = no such quota, as in the source.
-        reuse: grow children; off = selection alone.
-        grandchildren: correct rollouts of a child give children too, of its root, since the model has two layers.
-        leak_tokens: refuse a prefix that already contains the last so many tokens of its rollout; 0 = no check.
-        top_values: cut where the critic's value is within the highest such share of the window only; needs
+        per_tree: most groups of one tree in a step, including those that other members chose; null = no such quota, as
+            in the source.
+        reuse: whether to grow children; off = selection alone.
+        grandchildren: whether correct rollouts of a child yield children too; these belong to its root, since the model
+            has two layers.
+        leak_tokens: refuse a prefix that already contains this many last tokens of its rollout; 0 = no check.
+        top_values: cut only where the critic's value is within this highest share of the window; needs
             learner.advantage=gae. null = anywhere in the window. The source's PPO: 0.1.
-        tree_children, total_children: caps, null = none. Those believed furthest from the target go, the oldest of
-            equals; under random selection the oldest. Enforced when a plan is made, with the newest beliefs.
+        tree_children, total_children: caps on the children of one tree and of all trees; null = none. Children believed
+            furthest from the target go first, the oldest among equals; under random selection the oldest go. Enforced
+            when a plan is made, with the newest beliefs.
         belief: what turns counts into pass rates.
-        prior: "same" = every root begins with the mean mu; "probed" = with mu plus a probe's guess of the problem's
-            log-odds, so that the first plans need not be random. The guesses come with the problems, see
-            `halfway.controllers.beliefs.calibration`, and go through a line that follows the outcomes of roots.
-        calibration: how that line follows them.
+        prior: "same" = every root begins with the mean mu; "probed" = it begins with mu plus a probe's guess of the
+            problem's log-odds, so that the first plans need not be random. The guesses come with the problems, see
+            `halfway.controllers.beliefs.calibration`, and go through a line that follows the outcomes of the roots.
+        calibration: how that line follows the outcomes.
     """
 
     selection: Literal["target", "random"] = "target"
@@ -129,7 +133,8 @@ class Pros(PassRateController[ProsState]):
         probed, bayes = self.prior == "probed", self.belief.bayes
         fits = self.belief.kind == "hierarchical" and bayes.hyperparameters == "fixed"
         require(fits or not probed, "pros.prior", self.prior, "a hierarchical belief, hyperparameters fixed, has one")
-        # What a root's rate says beyond the line is read from it, which only the rate at the mean logit can tell.
+        # A root's deviation from the line is read from its believed rate, which only the rate at the mean logit
+        # allows.
         apt = bayes.estimate == "mean_logit" or not probed
         require(apt, "pros.belief.bayes.estimate", bayes.estimate, "with prior=probed take mean_logit")
         moot = self.calibration == Calibration() or probed
@@ -155,7 +160,7 @@ class Pros(PassRateController[ProsState]):
         return frozenset(reuse | values) | self.belief.needs
 
     def init(self, problems: ProblemSet) -> ProsState:
-        """Raises UserError if the prior is to be a probe's and a problem has no guess."""
+        """Raises UserError if the prior is "probed" and a problem has no guess."""
         forest = self.belief.init(len(problems))
         if self.prior == "same":
             return ProsState(problems, forest)
@@ -207,8 +212,8 @@ class Pros(PassRateController[ProsState]):
         )
 
     def _recalibrated(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
-        """The line after the outcomes of roots, each against what was believed of it: one that comes back is known
-        to be unlike its guess."""
+        """The line after the outcomes of roots, each compared with what was believed about it: a root that comes back
+        is known to deviate from its guess."""
         line, forest = state.line, state.forest
         roots = [outcome for outcome in outcomes if outcome.node < forest.num_trees]
         if line is None or not roots:
@@ -229,8 +234,8 @@ class Pros(PassRateController[ProsState]):
         """`COUNTS`, the errors of `ProsState`, and of the pool:
 
         children, trees_with_children, mean_rate_roots, mean_rate_children, in_band (share of nodes believed to pass at
-        0.3 to 0.7); share_replayed: of all tokens so far, those that need not be generated; the hyperparameters; and
-        offset and slope of the line from a probe's guesses.
+        0.3 to 0.7); share_replayed: the share of all tokens so far that did not have to be generated; the
+        hyperparameters; and offset and slope of the line from a probe's guesses.
         """
         forest = state.forest
         roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
@@ -293,7 +298,7 @@ class Pros(PassRateController[ProsState]):
     def _seeds(
         self, outcomes: Sequence[Outcome], known: Mapping[tuple[int, bytes], int], counts: Counter[str]
     ) -> tuple[list[int], list[Start]]:
-        """Trees and starts of the new children; every correct rollout is counted, by what became of it."""
+        """Trees and starts of the new children; every correct rollout is counted by what became of it."""
         trees: list[int] = []
         starts: list[Start] = []
         texts = set(known)
@@ -345,7 +350,7 @@ def _children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[in
 
 
 def _node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], int]) -> int | None:
-    """The node whose evidence a group is; None if it belongs to another controller, or to a child that is gone.
+    """The node to which a group is evidence; None if it belongs to another controller, or to a child that is gone.
 
     Raises:
         KeyError: for a fresh problem of another set.

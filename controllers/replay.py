@@ -16,14 +16,14 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayState:
-    """What is kept, oldest first.
+    """What is stored, oldest first.
 
     Attributes:
-        groups: groups: that were not degenerate.
-        trained: how often each of them has trained again.
-        successes: responses: problem id -> a rollout that passed.
-        used: what was taken in this step: places in `groups`, or tickets of groups in hand.
-        replayed: groups so far.
+        groups: for "groups": the stored groups, none of them degenerate.
+        trained: how often each stored group has trained again.
+        successes: for "responses": problem id -> a rollout that passed.
+        used: what was taken in this step: indices into `groups`, or tickets of groups in hand.
+        replayed: number of groups replayed so far.
     """
 
     problems: ProblemSet
@@ -36,26 +36,26 @@ class ReplayState:
 
 @dataclass(frozen=True)
 class Replay(PassRateController[ReplayState]):
-    """Trains stored rollouts once more, with the log-probabilities that were recorded when they were sampled.
+    """Trains on stored rollouts again, with the log-probabilities that were recorded when they were sampled.
 
-    - "groups", DOTS (arXiv 2506.05316): a share of every plan are groups drawn at random from a first-in, first-out
-      buffer of groups that were not degenerate. Published: half of a batch of 512, of a buffer of 512 groups. It comes
-      before the member that chooses problems.
-    - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group that nobody passes, after all its
-      rounds, trains with its first failure replaced by the problem's latest success. It comes last.
+    - "groups", DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in,
+      first-out buffer of groups that were not degenerate. Published: half of a batch of 512, from a buffer of 512
+      groups. In a chain it comes before the member that chooses problems.
+    - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group without success after all its rounds
+      trains with its first failure replaced by the problem's latest success. In a chain it comes last.
 
-    What is stored says nothing new of a problem, costs no rollout, and is not stored again. The oldest goes when there
-    are more than `capacity`, or more tokens than `tokens`.
+    A replayed group says nothing new about its problem, costs no rollout, and is not stored again. The oldest entries
+    go when there are more than `capacity`, or more tokens than `tokens`.
 
     Once few new groups are mixed, a full share of the plan repeats the same old groups, and the policy drifts ever
     further from the one that sampled them. `uses` (ours) bounds the repeats, so that fewer stored groups train when
     fewer new ones come in.
 
     Attributes:
-        share: groups: most of a plan that is stored groups.
-        capacity: most groups, or successes of different problems, that are stored.
-        uses: groups: how often a stored group trains again before it goes; null = as long as it is stored.
-        tokens: bound on the stored tokens; each takes about 40 bytes of a checkpoint.
+        share: for "groups": largest share of a plan that stored groups take.
+        capacity: largest number of stored groups, or of stored successes of different problems.
+        uses: for "groups": how often a stored group trains again before it goes; null = as long as it is stored.
+        tokens: bound on the number of stored tokens; each takes about 40 bytes of a checkpoint.
     """
 
     kind: Literal["groups", "responses"] = "groups"
@@ -143,12 +143,12 @@ class Replay(PassRateController[ReplayState]):
         return [(group, count) for group, count in left if self.uses is None or count < self.uses]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
-        """stored: groups or successes kept; replayed: groups so far."""
+        """stored: number of groups or successes kept; replayed: number of groups replayed so far."""
         return {"stored": float(len(state.groups) + len(state.successes)), "replayed": float(state.replayed)}
 
 
 def _bare(group: Group) -> Group:
-    """The group without what training does not read."""
+    """The group, stripped of everything that training does not read."""
     request = replace(group.request, ticket="", decisions=(), prefix=None, hint=None)
     rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in group.rollouts)
     return replace(group, request=request, rollouts=tuple(rollouts), weights=None)
@@ -159,7 +159,7 @@ def _length(rollout: Rollout) -> int:
 
 
 def _first_kept(lengths: Sequence[int], capacity: int, tokens: int) -> int:
-    """Where the longest end begins that keeps both bounds."""
+    """The index from which the rest of the entries stays within both bounds, as many as possible."""
     first = max(0, len(lengths) - capacity)
     while sum(lengths[first:]) > tokens:
         first += 1

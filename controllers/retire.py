@@ -17,7 +17,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-PATIENCE = 100  # candidates refused for each slot before a plan takes whatever comes
+PATIENCE = 100  # how many candidates are refused for each slot before a plan takes whatever comes
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class RetireState:
 
     Attributes:
         forest: counts of each problem, which is a tree of its own.
-        retired_P: the step since which each problem is retired; -1 = it is not.
-        refused, readmitted, returned: requests dropped so far, let through lest a plan starve, and let through because
-            the problem's retirement had ended.
+        retired_P: the step since which each problem has been retired; -1 = it is not retired.
+        refused, readmitted, returned: numbers of requests so far that were dropped, were let through lest a plan
+            starve, and were let through because the problem's retirement had ended.
     """
 
     problems: ProblemSet
@@ -51,12 +51,13 @@ class Retire(PassRateController[RetireState]):
     """Drops a problem for good once its believed pass rate reaches a threshold.
 
     ScaleRL ("no positive resampling") and open-instruct's `no_resampling_pass_rate` go by the rate of the latest group,
-    which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops between stages what passed more than
-    0.9 of the time over its latest visits: `belief: {kind: beta}` with its discounted counts comes near.
+    which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops, between stages, problems that
+    passed more than 0.9 of the time over their latest visits; `belief: {kind: beta}` with its discounted counts comes
+    close to that.
 
-    A retired problem may come back: after `returns` steps it is let through once more, and what it does then decides. A
-    plan never starves: when as many candidates have been offered as there are problems, or 100 were refused for every
-    slot, it takes what comes. Only fresh requests are judged, and only fresh groups are evidence.
+    A retired problem may come back: after `returns` steps it is let through once more, and the outcome decides. A plan
+    never starves: when as many candidates have been offered as there are problems, or 100 were refused for every slot,
+    it takes whatever comes. Only fresh requests are judged, and only fresh groups are evidence.
 
     Attributes:
         above: lowest pass rate at which a problem is retired.
@@ -111,7 +112,7 @@ class Retire(PassRateController[RetireState]):
         return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
 
     def _judged(self, state: RetireState, step: int, stream: Stream) -> RetireState:
-        """The state after new evidence was judged: a problem retires, and stays so until it is tried again."""
+        """The state after new evidence was judged: a problem retires, and stays retired until it is tried again."""
         if not state.forest.stale_R.any():
             return state
         forest = self.belief.refresh(state.forest, step, stream)

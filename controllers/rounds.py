@@ -1,4 +1,4 @@
-"""Rollouts in rounds until a group has signal, then a balanced part of it: Reinforce-Ada and AR3PO."""
+"""Rollouts in rounds until a group has signal, of which a balanced part trains: Reinforce-Ada and AR3PO."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundsState:
-    """What the fresh groups so far needed.
+    """How many rollouts the fresh groups have needed so far.
 
     Attributes:
-        groups, rollouts: so far.
-        given_up: groups without enough signal after the last round.
+        groups, rollouts: numbers of fresh groups so far, and of their rollouts.
+        given_up: number of groups without enough signal after their last round.
     """
 
     problems: ProblemSet
@@ -33,12 +33,12 @@ class RoundsState:
 
 @dataclass(frozen=True)
 class Rounds(PassRateController[RoundsState]):
-    """Asks for further rollouts of a group until it has enough of each outcome, and trains on a part of them.
+    """Asks for further rollouts of a group until it has enough of each outcome, and trains on some of them.
 
     Reinforce-Ada (arXiv 2510.04996): at most 4 rounds of 8. "balanced" stops at half of `keep` successes and as many
     failures, "positive" (its positive_focused) at one success. `keep` rollouts train, half of them successes where
-    there are so many; the others keep their say in the baseline, which is taken over all rollouts. The gains it reports
-    are with more rollouts than GRPO's. Its successes are rewards above 0.7; here it is the verdict.
+    there are enough; the others still count in the baseline, which is taken over all rollouts. The gains it reports
+    come with more rollouts than GRPO's. It counts rewards above 0.7 as successes; here the verifier's verdict decides.
 
     AR3PO (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`; for its reuse of old correct
     responses see `replay`.
@@ -47,9 +47,9 @@ class Rounds(PassRateController[RoundsState]):
 
     Attributes:
         stop: what ends a group's rounds.
-        rounds: most rounds of a group; fill.max_rounds bounds them too.
-        size: rollouts of each round; 0 = N.
-        keep: rollouts of a group that train; 0 = all.
+        rounds: largest number of a group's rounds; fill.max_rounds bounds them too.
+        size: number of rollouts in each round; 0 = N.
+        keep: number of a group's rollouts that train; 0 = all.
     """
 
     stop: Literal["balanced", "positive"] = "balanced"
@@ -80,7 +80,7 @@ class Rounds(PassRateController[RoundsState]):
         for group in plan.in_hand:
             rounds = sum(decision.member == plan.member for decision in group.request.decisions)
             waits = group.request.ticket in extended
-            # A stored group was exempt and is not in hand, so each decision was a round.
+            # Stored groups were exempt and are not in hand, so each decision was a round.
             if 0 < rounds < self.rounds and not waits and not self._enough(group):
                 plan = plan.extend(group, self._size(plan), f"round {rounds + 1}")
         return plan, state
@@ -111,6 +111,6 @@ class Rounds(PassRateController[RoundsState]):
         )
 
     def metrics(self, state: RoundsState) -> Mapping[str, float]:
-        """rollouts: mean of a fresh group so far; given_up: share of them without enough signal in the end."""
+        """rollouts: mean number per fresh group so far; given_up: share of groups without enough signal in the end."""
         number = max(1, state.groups)
         return {"rollouts": state.rollouts / number, "given_up": state.given_up / number}

@@ -36,27 +36,29 @@ class ServoState:
 class Servo(PassRateController[ServoState]):
     """Goes from easy to hard along a column of difficulties: as fast as the policy allows, or by a timetable.
 
-    - "adarft": a plan takes the problems nearest a target difficulty T, of equals those with the fewest turns so far
-      (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate - pass_rate)),
-      cut to its bounds, with the step's mean pass rate of fresh rollouts. The published code has
-      50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
+    - "adarft": a plan takes the problems nearest a target difficulty T, and among equals those with the fewest turns so
+      far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
+      pass_rate)), clipped to its bounds, where rate is the mean pass rate of the step's fresh rollouts. The published
+      code has 50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
     - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
       alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The
-      published configuration leaves the bell's floor out, at which its code fails; ours is then 2 / (K (K + 1)), which
-      the code has for `true`.
+      published configuration leaves the bell's floor out, which makes its code fail; ours is then 2 / (K (K + 1)),
+      which the code uses for `true`.
 
     Attributes:
-        difficulty: feature of the problems; a number, or for a schedule also a word, the easiest first in the alphabet.
+        difficulty: the problems' feature that holds their difficulty: a number, or for a schedule also a word, easiest
+            first in alphabetical order.
         column_is: "pass_rate" = the column holds pass rates, and the difficulty is 100 (1 - rate).
-        pass_rate: the pass rate that AdaRFT steers to.
+        pass_rate: the pass rate at which AdaRFT aims.
         gain: largest move of the target per step, in units of difficulty.
         sensitivity: how strongly the move depends on the distance from `pass_rate`.
-        start, bounds: of the target.
-        steps: training steps that a schedule takes; afterwards it stays where it ended.
+        start: the target difficulty at the start.
+        bounds: range of the target difficulty.
+        steps: number of training steps that a schedule takes; afterwards it stays where it ended.
         levels: number of a schedule's levels, of about equal size; null = one level per value of the column.
         exponent: the bell's mean is progress^exponent (K - 1); an exponent below 1 moves it faster at the beginning.
         width: standard deviation of the bell, in levels.
-        floor: least probability of a level under "gaussian"; null = 2 / (K (K + 1)).
+        floor: lowest probability of a level under "gaussian"; null = 2 / (K (K + 1)).
     """
 
     rule: Literal["adarft", "cosine", "gaussian"] = "adarft"
@@ -91,7 +93,7 @@ class Servo(PassRateController[ServoState]):
         return frozenset({f"feature:{self.difficulty}"})
 
     def init(self, problems: ProblemSet) -> ServoState:
-        """Raises UserError if the column is missing, is of the wrong kind, or does not give the levels."""
+        """Raises UserError if the column is missing, has the wrong type, or does not yield the levels."""
         if self.rule == "adarft":
             self._difficulties(problems)
         else:

@@ -16,21 +16,22 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True)
 class Signal(PassRateController[None]):
-    """Gives advantages where rewards do not differ. It has no state and chooses nothing.
+    """Gives advantages to groups whose rewards do not differ. It has no state and chooses nothing.
 
-    - "rl_zvp", RL-ZVP (arXiv 2509.21880): a group that all passed is reinforced token by token, the more the
-      less certain the policy was: +alpha H_t. One that all failed is weakened, the least where it was least certain:
-      -alpha (max over the response of H - H_t). H is the entropy at sampling, in nats, and a constant to the gradient.
-      Other groups keep the learner's advantages. No code is published.
+    - "rl_zvp", RL-ZVP (arXiv 2509.21880): a group whose rollouts all passed is reinforced token by token, more where
+      the policy was less certain: +alpha H_t. A group whose rollouts all failed is weakened, least where it was least
+      certain: -alpha (max over the response of H - H_t). H is the entropy at sampling, in nats, and a constant to the
+      gradient. Other groups keep the learner's advantages. No code is published.
     - "ngrpo", NGRPO (arXiv 2509.18851): the advantages of every group are (r - mean) / std with the statistics of its
-      rewards and of `virtual` rewards of 1 beside them, so that a group that all failed is weakened; one that all
-      passed stays without signal. Its script adds one, and clips at 0.16 and 0.24 (learner.clip_low, clip_high).
+      rewards and of `virtual` rewards of 1 beside them, so that a group whose rollouts all failed is weakened; one
+      whose rollouts all passed stays without signal. Its script adds one virtual reward, and clips at 0.16 and 0.24
+      (learner.clip_low, clip_high).
 
-    Under fill.policy=refill such groups fill the batch: what refilling is for is gone then.
+    Under fill.policy=refill such groups fill the batch, which defeats the purpose of refilling.
 
     Attributes:
-        alpha: rl_zvp: scale of the token advantages; 0.1 as published.
-        virtual: ngrpo: number of virtual rewards.
+        alpha: for "rl_zvp": scale of the token advantages; 0.1 as published.
+        virtual: for "ngrpo": number of virtual rewards.
     """
 
     kind: Literal["rl_zvp", "ngrpo"] = "rl_zvp"
@@ -63,7 +64,7 @@ class Signal(PassRateController[None]):
         return group.advised(advantages_N=standardized(rewards, [1.0] * self.virtual))
 
     def _by_entropy(self, rollout: Rollout) -> Floats:
-        """Advantages of a rollout's generated tokens, all turns together."""
+        """Advantages of a rollout's generated tokens, over all turns."""
         parts = [turn.entropies_T[turn.num_replayed :].astype(np.float64) for turn in rollout.turns]
         entropy_T = np.concatenate(parts) if parts else np.zeros(0)
         return self.alpha * (entropy_T if rollout.success else entropy_T - entropy_T.max(initial=0.0))

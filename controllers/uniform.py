@@ -21,9 +21,9 @@ class UniformState:
 
     Attributes:
         epoch: index of the epoch; -1 before the first draw.
-        cursor: how many problems of the epoch's order had their turn.
-        key: seed of the epoch's order. The order itself is recomputed from it, never saved.
-        deferred: positions whose turn came while the same plan held them already; they come first in a later plan.
+        cursor: how many problems of the epoch's order have had their turn.
+        key: seed of the epoch's order. The order itself is recomputed from it and never saved.
+        deferred: positions whose turn came while the same plan already held them; they come first in a later plan.
     """
 
     problems: ProblemSet
@@ -53,7 +53,7 @@ class Uniform(PassRateController[UniformState]):
         drawn: list[Request] = []
         while len(drawn) < plan.missing:
             if len(held) == len(state.problems):
-                held = set()  # more groups than problems: go round once more
+                held = set()  # more groups than problems: go around once more
             position, state = _draw(state, held, stream)
             problem = state.problems[position]
             held.add(problem.id)

@@ -1,4 +1,4 @@
-"""Variants: where a problem teaches, write another like it (ours)."""
+"""Variants: new problems that resemble those which teach (ours)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,12 @@ class VariantsState:
     """Which problems teach.
 
     Attributes:
-        parents: ids of problems in the band at their latest visit that no variant was written of since, oldest first.
-        written: new problems so far.
-        repeated: variations that were known already.
-        reserved: variations that were dropped because they are held-out problems.
-        rate: mean pass rate of the latest step's new problems that had rollouts.
+        parents: ids of problems that were in the band at their latest visit and have had no variant written since,
+            oldest first.
+        written: number of new problems so far.
+        repeated: number of variations that were known already.
+        reserved: number of variations that were dropped because they are held-out problems.
+        rate: mean pass rate of the latest step's new problems, as far as they had rollouts.
     """
 
     problems: ProblemSet
@@ -36,18 +37,19 @@ class VariantsState:
 
 @dataclass(frozen=True)
 class Variants(PassRateController[VariantsState]):
-    """Gives a share of every plan to new problems, each a variation of one whose group was in the band.
+    """Gives a share of every plan to new problems, each a variation of a problem whose group was in the band.
 
-    A problem that passes about half of the time soon does not; others that ask for the same will. The variations are
-    those registered for the problem's verifier, with computed answers: no model writes them, as in SvS (arXiv
-    2508.14029), whose band is the default. Each is proposed once, in the step that writes it. It comes before the
-    member that chooses problems. A variation that is a held-out problem by chance is dropped and counted.
+    A problem that passes about half of the time soon passes more often; others that require the same skill take its
+    place. The variations are those registered for the problem's verifier, with computed answers; no model writes them,
+    unlike in SvS (arXiv 2508.14029), whose band is the default. Each is proposed once, in the step that writes it. In a
+    chain this controller comes before the member that chooses problems. A variation that happens to be a held-out
+    problem is dropped and counted.
 
     Attributes:
-        share: most of a plan, rounded down.
+        share: largest share of a plan that new problems get, rounded down.
         band: pass rates, both included, at which a problem is worth a variation.
-        waiting: most problems that may wait for their variation; the oldest are dropped first.
-        most: most new problems in all, since every checkpoint holds them.
+        waiting: largest number of problems that may wait for their variation; the oldest are dropped first.
+        most: largest number of new problems in all, since every checkpoint holds them.
     """
 
     share: float = 0.25

@@ -14,12 +14,12 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VcrlState:
-    """Where in the run it is.
+    """The step, and how the latest groups scored.
 
     Attributes:
         step: the next training step.
         score: mean score of the latest step's groups.
-        kept: share of them that was good enough.
+        kept: share of those groups whose score was high enough.
     """
 
     problems: ProblemSet
@@ -32,14 +32,14 @@ class VcrlState:
 class Vcrl(PassRateController[VcrlState]):
     """Declines groups whose variance score is below a threshold, which rises after the first steps.
 
-    The score (`variance_score`) is 1 for a group of which half passed, 0 for a degenerate one; at N = 8 the late
-    threshold keeps 3 to 5 successes, the early one 1 to 7. What is declined was rolled out all the same, so use
-    fill.policy=refill for full batches. The score is the paper's; of its thresholds, 0.3 for 20
-    steps and then 0.8, no code was found to check them against. Its memory bank of high-variance problems is not here;
+    The score (`variance_score`) is 1 for a group of which half passed, and 0 for a degenerate group; at N = 8 the late
+    threshold keeps 3 to 5 successes, and the early one 1 to 7. Declined groups have been rolled out all the same, so
+    use fill.policy=refill for full batches. The score is the paper's; no code was found against which its thresholds,
+    0.3 for 20 steps and then 0.8, could be checked. Its memory bank of high-variance problems is not implemented;
     `replay` keeps groups.
 
     Attributes:
-        early, late: least score of a group that trains, in the first `early_steps` steps and later.
+        early, late: lowest score at which a group trains, in the first `early_steps` steps and afterwards.
     """
 
     early: float = 0.3

@@ -3,11 +3,11 @@
 - `counts`: outcomes counted per problem, and moving averages
 - `features`: columns of a problem set as numbers, categories and levels
 - `arms`: what categories of problems taught, and how often they pass
-- `implicit`: what the outcomes of some problems say of all others
-- `calibration`: a probe's guess, corrected by what the solver does
-- `skills`: pass rates from the problems' features, by a regression that wanders
+- `implicit`: what the outcomes of some problems say about all others
+- `calibration`: a probe's guess, corrected by the solver's outcomes
+- `skills`: pass rates from the problems' features, by a regression whose weights drift
 - `item_response`: the pass rate as a function of the hint's length
-- `forest`: problems and what grew from them: evidence on every node
+- `forest`: problems and the prefixes that grew from them, with evidence on every node
 - `forest_beliefs`: the beliefs about a forest behind one interface
 - `hierarchical_bayes`: the belief of PROS: logit-normal rates, collapsed Gibbs sampling
 - `polya_gamma`: the variables that make a logistic likelihood Gaussian

@@ -1,4 +1,4 @@
-"""What is known of the arms of a bandit, categories of problems: what they taught, and how often they pass."""
+"""The evidence on a bandit's arms, which are categories of problems: what they taught, and how often they pass."""
 
 import math
 from collections import defaultdict
@@ -19,8 +19,8 @@ class Arms:
         value_C: moving average of the mean absolute advantage (SEC's Q).
         recent_C: mean absolute advantages of the latest groups, oldest first (DUMP's window).
         count_C: groups so far.
-        passed_C, tried_C: discounted successes and rollouts, with what the reversion adds.
-        mixed_C, groups_C: the same of groups: those with both outcomes, and all.
+        passed_C, tried_C: discounted successes and rollouts, including what the reversion adds.
+        mixed_C, groups_C: discounted numbers of groups with both outcomes, and of all groups.
     """
 
     value_C: Floats
@@ -49,7 +49,7 @@ def with_advantages(
     """The arms after one step's groups: values, windows and numbers of groups.
 
     Args:
-        arm_G: of each group.
+        arm_G: each group's arm.
         alpha: weight of the step's mean in the value; an arm without a group keeps its value.
         window: groups remembered.
     """
@@ -67,8 +67,8 @@ def with_advantages(
 def with_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: float, reversion: float) -> Arms:
     """The arms after one step's groups: (s, n) <- decay (s, n) + (new s, new n) + reversion (1/2, 1), for every arm.
 
-    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts of which half passed. Likewise (mixed groups,
-    all groups), whose arm tends to as many groups of which half are mixed.
+    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts, half of which passed. The numbers of mixed
+    groups and of all groups are updated in the same way and tend to as many groups, half of which are mixed.
     """
     size = len(arms.value_C)
     mixed_G = [0 < passed < tried for passed, tried in zip(counts.passed, counts.tried, strict=True)]

@@ -37,7 +37,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(forest: Forest, trees: Any) -> Evidence:
-    """What is known of some trees."""
+    """The evidence of some trees."""
     nodes, place_C = nodes_of(forest, np.asarray(trees, np.int64))
     return Evidence(*(torch.as_tensor(a) for a in (place_C, forest.passed_M[nodes], forest.tried_M[nodes])))
 
@@ -46,7 +46,7 @@ def model(evidence: Evidence, scales: Scales | None, fit_shift: bool = False, sh
     """psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2), counts binomial; s and n may be fractions.
 
     Args:
-        scales: the hyperparameters; None = they are random too, with wide priors.
+        scales: the hyperparameters; None = they are random variables too, with wide priors.
     """
     mu, tau, sigma, moved = _hyperparameters(scales, fit_shift, shift)
     with pyro.plate("roots", evidence.num_roots):
@@ -73,7 +73,7 @@ def _hyperparameters(scales: Scales | None, fit_shift: bool, shift: float) -> tu
 
 
 def guide(evidence: Evidence, start: Scales, fit_shift: bool) -> None:
-    """Point estimates of the hyperparameters; a normal for each root, and one for each child that follows its root."""
+    """Point estimates of the hyperparameters; normal distributions of roots, and of children given their roots."""
     _point("mu", start.mu)
     _point("tau", start.tau, positive=True)
     _point("sigma", start.sigma, positive=True)
@@ -108,7 +108,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
     Pyro's parameters are left as they were.
 
     Args:
-        start: where the search begins; its shift is kept unless `fit_shift`.
+        start: where the search begins; its shift is kept unless `fit_shift` is set.
     """
     trees = np.flatnonzero(with_evidence(forest))
     if len(trees) > MOST_TREES:
@@ -141,14 +141,14 @@ def posterior(evidence: Evidence, scales: Scales, draws: int, warmup: int, seed:
 
 
 def _without_unseen_children(evidence: Evidence) -> Evidence:
-    """The same evidence: a child that was never tried says nothing about the hyperparameters."""
+    """The evidence without the children that were never tried, which say nothing about the hyperparameters."""
     roots, seen_C = evidence.num_roots, evidence.tried_M[evidence.num_roots :] > 0
     seen_M = torch.cat([torch.ones(roots, dtype=torch.bool), seen_C])
     return Evidence(evidence.place_C[seen_C], evidence.passed_M[seen_M], evidence.tried_M[seen_M])
 
 
 def _isolated(seed: int) -> AbstractContextManager[Any]:
-    """A block with random numbers of its own."""
+    """A block with its own random numbers."""
     fork: AbstractContextManager[Any] = torch.random.fork_rng(devices=[])
 
     class Seeded(AbstractContextManager[Any]):

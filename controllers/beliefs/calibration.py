@@ -1,4 +1,4 @@
-"""A probe's guess of a pass rate, corrected by what the solver then does: the solver moves, the guess does not."""
+"""A probe's guess of a pass rate, corrected by the solver's outcomes: the solver changes, the guess does not."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SLOPE_DOUBT = 0.5  # the slope's share of the offset's standard deviation
 
 
 class Residual(NamedTuple):
-    """What one problem's own outcomes say beyond the line: a normal distribution of its distance from it, in logits."""
+    """What a problem's own outcomes say beyond the line: a normal belief about its distance from it, in logits."""
 
     mean: float
     variance: float
@@ -35,19 +35,19 @@ class Line:
 
     Attributes:
         mean_2: offset and slope; (0, 1) = the guess is right.
-        covariance_22: of both.
+        covariance_22: covariance of offset and slope.
     """
 
     mean_2: Floats
     covariance_22: Floats
 
     def logits(self, guesses_P: Floats) -> Floats:
-        """The log-odds that belong to guesses, given as log-odds too."""
+        """The log-odds of the pass rates that the line predicts from guesses, which are log-odds too."""
         logits_P: Floats = self.mean_2[0] + self.mean_2[1] * guesses_P
         return logits_P
 
     def drifted(self, variance: float) -> "Line":
-        """The belief a step later: the solver may have moved. The slope gains a quarter of the offset's variance."""
+        """The belief one step later, as the solver may have moved; the slope gains a quarter of the variance."""
         return replace(self, covariance_22=self.covariance_22 + np.diag([variance, variance * SLOPE_DOUBT**2]))
 
     def chance_of_none(self, guess: float, own: Residual, size: int) -> float:
@@ -58,12 +58,12 @@ class Line:
         return float(WEIGHTS @ (1 - rates) ** size)
 
     def observed(self, guess: float, own: Residual, passed: int, size: int) -> "tuple[Line, Residual]":
-        """Line and residual after a group of the problem, by Laplace's approximation to the binomial likelihood.
+        """Line and residual after one group of the problem, by Laplace's approximation to the binomial likelihood.
 
-        The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. It
-        moves their joint mean along one direction only, so that the new mode is the root of an increasing function of
-        one number, found by bisection. The covariance between line and residual that arises is forgotten. The mode
-        stands in for the mean, which costs the slope .03 to .13 of 1 over 800 groups, the more the larger `own`.
+        The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. The
+        group moves their joint mean along one direction only, so the new mode is the root of an increasing function of
+        one number, found by bisection. The covariance that arises between line and residual is dropped. The mode stands
+        in for the mean; over 800 groups that biases a slope of 1 by .03 to .13, more for a larger `own`.
         """
         x_2 = np.asarray([1.0, guess])
         direction_2 = self.covariance_22 @ x_2
@@ -86,8 +86,8 @@ class Calibration:
 
     Attributes:
         doubt: standard deviation of the line's offset before the first outcome, in logits; the slope's is half of it.
-        drift: variance that the offset gains with every step with outcomes, in squared logits; the slope gains a
-            quarter of it. 0 = the solver stands still.
+        drift: variance that the offset gains in every step with outcomes, in squared logits; the slope gains a quarter
+            of it. 0 = the solver stands still.
     """
 
     doubt: float = 1.0
@@ -98,7 +98,7 @@ class Calibration:
         require(self.drift >= 0, "calibration.drift", self.drift, "give 0 (= the solver stands still) or more")
 
     def start(self) -> Line:
-        """The guess is right, as far as anyone knows."""
+        """The belief before any outcome: the guess is right."""
         return Line(np.asarray([0.0, 1.0]), np.diag([self.doubt**2, (self.doubt * SLOPE_DOUBT) ** 2]))
 
 
@@ -106,10 +106,10 @@ def guesses_of(problems: Sequence[Problem], where: str) -> Floats:
     """The probe's guess for every problem, as log-odds.
 
     Args:
-        where: the field that the problems come from, for messages.
+        where: the configuration field that the problems come from, for error messages.
 
     Raises:
-        UserError: if a problem has no guess, or the guesses are of several reference models.
+        UserError: if a problem has no guess, or the guesses come from several reference models.
     """
     rates: list[float] = []
     for problem in problems:

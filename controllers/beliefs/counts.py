@@ -1,4 +1,4 @@
-"""Beliefs: small estimates of how a problem, or a kind of problem, will turn out."""
+"""The simplest estimates of how a problem, or a kind of problem, will turn out: counts, moving averages and streaks."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -9,7 +9,7 @@ from halfway.curriculum.rollouts import Origin
 
 
 class Counts(NamedTuple):
-    """Outcomes of groups: position, successes and rollouts of each. A problem may occur several times."""
+    """Outcomes of groups: each group's position, successes and rollouts. A problem may occur several times."""
 
     positions: list[int]
     passed: list[int]
@@ -17,7 +17,7 @@ class Counts(NamedTuple):
 
 
 def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
-    """The outcomes that say something about problems as they stand, which are fresh groups with rollouts.
+    """The outcomes that are evidence on the problems themselves: those of fresh groups with rollouts.
 
     Raises:
         KeyError: for a fresh problem of another set.
@@ -31,7 +31,7 @@ def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
 def moving_average(mean: float, value: float, alpha: float) -> float:
     """Exponential moving average: (1 - alpha) mean + alpha value (Rollout Pass-Rate Control, equation 2).
 
-    An observation weighs half of what it did after ln 2 / -ln(1 - alpha) updates: 13.5 at alpha = 0.05.
+    An observation loses half of its weight in ln 2 / -ln(1 - alpha) updates: 13.5 at alpha = 0.05.
     """
     return (1 - alpha) * mean + alpha * value
 

@@ -19,9 +19,9 @@ class Categories:
     """The problems of a set in C categories.
 
     Attributes:
-        names: of the categories, in rising order of the column's values.
-        category_P: of each problem.
-        order_P: positions, category after category.
+        names: names of the categories, in ascending order of the column's values.
+        category_P: each problem's category.
+        order_P: positions of all problems, category by category.
         first_C: where each category begins in `order_P`; one more entry for where the last ends.
     """
 
@@ -34,7 +34,7 @@ class Categories:
         return len(self.names)
 
     def members(self, category: int) -> Positions:
-        """Positions of the problems of a category, in rising order."""
+        """Positions of a category's problems, in ascending order."""
         return self.order_P[self.first_C[category] : self.first_C[category + 1]]
 
 
@@ -64,8 +64,8 @@ def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
         field: of the configuration that names the feature, for the message.
 
     Raises:
-        UserError: if a problem lacks it, if it is a vector, if there is one category only, or a category has but one
-            problem, which could not fill two slots of a plan. A set of one problem has one category.
+        UserError: if a problem lacks it, if it is a vector, if there is only one category, or if a category has only
+            one problem, which could not fill two slots of a plan. A set of a single problem may have one category.
     """
     values, category_P = np.unique(_column(problems, feature, field), return_inverse=True)
     return _checked(tuple(map(str, values.tolist())), category_P, f"{field}: the feature {feature!r}")
@@ -94,8 +94,8 @@ def levels(problems: ProblemSet, feature: str, number: int | None, column_is: Co
     """The problems by how hard they are, easiest first.
 
     Args:
-        number: of levels, of about equal size; equal difficulties stay together, so that there may be fewer. None =
-            each value of the column is a level, words in the order of the alphabet.
+        number: how many levels of about equal size; equal difficulties stay together, so there may be fewer. None =
+            each value of the column is a level, with words in alphabetical order.
 
     Raises:
         UserError: as for `difficulties` and `categories`.

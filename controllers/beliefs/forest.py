@@ -1,4 +1,4 @@
-"""A forest of problems and of what grew from them: evidence on every node, and what is believed of it."""
+"""A forest of problems and the prefixes that grew from them: the evidence on every node, and the belief about it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ Positions = NDArray[np.int64]
 Decay = Literal["observe", "step"]
 
 ROUNDING = 1e-9
-# Fewer discounted rollouts than this are no evidence: else every tree ever tried would be estimated for ever.
+# Fewer discounted rollouts than this count as no evidence; otherwise every tree ever tried would be estimated for
+# ever.
 FORGOTTEN = 1e-6
 
 
@@ -25,7 +26,7 @@ class Scales:
     """Hyperparameters of the two-layer logit-normal model, all in logits.
 
     A root has log-odds psi_0 ~ N(mu, tau^2), each of its children psi_i ~ N(psi_0 + shift, sigma^2). The source has no
-    `shift` (0): to it a child is as hard as its root on average.
+    `shift`, which amounts to 0: there a child is on average as hard as its root.
     """
 
     mu: float
@@ -43,14 +44,13 @@ class Forest:
 
     Attributes:
         tree_C: tree of each child.
-        passed_M, tried_M: discounted successes and rollouts of each node itself; a child's never count for its
-            root.
-        logit_M: log-odds where the next estimation starts: the latest draw of a sampler, or the latest solution.
+        passed_M, tried_M: discounted successes and rollouts of each node itself; a child's do not count for its root.
+        logit_M: log-odds from which the next estimation starts: a sampler's latest draw, or the latest solution.
         rate_M: believed pass rate.
-        stale_R: trees whose evidence changed since they were estimated.
+        stale_R: trees whose evidence has changed since they were last estimated.
         scales: hyperparameters in use; None if the belief has none.
-        refreshed: step of the latest estimation, -1 before it.
-        fitted: step of the latest fit of the hyperparameters, -1 before it.
+        refreshed: step of the latest estimation; -1 before the first.
+        fitted: step of the latest fit of the hyperparameters; -1 before the first.
         offset_R: how far the mean of each root's prior is from mu, in logits; None = not at all.
 
     Raises:
@@ -99,7 +99,7 @@ class Forest:
     def check_counts(self) -> None:
         """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""
         failed_M = self.tried_M - self.passed_M
-        # What is not a number, or infinite, fails these comparisons too.
+        # NaN and infinity fail these comparisons too.
         if not (self.passed_M.min() >= 0 and failed_M.min() >= -ROUNDING and failed_M.max() < np.inf):
             sound = (self.passed_M >= 0) & (self.passed_M <= self.tried_M + ROUNDING) & np.isfinite(self.tried_M)
             node = int(np.argmin(sound))
@@ -110,7 +110,7 @@ class Forest:
 
 
 def bare_forest(num_trees: int, logit: float, rate: float, scales: Scales | None = None) -> Forest:
-    """Roots without evidence or children, each believed to be as given."""
+    """Roots without evidence or children, each with the given belief."""
     zeros = np.zeros(num_trees)
     return Forest(
         tree_C=np.zeros(0, np.int32),
@@ -134,11 +134,12 @@ def learn(
     """Add one step's outcomes to the counts: (s, n) <- lambda (s, n) + (new s, new n).
 
     Args:
-        nodes: observed nodes; one that occurs twice is forgotten once and gets the sum.
+        nodes: the observed nodes; a node that occurs twice is discounted once and gets the sum.
         passed, tried: successes and rollouts of each.
         forgetting: lambda; 1 = nothing is forgotten, 0 = only the newest step counts.
         decay_on: "observe" discounts the nodes just observed, as the source words it; "step" discounts every node, so
-            that what is not visited drifts back to the prior. Then every tree with evidence becomes stale every step.
+            that nodes without visits drift back to the prior. Under "step" every tree with evidence becomes stale in
+            every step.
 
     Raises:
         ValueError: if an outcome has more successes than rollouts.
@@ -214,7 +215,7 @@ def trees_of(forest: Forest, nodes: Positions) -> Positions:
 
 
 def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
-    """Nodes of some trees, first their roots in the given order and then their children; the tree's place, for each.
+    """Nodes of some trees, first the roots in the given order and then the children; for each, its index in `trees`.
 
     Args:
         trees: without repetition.
@@ -225,20 +226,20 @@ def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
     place_R = np.empty(forest.num_trees, np.int32)
     place_R[trees] = np.arange(len(trees), dtype=np.int32)
     place = place_R[forest.tree_C[children]]
-    # Neighbours in memory make the sums over a tree's children cheap.
+    # With neighbours in memory, the sums over a tree's children are cheap.
     order = np.argsort(place, kind="stable")
     return np.concatenate([trees, forest.num_trees + children[order]]), place[order].astype(np.int64)
 
 
 def crowded(forest: Forest, distance_C: Floats, per_tree: int | None, in_total: int | None) -> tuple[Flags, int, int]:
-    """Which children stay when caps are enforced: those believed nearest the target, the newest of equals.
+    """Which children stay when caps are enforced: those believed nearest the target and, among equals, the newest.
 
     Args:
         distance_C: distance of each child's believed pass rate from the target.
         per_tree, in_total: the caps; None = none.
 
     Returns:
-        Who stays, and how many go because of the first and of the second cap.
+        Which children stay, and how many go because of the first and the second cap.
     """
     keep_C = np.ones(forest.num_children, np.bool_)
     if per_tree is not None and forest.num_children and np.bincount(forest.tree_C).max() > per_tree:

@@ -1,6 +1,6 @@
-"""What may be believed about a forest of problems: the hierarchical model and its simpler rivals, behind one interface.
+"""Beliefs about a forest of problems: the hierarchical model and its simpler rivals, behind one interface.
 
-A part of controllers: PROS ranks by it, GRESO's skip law can be driven by it.
+Controllers take a belief as an option: PROS ranks by it, and it can drive GRESO's skip law.
 """
 
 import math
@@ -15,18 +15,18 @@ from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-TIE = 1e-6  # laws take rates that differ less for equally near
+TIE = 1e-6  # laws treat rates that differ by less than this as equally near
 
 
 class Near(NamedTuple):
-    """Only the so many rates nearest a target are of interest."""
+    """Only a given number of rates nearest a target are of interest."""
 
     target: float
     wanted: int
 
 
 class Estimator(Protocol):
-    """Turns the evidence in a forest into a believed pass rate of every node."""
+    """Turns the evidence in a forest into a believed pass rate for every node."""
 
     def init(self, num_trees: int) -> Forest:
         """Roots without evidence."""
@@ -45,7 +45,7 @@ def beta_densities(rates: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def density_bound(target: float, radius: float, least: float, most: float) -> float:
-    """What no Beta density with `least` <= a + b <= `most` exceeds within a band around the target.
+    """An upper bound, within a band around the target, on every Beta density with `least` <= a + b <= `most`.
 
     With Stirling's bounds on the Gamma function the density at x is at most exp(1 / 12 s) sqrt(s / 2 pi) exp(-s KL)
     sqrt(m (1 - m)) / (x (1 - x)), s = a + b, m = a / s, and KL >= 0 the divergence of m from x.
@@ -56,13 +56,14 @@ def density_bound(target: float, radius: float, least: float, most: float) -> fl
 
 @dataclass(frozen=True)
 class DiscountedBeta:
-    """Every node on its own: Beta(a + s, b + n - s), s of n its discounted counts. Trees mean nothing to it.
+    """Every node on its own: Beta(a + s, b + n - s), where s of n are its discounted counts. Trees play no part.
 
     The idea of MoPPS (arXiv 2507.04632) and of the explicit evidence in BOTS (arXiv 2510.26374).
 
     Attributes:
         prior: a and b.
-        draw: believe one draw from the posterior, anew for every node in every step (Thompson sampling), not the mean.
+        draw: whether to believe one draw from the posterior, made anew for every node in every step (Thompson
+            sampling), rather than the mean.
     """
 
     prior: tuple[float, float] = (1.0, 1.0)
@@ -82,12 +83,13 @@ class DiscountedBeta:
         return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
 
     def nearest(self, forest: Forest, nodes: Positions, near: Near, stream: Stream) -> tuple[Positions, Floats]:
-        """Draws for a part of the nodes; of draws for all of them, the nearest would be among these.
+        """Draws for some of the nodes: those that would hold the nearest if all nodes drew.
 
-        So the law of what is nearest is exact, and few draws are made. The band around the target that should hold
-        enough draws gets uniform points instead: each node one with probability 2 r M, r the band's half width and M
-        a bound on every density in it, kept with probability density / M. That a node has a point in dx then has the
-        probability density dx, as for a draw. If the band holds too few, all others draw until they are outside it.
+        The distribution of what is nearest is exact, though few draws are made. In a band around the target that should
+        hold enough draws, each node gets a uniform point with probability 2 r M, where r is the band's half-width and M
+        a bound on every density in it, and the point is kept with probability density / M. A node then has a point in
+        dx with probability density dx, as a draw would. If the band holds too few, all other nodes draw until they are
+        outside it.
         """
         generator = stream.at("beta").generator()
         band = self._band(forest, nodes, near)
@@ -110,7 +112,7 @@ class DiscountedBeta:
         return nodes, rate_F
 
     def _band(self, forest: Forest, nodes: Positions, near: Near) -> tuple[float, float] | None:
-        """Half width of a band around the target that should hold twice as many draws as are wanted, and a bound on the
+        """Half-width of a band around the target that should hold twice as many draws as are wanted, and a bound on the
         densities in it; None if making all draws is as cheap."""
         some = nodes[:: max(1, len(nodes) // 512)]
         density = float(beta_densities(np.full(len(some), near.target), *self.posterior(forest, some)).mean())
@@ -128,7 +130,7 @@ class DiscountedBeta:
 
 @dataclass(frozen=True)
 class LastRate:
-    """The pass rate of a node's latest group, or of its root's if it has none, else one half."""
+    """The pass rate of a node's latest group; of its root's latest group if it has none; otherwise one half."""
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, 0.5)
@@ -149,9 +151,10 @@ class LastRate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the trainer measures afresh, see `PassRateController.informed`: one half before it has.
+    """Pass rates that the trainer measures afresh, see `PassRateController.informed`; one half until it has.
 
-    An oracle, with which a law is tried apart from what it must believe. A child is believed to pass as its root does.
+    An oracle, for studying a law apart from the quality of its belief. A child is believed to pass as often as its
+    root.
     """
 
     def init(self, num_trees: int) -> Forest:
@@ -176,13 +179,13 @@ BeliefKind = Literal["hierarchical", "beta", "last_rate", "measured"]
 
 @dataclass(frozen=True)
 class PassRateBelief:
-    """A belief about the pass rates of problems and of what grew from them.
+    """A belief about the pass rates of problems and of the prefixes that grew from them.
 
     Attributes:
         kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`;
             "measured" = `Measured`, an oracle that learns nothing from the run's own rollouts.
         forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
-            0.9 is ours. A last rate remembers nothing whatever is said here.
+            0.9 is ours. It has no effect on "last_rate".
         decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
             every step, and so drifts back to the prior while it is not visited.
         bayes, beta: options of the kinds "hierarchical" and "beta".
@@ -198,7 +201,7 @@ class PassRateBelief:
         require(0 <= self.forgetting <= 1, "belief.forgetting", self.forgetting, "give a number between 0 and 1")
         for name, owner in (("bayes", "hierarchical"), ("beta", "beta")):
             value, remedy = vars(self)[name], f"it belongs to kind={owner}; set that kind, or remove the options"
-            # The default belongs to the class: a subclass may have another.
+            # The default is read from the class, since a subclass may have another.
             require(self.kind == owner or value == type(value)(), f"belief.{name}", value, remedy)
 
     @property
@@ -211,7 +214,7 @@ class PassRateBelief:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it needs of whoever hosts the controller, see `PassRateController.needs`."""
+        """What it needs from the controller's host, see `PassRateController.needs`."""
         return frozenset({"measured"} if self.kind == "measured" else ())
 
     def init(self, num_trees: int) -> Forest:
@@ -234,7 +237,7 @@ class PassRateBelief:
         return self.estimator.refresh(forest, step, stream)
 
     def ready(self, forest: Forest, step: int, stream: Stream) -> Forest:
-        """The forest as `rates` wants it: up to date, unless Beta draws are made when they are asked for."""
+        """The forest as `rates` needs it: up to date, except that Beta draws are made only when asked for."""
         return forest if self._draws_beta else self.refresh(forest, step, stream)
 
     def rates(self, forest: Forest, nodes: Positions, near: Near | None, stream: Stream) -> tuple[Positions, Floats]:
@@ -245,7 +248,7 @@ class PassRateBelief:
                 take 90 ms.
 
         Returns:
-            The nodes without those that do not matter, and their rates.
+            The nodes that matter, and their rates.
         """
         if not self._draws_beta:
             return nodes, forest.rate_M[nodes]
@@ -267,7 +270,7 @@ class DrawnBeta(DiscountedBeta):
 
 @dataclass(frozen=True)
 class ThompsonBelief(PassRateBelief):
-    """`PassRateBelief` with MoPPS' defaults: a Beta posterior for each problem that forgets nothing, by draws."""
+    """`PassRateBelief` with MoPPS' defaults: draws from a Beta posterior for each problem, which forgets nothing."""
 
     kind: BeliefKind = "beta"
     forgetting: float = 1.0

@@ -15,10 +15,10 @@ from halfway.curriculum.support.errors import UserError, require
 Inference = Literal["collapsed", "plain", "fixed_point"]
 Estimate = Literal["mean_logit", "mean_rate", "draw"]
 
-# Gauss-Hermite nodes for E sigmoid(N(m, v)); fifteen are right to 4e-5 at v = 4 and to 7e-4 at v = 9.
+# Gauss-Hermite nodes for E sigmoid(N(m, v)); fifteen are accurate to 4e-5 at v = 4 and to 7e-4 at v = 9.
 POINTS, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-# Small enough for a processor's cache; measured faster than all trees at once from about 20,000 nodes on.
+# Small enough for a processor's cache; measured to be faster than all trees at once from about 20,000 nodes on.
 CHUNK_TREES = 2048
 FIXED_POINT_TOLERANCE = 1e-7
 INSTALL = "pip install 'halfway[bayes]'"
@@ -28,7 +28,7 @@ class Trees(NamedTuple):
     """Some trees as the samplers see them: roots first, then children, sorted by tree.
 
     Attributes:
-        place_C: for each child, which of the roots it belongs to.
+        place_C: for each child, the index of its root.
         passed_M, tried_M: discounted counts.
         offset_R: see `Forest`; 0 = none.
     """
@@ -49,10 +49,11 @@ class Trees(NamedTuple):
 
 
 class Gaussians(NamedTuple):
-    """Every node's normal distribution given the Polya-Gamma variables, and its conditional as the sampler draws it.
+    """Every node's normal distribution given the Polya-Gamma variables.
 
     Attributes:
-        mean_M, variance_M: as far as the variables that are integrated out allow: Rao-Blackwell.
+        mean_M, variance_M: conditional on as few variables as the sampler allows, which lowers the variance of averages
+            over sweeps (Rao-Blackwell).
     """
 
     mean_M: Floats
@@ -148,7 +149,7 @@ def gibbs(
     form: Literal["collapsed", "plain"] = "collapsed",
     draws: Draws = "series",
 ) -> Floats:
-    """Sweep all trees: omega_i ~ PG(n_i, psi_i) for nodes with evidence (0 for others), then all log-odds.
+    """Sweep all trees: first omega_i ~ PG(n_i, psi_i) for nodes with evidence (0 for others), then all log-odds.
 
     Args:
         logit_M: where the chain starts.
@@ -170,10 +171,10 @@ def gibbs(
 
 
 def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) -> Gaussians:
-    """The variational posterior: omega replaced by its mean at c = sqrt(E psi^2), until the means stand still.
+    """The variational posterior: omega is replaced by its mean at c = sqrt(E psi^2), until the means stand still.
 
-    Deterministic. With c = |psi| it would be expectation maximisation, whose answer is the mode; the mean, which the
-    sampler estimates, is nearer to the variational answer where a posterior is skewed.
+    It is deterministic. With c = |psi| it would be expectation maximisation, which finds the mode. Where a posterior is
+    skewed, the mean, which the sampler estimates, is nearer to the variational answer.
     """
     square_M = logit_M * logit_M
     given = Gaussians(logit_M, np.zeros_like(logit_M))
@@ -190,17 +191,17 @@ def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) 
 class HierarchicalBayes:
     """Posterior pass rates under psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2).
 
-    Where a forest has offsets, the mean of each root's prior is mu plus its own.
+    Where a forest has offsets, the mean of a root's prior is mu plus the root's offset.
 
-    Evidence of a child thus moves its root and its siblings, and an unseen child is believed to be like its root. Only
-    trees whose evidence changed are swept again, from where their chains stood. Nothing but the model is from the
-    source (PROS, section 4, by a third party's summary): all numbers below are ours.
+    Evidence on a child thus moves its root and its siblings, and an unseen child is believed to be like its root. Only
+    trees whose evidence changed are swept again, from where their chains stopped. Only the model comes from the source
+    (PROS, section 4, according to a third party's summary); all numbers below are ours.
 
     Attributes:
         mu, tau: mean and standard deviation of the roots' log-odds.
         sigma: standard deviation of a child around its root.
-        shift: mean distance of a child from its root; 0 = as in the source. Prefixes of successes are easier starts,
-            so that a fit finds it positive.
+        shift: mean distance of a child from its root; 0 = as in the source. Prefixes of successes are easier starts, so
+            a fit finds a positive shift.
         inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or not
             ("plain"); or the deterministic "fixed_point" of a variational approximation.
         sweeps, burn_in: Gibbs sweeps for each changed tree; the first `burn_in` of the `sweeps` are not averaged.
@@ -252,7 +253,7 @@ class HierarchicalBayes:
         _require_package(self.draws == "library", "polyagamma", "belief.bayes.draws: 'library'")
 
     def init(self, num_trees: int) -> Forest:
-        """A forest in which every root is believed to be as the prior says."""
+        """A forest in which every root has the prior's belief."""
         scales = Scales(self.mu, self.tau, self.sigma, self.shift)
         one = np.ones(1)
         _, rate = self._posterior(Gaussians(self.mu * one, self.tau**2 * one), one)
@@ -279,7 +280,7 @@ class HierarchicalBayes:
     def _estimate(
         self, trees: Trees, forest: Forest, nodes: Positions, sweeps: int, generator: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """Where the next estimation starts, and the believed pass rates."""
+        """The log-odds from which the next estimation starts, and the believed pass rates."""
         assert forest.scales is not None
         start_M = forest.logit_M[nodes]
         if self.inference == "fixed_point":
@@ -299,7 +300,7 @@ class HierarchicalBayes:
         return logit_M, mean_M if self.estimate == "mean_rate" else sigmoid(mean_M)
 
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
-        """The same for trees without any evidence, in closed form."""
+        """As `_estimate`, for trees without any evidence, in closed form."""
         assert forest.scales is not None
         given, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":
@@ -324,8 +325,8 @@ class HierarchicalBayes:
 
 
 def with_offsets(forest: Forest, offset_R: Floats) -> Forest:
-    """The forest with other means of its roots' priors. Trees without evidence become stale; those with evidence feel
-    the change when they are estimated next."""
+    """The forest with other means of its roots' priors. Trees without evidence become stale; the change reaches those
+    with evidence when they are next estimated."""
     return replace(forest, offset_R=offset_R, stale_R=forest.stale_R | ~with_evidence(forest))
 
 

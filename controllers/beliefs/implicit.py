@@ -1,4 +1,4 @@
-"""Implicit evidence: what the outcomes of some problems say of all others, through two reference models (BOTS)."""
+"""Implicit evidence: what the outcomes of some problems say about all others, through two reference models (BOTS)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ GUARD = 1e-6  # in the published code; keeps the division apart from 0 where bot
 
 
 def capability(rate: float, weak: float, strong: float) -> float:
-    """Where the policy stands between two reference models: 0 = passes as often as the weak one, 1 = as the strong.
+    """Where the policy stands between two reference models: 0 = passes as often as the weak one, 1 = as the strong one.
 
     Args:
         rate, weak, strong: mean pass rates of the three on the same problems.
@@ -20,7 +20,7 @@ def capability(rate: float, weak: float, strong: float) -> float:
 
 
 def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
-    """Pass rates between the reference models' rates, and beyond them, cut to 0..1."""
+    """Pass rates interpolated between the reference models' rates, or extrapolated beyond them, clipped to [0, 1]."""
     rate_P: Floats = strong_P - weak_P
     rate_P *= capability
     rate_P += weak_P
@@ -28,7 +28,7 @@ def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
 
 
 def with_implicit(forest: Forest, rate_P: Floats, rollouts: float, observed: Sequence[int]) -> Forest:
-    """A forest of roots with so many pseudo-rollouts added, at a predicted rate, to each problem not observed."""
+    """The forest with `rollouts` pseudo-rollouts added to each problem that was not observed, at its predicted rate."""
     own = list(observed)
     tried_M = forest.tried_M + rollouts
     passed_M: Floats = rollouts * rate_P

@@ -1,4 +1,4 @@
-"""Polya-Gamma variables: what turns a logistic likelihood into a Gaussian one (Polson, Scott and Windle, 2013)."""
+"""Polya-Gamma variables, which turn a logistic likelihood into a Gaussian one (Polson, Scott and Windle, 2013)."""
 
 import math
 from typing import Literal
@@ -46,11 +46,11 @@ def draw(shape: Floats, tilt: Floats, generator: np.random.Generator, draws: Dra
 
 
 def draw_series(shape: Floats, tilt: Floats, generator: np.random.Generator, terms: int = 2) -> Floats:
-    """PG(b, c) = sum over r >= 1 of g_r 2 / ((2r - 1)^2 pi^2 + c^2), g_r ~ Gamma(b, 1), its tail as one gamma variable.
+    """PG(b, c) = sum over r >= 1 of g_r 2 / ((2r - 1)^2 pi^2 + c^2), g_r ~ Gamma(b, 1); the tail is one gamma variable.
 
-    The first `terms` terms are drawn as they are; the sum of all others is replaced by a gamma variable with exactly
-    its mean and variance. With two terms the third cumulant is right to 0.01 % at c = 0 and 0.3 % at |c| = 6, far
-    below what any number of sweeps resolves.
+    The first `terms` terms are drawn exactly; the sum of the others is replaced by a gamma variable with the same mean
+    and variance. With two terms the third cumulant is right to 0.01 % at c = 0 and 0.3 % at |c| = 6, far below what any
+    number of sweeps resolves.
     """
     mean, variance = moments(tilt)
     square = tilt * tilt

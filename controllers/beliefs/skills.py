@@ -1,12 +1,12 @@
-"""A belief that problems share: the logit of a pass rate is linear in the features of the problem.
+"""A belief that problems share: the logit of a pass rate is linear in the problem's features.
 
-A problem that is met three times in a run says little about itself, and what was seen is old when it is met again; but
-a group says something about every problem with the same skills. The model is a Bayesian logistic regression whose
-weights wander (ours; a state-space item response model): for problem i with features x_i at step t
+A problem that is met three times in a run says little about itself, and that little is out of date by the next visit;
+but a group says something about every problem with the same skills. The model is a Bayesian logistic regression whose
+weights drift as a random walk (ours; a state-space item response model): for problem i with features x_i at step t
 
     logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),    u_it ~ N(0, residual^2)
 
-and k of n rollouts pass, binomially. What problems do not share, u, is drawn anew at every visit.
+and k of n rollouts pass, binomially. The part that problems do not share, u, is drawn anew at every visit.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skills:
-    """What is believed of the weights: N(mean_D, covariance_DD), the first of them the constant's."""
+    """The belief about the weights: N(mean_D, covariance_DD). The first weight is the constant's."""
 
     mean_D: Floats
     covariance_DD: Floats
@@ -37,12 +37,13 @@ class Skills:
 
 @dataclass(frozen=True)
 class SkillModel:
-    """The prior and how fast it comes back.
+    """The prior, and how fast the weights drift.
 
     Attributes:
-        spread: standard deviation of logits over problems that the features may explain; the constant's has the same.
-        drift: share of the prior variance that every step adds to each weight's, since the policy learns.
-        residual: standard deviation of what a problem's logit has beside its features.
+        spread: prior standard deviation of the logits that the features can explain, over problems; the constant has
+            the same.
+        drift: share of its prior variance that each weight's variance gains in every step, since the policy learns.
+        residual: standard deviation of the part of a problem's logit that its features do not explain.
     """
 
     spread: float = 3.0
@@ -60,20 +61,20 @@ class SkillModel:
         return np.array([variance] + [variance / max(1, columns - 1)] * (columns - 1))
 
     def init(self, columns: int) -> Skills:
-        """Nothing seen yet."""
+        """The belief before any outcome."""
         return Skills(np.zeros(columns), np.diag(self.prior(columns)))
 
     def wander(self, skills: Skills, steps: int) -> Skills:
-        """The belief so many steps later, if nothing was seen."""
+        """The belief `steps` steps later, if nothing was observed."""
         more_D = steps * self.drift * self.prior(len(skills.mean_D))
         return Skills(skills.mean_D, skills.covariance_DD + np.diag(more_D))
 
     def learn(self, skills: Skills, x_GD: Floats, passed_G: Sequence[int], tried_G: Sequence[int]) -> Skills:
         """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
 
-        Newton's method for the joint mode of the weights and the groups' residuals. About a total logit z a group is a
-        working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p; the weights see it with the
-        residual's variance on top, and the residual takes its share of what they leave over.
+        Newton's method for the joint mode of the weights and the groups' residuals. Around a total logit z, a group is
+        a working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p. The weights are fitted to it
+        with the residual's variance added, and the residual takes its share of what they do not explain.
         """
         k_G, n_G = np.asarray(passed_G, np.float64), np.asarray(tried_G, np.float64)
         precision_DD = np.linalg.inv(skills.covariance_DD)

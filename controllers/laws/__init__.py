@@ -1,11 +1,11 @@
-"""From a belief to an action: pure functions and frozen values.
+"""Laws, which turn a belief into an action: pure functions and frozen values.
 
-- `control`: ratios and probabilities that feedback moves
+- `control`: ratios and probabilities under feedback control
 - `choice`: which problems to choose by their believed pass rates
 - `selection`: which nodes of a forest to choose
 - `shares`: how many slots each category of problems gets, and which of its problems
-- `allocation`: how many rollouts each problem gets of a budget
+- `allocation`: how many rollouts of a budget each problem gets
 - `sampling`: which rollouts of a group train, and what its outcome is worth
 - `slots`: which problems may take the open slots of a plan
-- `stopping`: when a group has been seen enough
+- `stopping`: when a group has had enough rollouts
 """

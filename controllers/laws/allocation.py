@@ -1,21 +1,22 @@
-"""Laws that share rollouts out: how many each problem gets of a budget, and what one more is worth."""
+"""Laws that divide a budget of rollouts: how many each problem gets, and what one more is worth."""
 
 import heapq
 import math
 from collections.abc import Callable, Sequence
 
 Gain = Callable[[int, int], float]
-"""(place, rollouts it has) -> what one more is worth; never more than the one before was."""
+"""(index of a group, rollouts it has) -> what one more is worth; never more than the previous one."""
 
 
 def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: Gain) -> list[int]:
-    """Rollouts of each group, in all exactly the budget, of the largest total worth.
+    """Rollouts of each group, exactly the budget in all, with the largest total worth.
 
-    One rollout after the other goes where it is worth most. Since gains fall that is the optimum, which dynamic
-    programming would find too. Among equals, who got fewer beyond the least comes first, then who stands first.
+    One rollout after the other goes where it is worth most. Since gains fall, that is the optimum, which dynamic
+    programming would find too. Among equals, the group that has got fewest beyond its least comes first, then the first
+    one.
 
     Args:
-        least_G, most_G: bounds for each group; the budget lies between their sums.
+        least_G, most_G: bounds on each group; the budget lies between their sums.
     """
     assert sum(least_G) <= budget <= sum(most_G), "the budget has to lie between the bounds"
     given_G = list(least_G)
@@ -30,7 +31,7 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
 
 
 def signal_gain(rate: float, size: int) -> float:
-    """What one more rollout adds to the knapsack's value of a problem (Knapsack RL).
+    """What one more rollout adds to a problem's value in the knapsack (Knapsack RL).
 
     A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a group that is not degenerate, times what a
     step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
@@ -40,8 +41,8 @@ def signal_gain(rate: float, size: int) -> float:
 
 
 def sufficient_size(rate: float, certainty: float) -> float:
-    """About how many rollouts of a problem are mixed with that certainty: log(1 - certainty) / log(max(p, 1 - p)),
-    rounded up; without bound for a certainty of 1. `rate` is neither 0 nor 1."""
+    """About how many rollouts make a group mixed with that probability: log(1 - certainty) / log(max(p, 1 - p)),
+    rounded up; unbounded for a certainty of 1. `rate` is neither 0 nor 1."""
     if certainty == 1:
         return math.inf
     return math.ceil(math.log(1 - certainty) / math.log(max(rate, 1 - rate)) - 1e-9)
@@ -50,8 +51,8 @@ def sufficient_size(rate: float, certainty: float) -> float:
 def hit_utility(passed: int, size: int, more: int) -> float:
     """The posterior chance that at least one of `more` rollouts passes, after `passed` of `size` did (HORA).
 
-    With a uniform prior the rate has a Beta(k + 1, n - k + 1) posterior, of which follows
-    U(m) = 1 - prod over j < m of (n - k + 1 + j) / (n + 2 + j).
+    With a uniform prior, the rate has a Beta(k + 1, n - k + 1) posterior, from which follows U(m) = 1 - prod over j < m
+    of (n - k + 1 + j) / (n + 2 + j).
     """
     misses = math.prod((size - passed + 1 + j) / (size + 2 + j) for j in range(more))
     return 1 - misses

@@ -11,19 +11,19 @@ from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.curriculum.support.errors import require
 
 DIGITS = 6  # distances that agree to so many decimal places are a tie
-SAMPLE = 1024  # values from which the size of the smallest is guessed
-SPARE = 2  # places further up in the sample, so that the guess is rarely too small
+SAMPLE = 1024  # values from which the bound on the smallest is guessed
+SPARE = 2  # ranks further up in the sample, so that the guess is rarely too small
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which problems to take, given what is believed of them.
+    """Which problems to take, given their believed pass rates.
 
     Attributes:
         kind: "nearest" = those believed nearest the target; "band" = any whose rate lies in the band, then the nearest
             to the target; "softmax" = drawn without replacement in proportion to exp(-|rate - target| / tau);
-            "straddle" = half of them the nearest at or above the target, half the nearest below it, and more of the one
-            side where the other runs out. Equals are taken at random.
+            "straddle" = half of them the nearest at or above the target and half the nearest below it, with more from
+            one side where the other runs out. Ties are broken at random.
         target: pass rate aimed at.
         band: pass rates (low, high), both included.
         tau: temperature of "softmax", in pass rate.
@@ -42,15 +42,15 @@ class Choice:
 
     @property
     def aim(self) -> float | None:
-        """The target, if those believed nearest it are taken and nobody else; else None."""
+        """The target, if only the problems believed nearest it are taken; otherwise None."""
         return self.target if self.kind == "nearest" else None
 
     def choose(self, rate_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
-        """Places of the chosen problems, best first.
+        """Indices of the chosen problems, best first.
 
         Args:
             rate_F: believed pass rates of the problems to choose from.
-            wanted: how many; all of them if there are not so many.
+            wanted: how many; all of them if there are fewer.
         """
         gap_F: Floats = rate_F - self.target
         if self.kind == "straddle":
@@ -67,12 +67,12 @@ class Choice:
 def first_by(
     keys: Sequence[NDArray[Any]], wanted: int, generator: np.random.Generator, digits: int | None = None
 ) -> Positions:
-    """Places of the smallest values of the first key, smallest first; ties by the next key, in the end at random.
+    """Indices of the smallest values of the first key, smallest first; ties go by the next key, in the end at random.
 
     Linear in the number of values, except that the chosen are sorted.
 
     Args:
-        digits: values of the first key that agree to so many decimal places are a tie; None = equal values only.
+        digits: values of the first key that agree to this many decimal places are a tie; None = equal values only.
     """
     length, key = len(keys[0]), keys[0]
     if wanted <= 0 or length == 0:
@@ -81,7 +81,7 @@ def first_by(
         return _sorted(np.arange(length), keys, generator, digits)
     edge = _smallest(key, wanted)
     if digits is not None and _has_near_ties(key, edge, 10.0**-digits):
-        within = np.flatnonzero(key <= edge + 10.0**-digits)  # nobody else can be chosen, so only these are rounded
+        within = np.flatnonzero(key <= edge + 10.0**-digits)  # no others can be chosen, so only these are rounded
         rounded = [np.round(key[within], digits), *(each[within] for each in keys[1:])]
         return np.asarray(within[first_by(rounded, wanted, generator)])
     below = np.flatnonzero(key < edge)
@@ -105,14 +105,14 @@ def _sorted(
 
 
 def _has_near_ties(key: NDArray[Any], edge: Any, margin: float) -> bool:
-    """Whether a value that is not the edge is so near it that rounding might make them equal."""
+    """Whether a value other than the edge is so near it that rounding might make them equal."""
     near = np.count_nonzero(key <= edge + margin) - np.count_nonzero(key < edge - margin)
     return bool(near > np.count_nonzero(key == edge))
 
 
 def _some_equal(key: NDArray[Any], value: Any, number: int, generator: np.random.Generator) -> Positions:
-    """So many places at random among those with this value. If a quarter of all have it, they are tried at random,
-    which spares a list of them."""
+    """`number` random indices among those with this value. If a quarter of all have it, indices are tried at random,
+    which avoids listing them."""
     length, found = len(key), np.zeros(0, np.int64)
     if 8 * number < length and 4 * np.count_nonzero(key == value) > length:
         while len(found) < number:
@@ -125,10 +125,10 @@ def _some_equal(key: NDArray[Any], value: Any, number: int, generator: np.random
 
 
 def _smallest(key: NDArray[Any], place: int) -> Any:
-    """The value at a place, counted from 1, in rising order.
+    """The value at a rank, counted from 1, in ascending order.
 
-    A sample suggests a bound, and only what lies below it is partitioned: `np.partition` of a million values takes
-    10 ms, and 0.6 s if nearly all of them are equal, as they are for problems never tried.
+    A sample suggests a bound, and only values below it are partitioned: `np.partition` of a million values takes 10 ms,
+    and 0.6 s if nearly all of them are equal, as they are for problems never tried.
     """
     step = max(1, len(key) // SAMPLE)
     sample = np.sort(key[::step])
@@ -143,7 +143,7 @@ def _smallest(key: NDArray[Any], place: int) -> Any:
 
 
 def _straddle(gap_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
-    """Half of the places from those at or above a gap of 0, half from those below it, nearest first."""
+    """Half of the indices from the gaps at or above 0, half from those below, nearest first."""
     length, easy_F = len(gap_F), gap_F >= 0
     num_easy = int(np.count_nonzero(easy_F))
     num_hard = max(min(wanted // 2, length - num_easy), min(wanted, length) - num_easy)

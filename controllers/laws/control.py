@@ -1,4 +1,4 @@
-"""Laws: from a belief about pass rates to an action. Each is a pure function or a frozen value."""
+"""Laws of feedback: how a ratio or a probability follows the pass rates. Each is a pure function or a frozen value."""
 
 import math
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from typing import Literal
 
 Effect = Literal[1, -1]
 
-# Repeated steps of 0.05 do not add up exactly in binary; ratios are kept on this grid so that floor(ratio * length) is
-# what a reader computes by hand.
+# Repeated steps of 0.05 do not add up exactly in binary. Ratios are kept on this grid, so that floor(ratio * length)
+# is what a reader computes by hand.
 DECIMALS = 10
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A ratio under control, and what its cooldown needs to know.
+    """A ratio under feedback control, with the state of its cooldown.
 
     Attributes:
         ratio: the value in use.
@@ -31,15 +31,15 @@ class Knob:
 class RatioLaw:
     """Moves a ratio by one step when the believed pass rate leaves a dead zone around the target.
 
-    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, a cooldown; bounds
-    are of its table 9.
+    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, and a cooldown; the
+    bounds are those of its table 9.
 
     Attributes:
         deadzone: pass rates (low, high) between which, both included, nothing happens.
         step: size of a move.
-        bounds: range of the ratio. A move that a bound cuts to nothing starts no cooldown.
-        cooldown: the next `cooldown` updates after a move change nothing.
-        cooldown_steps: two moves lie at least this many training steps apart; 0 = no such floor.
+        bounds: range of the ratio. A move that a bound prevents entirely starts no cooldown.
+        cooldown: number of updates after a move that change nothing.
+        cooldown_steps: least number of training steps between two moves; 0 = no such bound.
     """
 
     deadzone: tuple[float, float] = (0.47, 0.53)
@@ -67,15 +67,15 @@ class RatioLaw:
 
 
 def floor_product(ratio: float, length: int) -> int:
-    """floor(ratio * length), not one less when floating point just misses an exact integer."""
+    """floor(ratio * length), but not one less where floating point just misses an exact integer."""
     return math.floor(ratio * length + TOLERANCE)
 
 
 def expected_run(rate: float, size: int) -> float:
     """Expected number of consecutive groups with one outcome before a group with another.
 
-    A group of `size` rollouts has that outcome throughout with probability q = rate^size; the run before the first
-    other group is then q / (1 - q) on average. At most 1e6, where a rate of 1 would give no finite number.
+    All of a group's `size` rollouts have that outcome with probability q = rate^size; the run before the first other
+    group is then q / (1 - q) on average. It is at most 1e6, since a rate of 1 would give no finite number.
     """
     whole = math.pow(rate, size)
     return min(whole / (1 - whole), 1e6) if whole < 1 else 1e6
@@ -84,8 +84,8 @@ def expected_run(rate: float, size: int) -> float:
 def keep_probability(base: float, streak: float, floor: float = 0.01) -> float:
     """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
 
-    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped. A streak that is expected
-    rather than counted may be a fraction.
+    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped. An expected streak, unlike
+    a counted one, may be a fraction.
     """
     return max(math.pow(base, streak), floor)
 
@@ -93,13 +93,13 @@ def keep_probability(base: float, streak: float, floor: float = 0.01) -> float:
 def exploration_step(
     base: float, share: float, target: float, step: float = 0.01, bounds: tuple[float, float] = (0.05, 0.95)
 ) -> float:
-    """GRESO's update of a base exploration probability, once a training step.
+    """GRESO's update of a base exploration probability, once per training step.
 
     Args:
         share: observed share of zero-variance groups of one kind in the training step.
-        target: share aimed at. At or above it the probability falls (filter more), below it rises.
+        target: the share aimed at. At or above it the probability falls, so that more is skipped; below it rises.
     """
-    # 2 groups of 12 are at a target of 2/3 x 0.25, which floating point does not say.
+    # 2 groups of 12 are exactly at a target of 2/3 x 0.25, though not in floating point.
     return _bounded(base - step if share >= target - TOLERANCE else base + step, bounds)
 
 

@@ -12,7 +12,7 @@ Places = NDArray[np.intp]
 def balanced_choice(successes_N: Sequence[bool], keep: int) -> list[int]:
     """The first rollouts of each outcome, half of `keep` of either where there are so many (Reinforce-Ada).
 
-    An odd one is a failure where there is one.
+    If `keep` is odd, the extra one is a failure where there is one.
     """
     passed = [i for i, success in enumerate(successes_N) if success]
     failed = [i for i, success in enumerate(successes_N) if not success]
@@ -21,10 +21,10 @@ def balanced_choice(successes_N: Sequence[bool], keep: int) -> list[int]:
 
 
 def most_varied(rewards_N: ArrayLike, keep: int) -> Places:
-    """The places of `keep` rollouts whose rewards have the largest variance, in order (PODS, algorithm 2).
+    """The indices of the `keep` rollouts whose rewards have the largest variance, in order (PODS, algorithm 2).
 
-    They are the largest and the smallest rewards; how many of either is tried out. Of equal splits the one with most
-    of the largest.
+    They are some of the largest and some of the smallest rewards; every split between the two is tried. Among equal
+    splits, the one with most of the largest rewards wins.
     """
     values_N = np.asarray(rewards_N, np.float64)
     order_N, size = np.argsort(values_N, kind="stable"), len(values_N)
@@ -36,8 +36,8 @@ def most_varied(rewards_N: ArrayLike, keep: int) -> Places:
 def variance_score(passed: int, size: int) -> float:
     """The sample variance of a group's successes as a share of the largest one possible (VCRL).
 
-    k (N - k) / (N (N - 1)), over its maximum N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N. 0 for a group of
-    fewer than two.
+    k (N - k) / (N (N - 1)), divided by its maximum, which is N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N.
+    0 for a group of fewer than two.
     """
     if size < 2:
         return 0.0
@@ -46,8 +46,8 @@ def variance_score(passed: int, size: int) -> float:
 
 
 def standardized(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: float = 1e-6) -> NDArray[Any]:
-    """(r - mean) / (standard deviation + epsilon), with the statistics of real and virtual rewards together;
-    N - 1 degrees of freedom."""
+    """(r - mean) / (standard deviation + epsilon), with the statistics of the real and the virtual rewards together;
+    the number of degrees of freedom is one less than the number of rewards."""
     values_N = np.asarray(rewards_N, np.float64)
     known = np.concatenate([values_N, np.asarray(virtual, np.float64)])
     return np.asarray((values_N - known.mean()) / (known.std(ddof=1) + epsilon))

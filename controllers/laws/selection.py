@@ -1,4 +1,4 @@
-"""Laws that choose nodes of a forest: a ranking, and its first nodes under a quota."""
+"""Laws that choose nodes of a forest: a ranking, and its first nodes subject to a quota."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Ties = Literal["random", "least_tried"]
 
 @dataclass(slots=True)
 class Taken:
-    """What a plan under construction holds already, and what it must not hold.
+    """What a plan under construction already holds, and what it must not hold.
 
     Attributes:
         nodes: nodes in the plan.
@@ -44,12 +44,13 @@ def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
 
 @dataclass(slots=True)
 class Ranking:
-    """Nodes in the order of some keys, smallest first, ranked as far as was asked for.
+    """Nodes in the order of some keys, smallest first, ranked only as far as has been asked for.
 
     Attributes:
-        keys: the first decides, to six digits; ties are decided by the next, in the end at random. None = random order.
+        keys: the first decides, to six digits; ties are decided by the next, and in the end at random. None = random
+            order.
         size: number of nodes.
-        ranked: the first of them. Ties once broken stay as they are.
+        ranked: the first nodes of the order. Ties that have been broken stay broken.
     """
 
     keys: Sequence[Floats]
@@ -58,7 +59,7 @@ class Ranking:
     ranked: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def first(self, number: int) -> list[int]:
-        """The first so many nodes, or all."""
+        """The first `number` nodes, or all if there are fewer."""
         more = min(number, self.size) - len(self.ranked)
         if more > 0:
             self.ranked = np.concatenate([self.ranked, self._next(more)])
@@ -80,8 +81,8 @@ def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np
     """The nodes, those believed nearest the band first.
 
     Args:
-        ties: among equals (to six digits) the first are random, or those with the fewest discounted rollouts and then
-            random. Random in the end either way, since at the start every root is believed to be the same.
+        ties: how equals (to six digits) are ordered: at random, or by the fewest discounted rollouts and then at
+            random. Chance decides in the end either way, since at the start every root is believed to be the same.
     """
     keys = [distance_to_band(forest.rate_M, band)]
     if ties == "least_tried":
@@ -90,15 +91,16 @@ def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np
 
 
 def in_random_order(forest: Forest, generator: np.random.Generator) -> Ranking:
-    """All nodes alike."""
+    """All nodes in random order."""
     return Ranking((), len(forest.rate_M), generator)
 
 
 def pick(ranking: Ranking, forest: Forest, wanted: int, per_tree: int | None, taken: Taken) -> list[int]:
-    """The first nodes of a ranking; `taken` grows by them.
+    """The first nodes of a ranking, which are added to `taken`.
 
-    A node in the plan or refused is passed over, and so is one whose tree has its quota. When nothing else is left the
-    quota and the refusals fall, and then nodes repeat: a plan may want more groups than there are nodes.
+    A node that is in the plan or refused is passed over, and so is a node whose tree has filled its quota. When nothing
+    else is left, quota and refusals are dropped, and then nodes repeat: a plan may want more groups than there are
+    nodes.
     """
     chosen: list[int] = []
     for quota, refused in ((per_tree, taken.refused), (None, set[int]())):

@@ -1,4 +1,4 @@
-"""Laws over categories of problems: how large a share of the slots each gets, and which of its problems."""
+"""Laws over categories of problems: what share of the slots each gets, and which of its problems fill them."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ def softmax(score_C: Floats, temperature: float) -> Floats:
 
 
 def floored(weight_C: Floats, floor: float) -> Floats:
-    """Weights as probabilities, each raised to floor / C where it is below, and normalised again. If all weights are 0,
-    equal probabilities."""
+    """Weights as probabilities, each raised to floor / C if it is lower, and normalised again. If all weights are 0,
+    the probabilities are equal."""
     total = weight_C.sum()
     share_C = weight_C / total if total > 0 else np.full(len(weight_C), 1 / len(weight_C))
     share_C = np.maximum(share_C, floor / len(share_C))
@@ -29,7 +29,7 @@ def floored(weight_C: Floats, floor: float) -> Floats:
 
 
 def optimistic(mean_C: Floats, count_C: NDArray[np.int64], bonus: float) -> Floats:
-    """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n the sum of all n_c (DUMP's code)."""
+    """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n being the sum of all n_c (DUMP's code)."""
     bound_C: Floats = mean_C + bonus * np.sqrt(2 * math.log(int(count_C.sum()) + 1) / (count_C + 1))
     return bound_C
 
@@ -37,10 +37,11 @@ def optimistic(mean_C: Floats, count_C: NDArray[np.int64], bonus: float) -> Floa
 def cosine_shares(progress: float, levels: int) -> Floats:
     """E2H-C: level i of K gets a (K - i) / S + (1 - a) (i + 1) / S, S = K (K + 1) / 2, a = (1 + cos(pi progress)) / 2.
 
-    From most of the easiest to most of the hardest level; never below 1 / S, which the published code enforces too.
+    The weight moves from the easiest to the hardest level. No probability falls below 1 / S, which the published code
+    enforces too.
 
     Args:
-        progress: share of the training steps that are done, 0 to 1.
+        progress: share of the training steps that are done, from 0 to 1.
         levels: K, easiest first.
     """
     level_K = np.arange(levels)
@@ -54,8 +55,8 @@ def gaussian_shares(progress: float, levels: int, exponent: float, width: float,
     mu = progress^exponent (K - 1), in levels.
 
     Args:
-        exponent: below 1, the mean moves faster at the beginning.
-        floor: least probability of a level, at most 1 / K.
+        exponent: of the mean's progress; below 1, the mean moves faster at the beginning.
+        floor: lowest probability of a level, at most 1 / K.
     """
     mu = progress**exponent * (levels - 1)
     # The largest exponent is 0, so that a narrow bell between two levels does not vanish altogether.
@@ -72,7 +73,7 @@ def share_out(share_C: Floats, room_C: NDArray[np.int64], wanted: int, generator
     count_C = np.zeros(len(share_C), np.int64)
     while wanted > 0:
         share_C = np.where(room_C > count_C, share_C, 0.0)
-        if share_C.sum() == 0:  # what has a share is exhausted
+        if share_C.sum() == 0:  # the categories with a share are exhausted
             share_C = (room_C > count_C).astype(np.float64)
         drawn_C = generator.multinomial(wanted, share_C / share_C.sum())
         taken_C = np.minimum(drawn_C, room_C - count_C)
@@ -88,13 +89,13 @@ def draw_problems(
     turns_P: NDArray[np.int32],
     generator: np.random.Generator,
 ) -> Positions:
-    """Positions for so many slots: each slot draws a category, and takes a free problem of it with the fewest turns.
+    """Positions for `wanted` slots: each draws a category and takes a free problem of it with the fewest turns.
 
-    So a category goes through its problems in random order, again and again, as a loader of its own would.
+    So each category goes through its problems in random order again and again, as if it had its own data loader.
 
     Args:
         free_F: positions to choose from.
-        turns_P: how often each problem had its turn.
+        turns_P: how often each problem has had its turn.
     """
     room_C = np.bincount(kinds.category_P[free_F], minlength=len(kinds))
     count_C = share_out(share_C, room_C, min(wanted, len(free_F)), generator)
@@ -109,7 +110,7 @@ def draw_problems(
 
 
 def with_turns(turns_P: NDArray[np.int32], positions: Sequence[int]) -> NDArray[np.int32]:
-    """The turns after some problems had one more each."""
+    """The turns after some problems have had one more each."""
     turns_P = turns_P.copy()
     np.add.at(turns_P, list(positions), 1)
     return turns_P

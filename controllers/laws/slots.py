@@ -14,19 +14,19 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 
 Rates = Callable[[Positions, Near | None, Stream], tuple[Positions, Floats]]
-"""What is believed of free positions: (their array, `Near` or None for all, a stream for draws) -> the positions that
-may be chosen, and their pass rates."""
+"""The belief about free positions: (their array, `Near` or None for all, a stream for draws) -> the positions that may
+be chosen, and their pass rates."""
 
 Choose = Callable[[Positions, int], Positions]
-"""Chooses among free positions: (their array, how many are wanted) -> as many of them, or all there are."""
+"""Chooses among free positions: (their array, how many are wanted) -> that many of them, or all if there are fewer."""
 
 
 def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
-    """Positions for all missing requests of a plan.
+    """Positions for all of a plan's missing requests.
 
     First come problems that are neither in the plan (in flight, say), nor in hand from an earlier round of the step,
-    nor refused by another member. Only when these run out are the latter two offered again, and only a plan that wants
-    more groups than there are problems repeats one.
+    nor refused by another member. Only when these run out are the latter two kinds offered again, and only a plan that
+    wants more groups than there are problems repeats a problem.
     """
     held = _positions(problems, _own(plan.requests))
     seen = held | _positions(problems, _own(group.request for group in plan.in_hand))
@@ -50,7 +50,7 @@ def fill_by_rate(
     """The plan, filled with the problems that a law chooses by their believed pass rates.
 
     Args:
-        rates: what is believed of problems. If the law takes only those nearest a target, it may leave out others.
+        rates: the believed pass rates. If the law takes only problems nearest a target, it may leave out the others.
         candidates: problems drawn at random to compete for each slot; None = all.
     """
     if plan.missing == 0:
@@ -89,5 +89,5 @@ def _own(requests: Iterable[Request]) -> Iterator[str]:
 
 
 def _positions(problems: ProblemSet, ids: Iterable[object]) -> set[int]:
-    """Positions of those that are problems of the set."""
+    """Positions of those ids that belong to the set."""
     return {problems.position(str(problem_id)) for problem_id in ids if problem_id in problems}

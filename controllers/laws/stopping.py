@@ -1,19 +1,19 @@
-"""When a group has been seen enough: split-conformal thresholds on its successes (C-GRPO)."""
+"""When a group has had enough rollouts: split-conformal thresholds on its successes (C-GRPO)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 LARGEST = 1.0
-"""A score that means: not solved."""
+"""The score of a group that is not solved."""
 
 
 def first_success_score(passed: Sequence[bool]) -> float:
-    """Place of the first success, counted from 1, divided by the number of rollouts; 1 if there is none."""
+    """Rank of the first success, counted from 1, divided by the number of rollouts; 1 if there is none."""
     return next((place / len(passed) for place, success in enumerate(passed, 1) if success), LARGEST)
 
 
 def pass_rate_score(passed: Sequence[bool]) -> float:
-    """Share of failures. Groups tie, so that coverage is at least what was asked for, not exactly that."""
+    """Share of failures. Since scores tie, coverage is at least what was asked for, but not exactly that."""
     return 1 - sum(passed) / len(passed)
 
 
@@ -24,10 +24,10 @@ SCORES: Mapping[str, Callable[[Sequence[bool]], float]] = {
 
 
 def conformal_quantile(scores: Sequence[float], miss: float) -> float:
-    """The score number ceil((n + 1) (1 - miss)) of n in ascending order, the largest if there are not so many.
+    """Score number ceil((n + 1) (1 - miss)) of n scores in ascending order; the largest if there are fewer.
 
-    A further score, exchangeable with these, is at most that with chance 1 - miss or more, unless the largest was cut
-    off. Without scores it is 1, which no score exceeds.
+    A further score, exchangeable with these, is at most this quantile with probability 1 - miss or more, unless the
+    quantile had to be cut to the largest score. Without scores it is 1, which no score exceeds.
     """
     if not scores:
         return LARGEST
@@ -36,7 +36,7 @@ def conformal_quantile(scores: Sequence[float], miss: float) -> float:
 
 
 def accepted_miss(final_scores: Sequence[float], margin: float) -> float:
-    """The share of groups that may be missed: those that all N rollouts do not solve, and a margin; in [.05, .95].
+    """The share of groups that may be missed: those that all N rollouts fail to solve, plus a margin; in [.05, .95].
 
     A fixed small share would put every threshold of a weak policy at 1.
     """

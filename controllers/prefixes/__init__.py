@@ -1,8 +1,8 @@
-"""Starting points of rollouts: prefixes of earlier rollouts, beginnings of reference solutions.
+"""Starting points of rollouts: prefixes of earlier rollouts, and beginnings of reference solutions.
 
-- `buckets`: which parents get a prefix, and the loop that each kind of parent has
+- `buckets`: which parents get a prefix, and the control loop of each kind of parent
 - `pool`: rollouts kept for one more use
-- `reuse`: where to cut, what to refuse, how pieces are kept
-- `hint_lengths`: how long a hint is
+- `reuse`: where to cut, what to refuse, and how prefixes are stored
+- `hint_lengths`: how long a hint should be
 - `hints`: where a reference solution may be cut
 """

@@ -41,13 +41,14 @@ def bucket_of(passed: int, size: int, side: Side, by: Literal["rate", "count"]) 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The feedback loop of one bucket or category: a ratio, and a belief about the children it gave.
+    """The feedback loop of one bucket or category: a ratio, and a belief about the resulting children.
 
     Attributes:
         belief: moving average of the children's pass rate.
-        children, degenerate, total_rate: scored child groups so far, how many of them had no variance, and the sum of
-            their pass rates.
-        latest_children, latest_rate: of the latest step that had any: child groups and their mean pass rate.
+        children: number of scored child groups so far.
+        degenerate: how many of them had no variance.
+        total_rate: sum of their pass rates.
+        latest_children, latest_rate: number of child groups in the latest step that had any, and their mean pass rate.
     """
 
     knob: Knob
@@ -61,12 +62,12 @@ class Loop:
     def after(
         self, children: Sequence[Group], alpha: float, law: RatioLaw | None, effect: Effect, step: int, pooled: bool
     ) -> "Loop":
-        """The loop after the children of one step, degenerate groups included: without them the mean would be biased.
+        """The loop after one step's children, including degenerate groups, without which the mean would be biased.
 
         Args:
             children: scored child groups, at least one.
             law: None keeps the ratio as it is.
-            pooled: one update with the mean over the children, instead of one update per child.
+            pooled: whether to make one update with the mean over the children, instead of one update per child.
         """
         rates = [child.pass_rate for child in children]
         belief, knob = self.belief, self.knob

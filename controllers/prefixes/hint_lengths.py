@@ -20,14 +20,14 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintsState:
-    """What is known of how much help each problem needs.
+    """The evidence on how much help each problem needs.
 
     Attributes:
-        length_P: reverse: units of the next hint, by position.
-        left_C: shared: units that problems of each category are left to do.
-        most: shared: units of the longest solution, which is what is left without a hint.
-        trials: seele: problem id -> its latest groups.
-        counts: requests by what was done with them.
+        length_P: for "reverse": units of the next hint, by position.
+        left_C: for "shared": units that problems of each category are left to do.
+        most: for "shared": units of the longest solution, which are left to do without a hint.
+        trials: for "seele": problem id -> its latest groups.
+        counts: number of requests by what was done with them.
     """
 
     problems: ProblemSet
@@ -40,7 +40,7 @@ class HintsState:
 
 @dataclass(frozen=True)
 class HintLengths:
-    """The options of `halfway.controllers.hints.Hints`, and what follows from them alone. They are explained there."""
+    """The options of `halfway.controllers.hints.Hints`, which explains them, and what follows from them alone."""
 
     kind: Literal["reverse", "shared", "schedule", "ghpo", "seele"] = "reverse"
     place: Place = "response"
@@ -91,10 +91,10 @@ class HintLengths:
             return max(0, 1 + len(self.cuts.points(problem)) - round(left))
         if self.kind == "seele":
             return self.aimed(problem, state.trials.get(problem.id, ()))
-        return int(state.length_P[place])  # 0 but for reverse
+        return int(state.length_P[place])  # 0 unless the law is "reverse"
 
     def aimed(self, problem: Problem, trials: Sequence[Trial]) -> int:
-        """seele: units of the hint with which a problem is believed to pass `target` of the time."""
+        """For "seele": units of the hint with which a problem is believed to pass `target` of the time."""
         return aimed(trials, self.cuts.shares(problem), self.target, self.forget)
 
     def learnt(self, state: HintsState, groups: Sequence[Group]) -> HintsState:

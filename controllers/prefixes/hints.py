@@ -1,4 +1,4 @@
-"""Hints: where a reference solution may be cut, how long its beginning is, who gets another one in the same step."""
+"""Hints: where a reference solution may be cut, how long a hint is, and which problem gets another in the same step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ def cut_points(solution: str, separator: str = "", width: int = 0) -> tuple[int,
     """Lengths in characters at which a hint may end, shortest first; something is always left to do.
 
     Args:
-        separator: a hint ends behind one; empty = by `width`.
-        width: without a separator, a hint is a multiple of so many characters; 0 = a sixteenth of the solution, rounded
-            up.
+        separator: text after which a hint may end; empty = hints end by `width`.
+        width: without a separator, a hint's length is a multiple of this many characters; 0 = a sixteenth of the
+            solution, rounded up.
     """
     if separator:
         ends, at = [], solution.find(separator)
@@ -36,12 +36,12 @@ def cut_points(solution: str, separator: str = "", width: int = 0) -> tuple[int,
 
 @dataclass(frozen=True)
 class Cuts:
-    """How hints are made of solutions.
+    """How hints are cut from solutions.
 
     Attributes:
-        place: of the hint, see `halfway.curriculum.prefix.Hint`.
+        place: where the hint goes, see `halfway.curriculum.prefix.Hint`.
         separator, width: see `cut_points`.
-        shortest: characters; what would be less is no hint.
+        shortest: least number of characters; a shorter hint is not given.
     """
 
     place: Place
@@ -54,11 +54,11 @@ class Cuts:
         return cut_points(problem.solution, self.separator, self.width)
 
     def shares(self, problem: Problem) -> list[float]:
-        """What a hint of 0, 1, 2 ... units is of the whole solution."""
+        """The share of the whole solution that a hint of 0, 1, 2 ... units contains."""
         return [0.0, *(point / len(problem.solution) for point in self.points(problem))]
 
     def units(self, problem: Problem, share: float) -> int:
-        """The longest hint, in units, of at most that share of the solution."""
+        """Units of the longest hint that contains at most this share of the solution."""
         return sum(point <= share * len(problem.solution) + 1e-9 for point in self.points(problem))
 
     def next_length(self, group: Group, low: float, high: float) -> int:
@@ -68,7 +68,7 @@ class Cuts:
         return step_length(given, len(points), group.pass_rate, low, high)
 
     def hint(self, problem: Problem, units: int) -> Hint | None:
-        """The hint of so many units, if there is one."""
+        """The hint of this many units, if there is one."""
         characters = self.points(problem)[units - 1] if units else 0
         return hint_of(problem, characters, self.place) if characters >= self.shortest else None
 
@@ -76,8 +76,9 @@ class Cuts:
 def step_length(length: int, longest: int, pass_rate: float, low: float, high: float) -> int:
     """The length of a problem's next hint, in units, after rollouts with one of `length` (0 = without a hint).
 
-    A reverse curriculum, from the end of the solution to its beginning. At or below `low` one unit more, after no
-    success at all half of what is left; at or above `high` one unit less, after success throughout half as many.
+    A reverse curriculum, from the end of the solution to its beginning. At or below `low` the hint grows by one unit,
+    or by half of what is left if nothing passed; at or above `high` it shrinks by one unit, or to half if everything
+    passed.
 
     Args:
         longest: units of the longest hint.
@@ -92,10 +93,11 @@ def step_length(length: int, longest: int, pass_rate: float, low: float, high: f
 def units_left(left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: int) -> Floats:
     """How much of a solution each category leaves to the policy, in units, after some groups of its problems.
 
-    Integral control, group after group: left <- left + gain (pass rate - target), kept from 1 to `most`.
+    Integral control, group by group: left <- left + gain (pass rate - target), kept between 1 and `most`.
 
     Args:
-        trials: category, and pass rate of a group that had as much left to do; in the order they were drawn.
+        trials: category and pass rate of each group that had as much left to do as its category, in the order they were
+            drawn.
         most: units of the longest solution, at which no problem has a hint.
     """
     after_C = left_C.copy()
@@ -111,8 +113,8 @@ def trial_of(group: Group) -> Trial:
 
 
 def tries_without_signal(group: Group, plan: Plan, most: int) -> list[Group]:
-    """The groups in hand of a problem that the plan's member decided on, if `group` is the latest of them and shows
-    nothing but failures or successes; none if it has signal, if another is on its way, or if there are `most`."""
+    """The problem's groups in hand that the plan's member decided on, if `group` is the latest of them and contains
+    only failures or only successes; none if it has signal, if another is on its way, or if there are `most` already."""
     problem = group.request.problem
     tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
     waits = any(request.problem.id == problem.id for request in plan.requests)

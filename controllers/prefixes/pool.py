@@ -1,4 +1,4 @@
-"""Rollouts kept for one more use: what a prefix is cut from."""
+"""Rollouts kept for one more use, from which prefixes are cut."""
 
 from dataclasses import dataclass, replace
 
@@ -16,11 +16,11 @@ class Saved:
     """One rollout of a skewed group.
 
     Attributes:
-        problem_id: problem of the group.
+        problem_id: the group's problem.
         rollout: its turns without log-probabilities and entropies, which replayed tokens do not need.
-        unit: what its prefixes are counted in.
+        unit: the unit in which the lengths of its prefixes are counted.
         passed, size: k and N of the group.
-        step: training step that produced it.
+        step: the training step that produced it.
     """
 
     problem_id: str
@@ -53,9 +53,9 @@ class Saved:
 def save_one(group: Group, success: bool, step: int) -> Saved | str:
     """The first rollout of a group with the given outcome that can be cut, or the reason why there is none.
 
-    Rollouts of a group are exchangeable, so the first is a uniform draw. Truncated rollouts are left out ("truncated":
-    how they would have ended is unknown), and so are rollouts of a single unit ("too_short": nothing would be left to
-    generate).
+    Rollouts of a group are exchangeable, so the first is a uniform draw. Truncated rollouts are left out ("truncated"),
+    since how they would have ended is unknown, and so are rollouts of a single unit ("too_short"), since nothing would
+    be left to generate.
     """
     wanted = [rollout for rollout in group.rollouts if rollout.success == success]
     whole = [rollout for rollout in wanted if not rollout.truncated]

@@ -1,4 +1,4 @@
-"""From correct rollouts to new starting points: where to cut, what to refuse, and how the pieces are kept."""
+"""How correct rollouts become new starting points: where to cut, what to refuse, and how prefixes are stored."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout, Turn, Unit
 
-LEAST_UNITS = 4  # in fewer, the window from a quarter to three quarters has no choice to make
+LEAST_UNITS = 4  # with fewer, the window from a quarter to three quarters leaves no choice
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A prefix as the pool keeps it: 80 bytes and its text, rather than the objects and arrays of `Prefix`.
+    """A prefix as it is stored: 80 bytes and its text, rather than the objects and arrays of `Prefix`.
 
     Attributes:
         text: the packed turns; equal texts are equal prefixes.
@@ -45,15 +45,16 @@ class _Text(NamedTuple):
 
 
 def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_share: float = 1.0) -> int | None:
-    """t* = the position of the highest entropy with T/4 <= t < 3T/4 (PROS, section 3): units 0 .. t* - 1 are kept.
+    """t*, the position of the highest entropy with T/4 <= t < 3T/4 (PROS, section 3): units 0 .. t* - 1 are kept.
 
-    So the first unit to be written anew is the one that the policy was least sure of. The first of equals wins.
+    So the first unit to be written anew is the one of which the policy was least certain. Among equals the first wins.
 
     Args:
         entropies_T: of the distribution that each of the T units was drawn from.
         values_T: a critic's values of the T positions.
-        top_share: of the window's positions only this share is considered, those with the highest values, at least one.
-            (The source's actor-critic runs take a tenth; it does not say whether the window or the tenth comes first.)
+        top_share: the share of the window's positions, those with the highest values, that is considered; at least one
+            is. (The source's actor-critic runs take a tenth; it does not say whether the window or the tenth comes
+            first.)
 
     Returns:
         None if T < 4.
@@ -69,15 +70,15 @@ def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_s
 
 
 def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float | None = None) -> Start | str:
-    """The start that a correct rollout gives, or the reason why it gives none.
+    """The start that a correct rollout yields, or the reason why it yields none.
 
-    The cut point is looked for in what the rollout itself wrote; what it replayed stays in front of it. In tasks of
-    many turns a cut falls between turns, and a turn counts as unsure as its least sure token.
+    The cut point is sought in what the rollout itself wrote; whatever it replayed stays in front. In tasks of many
+    turns a cut falls between turns, and a turn counts as uncertain as its least certain token.
 
     Args:
-        leak_tokens: the prefix is refused ("leak") if the last so many tokens of the rollout, its end token aside,
-            occur in it: then it says already what the rollout ends with, the answer. 0 = no check.
-        top_values: `top_share` of `cut_point`, by the values that a critic gave the rollout; None = without values.
+        leak_tokens: the prefix is refused ("leak") if it contains this many last tokens of the rollout, not counting
+            the end token: then it already gives away what the rollout ends with, the answer. 0 = no check.
+        top_values: the `top_share` of `cut_point`, by the values that a critic gave the rollout; None = without values.
     """
     if rollout.truncated:
         return "truncated"
@@ -97,7 +98,7 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
 
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:
-    """Replayed turns as bytes; equal turns give equal bytes."""
+    """The replayed turns as bytes; equal turns give equal bytes."""
     pieces = (_Piece(_raw(turn.tokens_T), turn.observation, _raw(turn.observation_tokens_O)) for turn in turns)
     return msgspec.msgpack.encode(_Text(unit, tuple(pieces)))
 
@@ -116,7 +117,7 @@ def prefix_of(start: Start) -> Prefix:
 
 
 def text_of(prefix: Prefix) -> bytes:
-    """The packed turns of a prefix, by which the pool recognises it."""
+    """The packed turns of a prefix, which identify it."""
     return pack(prefix.turns, prefix.unit)
 
 
@@ -125,7 +126,7 @@ def _raw(tokens: IntArray) -> bytes:
 
 
 def _turn(piece: _Piece, policy_version: int) -> Turn:
-    tokens_T = np.frombuffer(piece.tokens, np.int32).copy()  # torch warns of arrays that cannot be written
+    tokens_T = np.frombuffer(piece.tokens, np.int32).copy()  # torch warns about read-only arrays
     zeros_T = np.zeros(len(tokens_T), np.float32)
     return Turn(
         tokens_T=tokens_T,
