@@ -94,12 +94,11 @@ class Policy:
         )
 
 
-def load_policy(options: ModelOptions, path: str, tokenizer: Any = None) -> Policy:
+def load_policy(options: ModelOptions, path: str) -> Policy:
     """The policy without the adapters that its options name.
 
     Args:
         path: where `options.path` leads: a folder, or a name on a hub.
-        tokenizer: the starting model's, for a checkpoint, which holds none; None = the folder's own.
 
     Raises:
         UserError: if there is nothing that can be loaded, or no end token, since then no response would ever end.
@@ -111,9 +110,8 @@ def load_policy(options: ModelOptions, path: str, tokenizer: Any = None) -> Poli
     logging: Any = import_module("transformers.utils.logging")
     logging.disable_progress_bar()
     try:
-        if tokenizer is None:
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            require_vocabulary(tokenizer, options.path)
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        require_vocabulary(tokenizer, options.path)
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
         )

@@ -240,7 +240,9 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Policy) ->
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
     policy = study.trainable_copy(loaded, config.generator.model.lora)
-    learner = PolicyGradientLearner(policy, options.learner, loaded.padding, rollouts.temperature)
+    learner = PolicyGradientLearner(
+        policy, options.learner, loaded.padding, rollouts.temperature, tokenizer=loaded.tokenizer
+    )
     engine = build_engine(loaded, rollouts, learner.policy)
     texts = loaded.collector(engine, Writing(), rollouts.max_response_tokens)
     panel = study.panel if config.reward.oracles else None
@@ -297,7 +299,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Write
         return study.author(base, config.generator.rollouts, oracles)
     # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
-    trained = frozen_policy(options, config.generator.rollouts, base.tokenizer)
+    trained = frozen_policy(options, config.generator.rollouts)
     updates = saved_version(checkpoints.path(step))
     loaded = replace(base, model=trained.model, path=trained.path, policy_version=updates)
     return study.author(loaded, config.generator.rollouts, oracles)

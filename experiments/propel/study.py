@@ -29,18 +29,17 @@ from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.options import RolloutOptions
 
 
-def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None, tokenizer: Any = None) -> Policy:
+def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Policy:
     """A policy that is not trained, without the adapters that its options name.
 
     Args:
         rollouts: how it is sampled, if that is all it is for: where the engine has weights of its own, the model stays
             in the host's memory. None = it also computes, on the device if there is one.
-        tokenizer: the starting model's, for a checkpoint, which holds none; None = the folder's own.
 
     Raises:
         UserError: if there is nothing that can be loaded.
     """
-    policy = load_policy(options, find_model(options.path), tokenizer)
+    policy = load_policy(options, find_model(options.path))
     if rollouts is None or engine_part(rollouts).uses_module:
         policy.model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     policy.model.eval().requires_grad_(False)

@@ -88,7 +88,9 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     copied = copy.deepcopy(policy.model) if spread and part.uses_module else None
     if config.model.lora.rank:
         add_adapters(policy.model, config.model.lora)
-    learner = PolicyGradientLearner(policy.model, config.learner, policy.padding, options.temperature)
+    learner = PolicyGradientLearner(
+        policy.model, config.learner, policy.padding, options.temperature, tokenizer=policy.tokenizer
+    )
     wait_for_all()  # so that the group is there before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = part.build(policy.engine_setup(options, sampled))

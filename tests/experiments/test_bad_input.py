@@ -16,10 +16,12 @@ from typer.testing import CliRunner, Result
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
+from halfway.experiments.config.paths import find_model
 from halfway.experiments.running import build
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner import learner as learner_module
 from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = """
 problems: {source: {file: {path: problems.jsonl, verifier: coin}}}
@@ -98,6 +100,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert halfway("run", start(folder, patch)).exit_code == 0
     assert decisions(folder / "runs/run").count(b'"outcome":"trained"') >= 4
     return folder / "runs/run"
+
+
+def test_the_policy_of_a_checkpoint_loads_by_itself(undisturbed: Path) -> None:
+    path = str(undisturbed / "checkpoints" / "step-00000004" / "policy")
+    loaded, start = (load_policy(ModelOptions(path=it), it) for it in (path, find_model("experiments/lab/base")))
+    assert loaded.tokenizer.encode("1+2=") == start.tokenizer.encode("1+2=") != []
+    assert loaded.end_tokens == start.end_tokens
 
 
 def assert_goes_on_as_if_nothing_had_happened(undisturbed: Path) -> None:

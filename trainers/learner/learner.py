@@ -22,7 +22,7 @@ from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.adapters import adapters_off, has_adapters
-from halfway.trainers.learner.backend import Backend, PlainBackend
+from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import (
     Batch,
     Floats,
@@ -66,6 +66,7 @@ class PolicyGradientLearner:
         pad_token_id: int,
         temperature: float = 1.0,
         accelerator: Accelerator | None = None,
+        tokenizer: Any = None,
     ):
         """
         Args:
@@ -75,8 +76,10 @@ class PolicyGradientLearner:
             pad_token_id: any valid token; it is never attended to.
             temperature: the one rollouts are sampled at.
             accelerator: where and how to compute; by default accelerate's own choice for this process.
+            tokenizer: saved with the policy, so that the folder of a checkpoint loads by itself.
         """
         self.options = options
+        self.tokenizer = tokenizer
         self.pad_token_id = pad_token_id
         self.temperature = temperature
         # Before DeepSpeed takes the weights apart.
@@ -173,6 +176,8 @@ class PolicyGradientLearner:
         """
         self._backend.save(folder)
         if self._accelerator.is_main_process:
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(folder / POLICY_FOLDER)
             if self._critic is not None:
                 self._critic.save(folder)
             counters = {
