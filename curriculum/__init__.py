@@ -3,20 +3,20 @@ Nothing here loads torch.
 
 - `problems`: a problem; the indexed set of problems that a run trains on
 - `rollouts`: turns and rollouts: what comes back from the policy
-- `groups`: a request, and the group of rollouts that comes of it
-- `plan`: what is about to be rolled out; verdicts, skips
-- `controller`: the contract of a controller, the chain that composes controllers
+- `groups`: a request, and the group of rollouts that results from it
+- `plan`: what is about to be rolled out, with verdicts and skips
+- `controller`: the contract of a controller, and the chain that composes controllers
 - `session`: a chain at work in a trainer: requests out, outcomes in
 - `prefix`: rollouts that start inside an earlier rollout, or with a hint
-- `streams`: named random streams: draws that nothing else shifts
+- `streams`: named random streams, whose draws nothing else can shift
 - `states`: controller states as JSON, and back
 - `signals`: how much a group of binary rewards can teach
-- `decision_log`: one JSON record per group: what was decided, and what came of it
+- `decision_log`: one JSON record per group: what was decided, and the outcome
 - `tasks`: sources of problems, problem files, verifiers
 - `environments`: tasks of one turn and of many
-- `boxes`: work trees with walls around them, in which commands run
+- `boxes`: isolated work trees in which commands run
 - `repositories`: tasks on real repositories: sources, mutation, judge, checks
-- `domains`: tasks that a generator writes: what is valid, what it asks, who answers
+- `domains`: tasks that a generator writes: which are valid, what they ask, who answers
 - `lab`: the small tasks on which whole runs take minutes
 - `simulation`: a learner without a model, for tests and notebooks
 - `support`: registries, errors, optional packages, atomic files

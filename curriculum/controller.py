@@ -66,7 +66,7 @@ class PassRateController(Generic[State]):
 
     @property
     def claims(self) -> frozenset[str]:
-        """What only one member of a chain may do. Two members with the same claim are refused.
+        """What only one member of a chain may do; a chain with two members that share a claim is refused.
 
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
         prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing a
@@ -77,8 +77,8 @@ class PassRateController(Generic[State]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this controller needs and not every trainer or problem set has; see `NEEDS`. A run that cannot provide
-        it is refused at its start."""
+        """What this controller needs that not every trainer or problem set has; see `NEEDS`. A run that cannot provide
+        it is refused at the start."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:
@@ -90,9 +90,9 @@ class PassRateController(Generic[State]):
         return plan, state
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
-        """After the rollouts: learn. Called exactly once per step, with every group that became complete since the last
-        call, degenerate, surplus and prefixed groups included, and groups that lost their rollouts. `Request.origin`
-        says whose evidence a group is."""
+        """After the rollouts: learn. Called exactly once per step, with every group that has become complete since the
+        last call, including degenerate, surplus and prefixed groups and groups that lost their rollouts.
+        `Request.origin` says whose evidence a group is."""
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
@@ -107,12 +107,12 @@ class PassRateController(Generic[State]):
         """Take the policy's current pass rates, measured afresh on every problem of the data set.
 
         A diagnosis, not a method: the measuring rollouts are outside the budget. Called before the first proposal and
-        every now and then, if "measured" is among the needs.
+        at intervals afterwards, if "measured" is among the needs.
         """
         return state
 
     def grown(self, state: State, problems: ProblemSet) -> State:
-        """Take notice of new generated problems: whatever `problems.generated` holds beyond what was known so far."""
+        """Take note of new generated problems: those in `problems.generated` that were not known before."""
         return state
 
     def metrics(self, state: State) -> Mapping[str, float]:
@@ -172,7 +172,7 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
     """Compose named controllers in the given order.
 
     Raises:
-        UserError: if two members share a name, or claim the same thing; both names are in the message.
+        UserError: if two members share a name or a claim; the message names both.
     """
     repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
     if repeated:
@@ -187,11 +187,11 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
 def propose_until_full(
     controller: PassRateController[State], plan: Plan, state: State, stream: Stream, max_passes: int = 1000
 ) -> tuple[Plan, State]:
-    """Send a plan through a controller until nothing is missing, or a pass neither adds nor drops anything.
+    """Send a plan through a controller until no request is missing, or until a pass adds and drops nothing.
 
     Args:
-        max_passes: bound on the number of passes; the plan that comes back may then still miss requests, which the
-            caller counts as starvation.
+        max_passes: bound on the number of passes; if it is reached, the plan may still miss requests, which the caller
+            counts as starvation.
     """
     for i in range(max_passes):
         before = (len(plan.requests), len(plan.skipped))

@@ -72,7 +72,7 @@ def group_record(group: Group, step: int, round_index: int, outcome: str) -> Map
 
 
 def _where_it_applies(group: Group) -> Mapping[str, Any]:
-    """The fields that only some groups have."""
+    """The fields that only some records have."""
     hint, weights, versions, cost = group.request.hint, group.weights, group.policy_versions, group.replay_cost
     found: dict[str, Any] = {"hint_share": hint.share, "hint_place": hint.place} if hint else {}
     found |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
@@ -107,7 +107,7 @@ def skip_record(skip: Skip, step: int, round_index: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """One line, read back; fields as above, of which it has those that reports use."""
+    """One line, read back, with the fields that reports use."""
 
     step: int
     problem: str
@@ -171,12 +171,12 @@ class GroupRecord:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """By which a carried group is known when it comes again."""
+        """Identifies a carried group when it comes again."""
         return (self.problem, self.origin, self.prefix_tokens, self.policy_version, self.k, self.n)
 
 
 def each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Each group once: a carried group comes again in the step that trains it, and takes over that outcome."""
+    """Every group once: a carried group comes again in the step that trains it, and gets that outcome."""
     groups: list[GroupRecord] = []
     waiting: dict[tuple[Any, ...], list[int]] = {}
     for record in records:

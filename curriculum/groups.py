@@ -1,4 +1,4 @@
-"""A request, and the group of rollouts that comes of it: what controllers learn from and the learner trains on."""
+"""A request, and the group of rollouts that results from it: what controllers learn from and the learner trains on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ class Request:
         hint: the part of the problem's reference solution that they are given; origin `HINTED`.
         decisions: who chose or changed the request, and why, in order.
         ticket: id under which the outcome is expected; the session assigns it when it hands the request out.
-        extends: ticket of a group in hand that the rollouts belong to; "" if they make a group of their own.
+        extends: ticket of a group in hand to which the rollouts belong; "" if they form a new group.
         stored: an earlier group to train on again instead of new rollouts; origin `STORED`.
     """
 
@@ -52,13 +52,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossWeights:
-    """How a group trains, where this differs from the learner's options.
+    """How a group trains, where that differs from the learner's options.
 
     Attributes:
         weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
             loss, neither in its sum nor in its denominator; its reward still counts in the group's baseline.
         advantages_N: the advantage of each rollout, replacing the learner's; None = the learner's.
-        advantages_NT: the same per token, one array per rollout, as long as its generated tokens.
+        advantages_NT: the advantages per token, one array per rollout, as long as its generated tokens.
     """
 
     weights_N: Floats
@@ -67,18 +67,18 @@ class LossWeights:
 
     @property
     def steers(self) -> bool:
-        """Whether an advantage is given that does not come from rewards."""
+        """Whether advantages are given that do not come from rewards."""
         return self.advantages_N is not None or self.advantages_NT is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCost:
-    """What it took to replay a request's prefix through its environment.
+    """The cost of replaying a request's prefix through its environment.
 
     Attributes:
-        responses: executed once more, those of a replay that was not as recorded included.
-        seconds: that tools took for them.
-        wall_seconds: the request's part, by responses, of the time in which all replays of its round were made.
+        responses: number of responses executed again, including those of replays that diverged.
+        seconds: time that tools took for them.
+        wall_seconds: the request's share, by number of responses, of the wall-clock time of all replays in its round.
     """
 
     responses: int
@@ -86,7 +86,7 @@ class ReplayCost:
     wall_seconds: float
 
     def plus(self, more: "ReplayCost | None") -> "ReplayCost":
-        """That of both."""
+        """The sum of both costs."""
         if more is None:
             return self
         return ReplayCost(
@@ -100,9 +100,9 @@ class Group:
 
     Attributes:
         prompt_tokens_P: the prompt as the policy read it, without any prefix.
-        unit: what a prefix of these rollouts is counted in.
+        unit: the unit in which prefixes of these rollouts are measured.
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
-        weights: how the group trains; None = every rollout alike, with the learner's advantages.
+        weights: how the group trains; None = all rollouts alike, with the learner's advantages.
         replay_cost: None if nothing was replayed through the environment.
     """
 
@@ -126,7 +126,7 @@ class Group:
 
     @property
     def pass_rate(self) -> float:
-        """k / N. Raises ValueError for a group that lost all its rollouts: it says nothing, so look at `size` first."""
+        """k / N. Raises ValueError for a group that lost all its rollouts and so has no rate; check `size` first."""
         if not self.rollouts:
             raise ValueError(f"the group of problem {self.request.problem.id!r} has no rollouts, so no pass rate")
         return self.num_passed / self.size
@@ -165,9 +165,9 @@ class Group:
 
     @property
     def policy_version(self) -> int:
-        """The oldest version among its rollouts, so that no token of the group is staler than this says.
+        """The oldest version among its rollouts, so that no token of the group is staler than this.
 
-        Raises ValueError for a group that lost all its rollouts, like `pass_rate`, or of which only counts are known.
+        Raises ValueError for a group that lost all its rollouts, like `pass_rate`, or for which only counts are known.
         """
         if not self.policy_versions:
             raise ValueError(f"the group of problem {self.request.problem.id!r} has no tokens, so no policy version")
@@ -179,10 +179,10 @@ class Group:
 
 
 def require_weights(groups: Sequence[Group], member: str) -> None:
-    """Refuse weights and advantages that no loss can be made of.
+    """Refuse weights and advantages from which no loss can be computed.
 
     Raises:
-        UserError: if a weight is negative, or weight or advantage are not finite.
+        UserError: if a weight is negative, or a weight or an advantage is not finite.
     """
     for group in groups:
         weights = group.weights

@@ -20,18 +20,19 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How many groups are wanted and which requests were chosen so far.
+    """How many groups are wanted and which requests have been chosen so far.
 
-    A plan goes through the members of a chain in order, and through the whole chain again while requests are
-    missing (a member may have dropped some). So `propose` must be idempotent: a member leaves alone what it
-    has decided on already (`Request.decided_by`), and adds only while `missing` is positive.
+    A plan goes through the members of a chain in order, and through the whole chain again while requests are missing (a
+    member may have dropped some). So `propose` must be idempotent: a member leaves alone the requests on which it has
+    decided (`Request.decided_by`), and adds only while `missing` is positive.
 
     Attributes:
         step: the training step the plan is for, counted from 0.
-        wanted: number of groups to roll out, those in flight included.
+        wanted: number of groups to roll out, including those in flight.
         num_rollouts: N, rollouts per group.
-        requests: chosen so far. A plan may begin with requests that are in flight, decided by those who chose them.
-        skipped: refused so far, with who and why.
+        requests: requests chosen so far. A plan may begin with requests in flight, decided by the members that chose
+            them.
+        skipped: problems refused so far, with the member and its reason.
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
         in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
             and may be extended.
@@ -49,12 +50,12 @@ class Plan:
 
     @property
     def missing(self) -> int:
-        """Groups still to be chosen. A request that extends a group in hand makes none."""
+        """Number of groups still to be chosen. A request that extends a group in hand adds no group."""
         return max(0, self.wanted - sum(not request.extends for request in self.requests))
 
     @property
     def budget(self) -> int:
-        """Rollouts that the wanted groups may have together: N each."""
+        """Number of rollouts that the wanted groups may have together: N each."""
         return self.wanted * self.num_rollouts
 
     @property
@@ -104,7 +105,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         num_rollouts: how many rollouts a kept request gets; None = as many as it has.
-        hint: what its rollouts are given of the reference solution; None = as it is.
+        hint: the part of the reference solution that its rollouts are given; None = unchanged.
     """
 
     keep: bool

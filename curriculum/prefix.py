@@ -49,8 +49,8 @@ class ParentCount(NamedTuple):
     size: int
 
     def metric(self, quantity: str) -> str:
-        """The name of a metric about these parents, such as "ratio_2_of_8". Whoever writes one and whoever reads it
-        ask here."""
+        """The name of a metric about these parents, such as "ratio_2_of_8", for those who write it and those who read
+        it."""
         return f"{quantity}_{self.passed}_of_{self.size}"
 
 
@@ -81,7 +81,7 @@ def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:
         length: 1 <= length < rollout.length(unit), so that something is replayed and something is left to generate.
 
     Raises:
-        ValueError: if `length` is outside that range, or tokens are asked of a rollout of several turns.
+        ValueError: if `length` is outside that range, or `unit` is "tokens" and the rollout has several turns.
     """
     total = rollout.length(unit)
     if not 1 <= length < total:
@@ -98,12 +98,12 @@ class Hint:
     """A beginning of a problem's reference solution, given to the policy.
 
     Attributes:
-        text: what is given.
-        share: of the whole reference, in characters; above 0, at most 1.
+        text: the text of the hint.
+        share: share of the whole reference, in characters; above 0, at most 1.
         place: "prompt" = appended to the prompt, after `opening`; "response" = the response begins with it. Its tokens
             are context there like a prefix's: never in the loss, never in an importance ratio, never counted as
             generated.
-        opening: what stands between prompt and hint.
+        opening: the text between prompt and hint.
     """
 
     text: str

@@ -17,7 +17,7 @@ class Message:
     """One message of a conversation.
 
     Attributes:
-        role: "system", "user" or "assistant", or what else the policy's chat template knows.
+        role: "system", "user" or "assistant", or another role that the policy's chat template knows.
     """
 
     role: str
@@ -31,12 +31,12 @@ class Problem:
     Attributes:
         id: stable over epochs, runs and machines; never depends on the visit.
         prompt: the text the policy is given.
-        answer: the reference that the verifier (or the environment) reads; its format is the verifier's business.
+        answer: the reference that the verifier (or the environment) reads; the verifier defines its format.
         source: where the problem came from, for logs and per-source statistics.
         verifier: registered name of the verifier that judges a response.
         features: optional facts about the problem, for analysis, priors and beliefs that problems share: a number
             (difficulty), a word (topic) or a vector (an embedding).
-        messages: the conversation that the policy is given in the place of `prompt`, which is then its text.
+        messages: the conversation that the policy is given in place of `prompt`, which then holds its text.
         solution: a reference solution in the words of a response, from which hints are cut; empty if there is none.
     """
 
@@ -51,11 +51,11 @@ class Problem:
 
 
 class ProblemTable(Sequence[Problem]):
-    """Problems that are made each time they are asked for, since a million problem objects would take a gigabyte."""
+    """Problems that are built whenever they are asked for, since a million problem objects would take a gigabyte."""
 
     @abstractmethod
     def ids(self) -> list[str]:
-        """Of all problems, by position."""
+        """The ids of all problems, by position."""
 
     @abstractmethod
     def column(self, feature: str) -> Sequence[float | str | tuple[float, ...] | None]:
@@ -70,8 +70,8 @@ class ProblemSet(Sequence[Problem]):
     """An immutable sequence of problems with a constant-time look-up from id to position.
 
     Attributes:
-        generated: problems that a generator wrote, beside the set and not part of it: only a controller that asks for
-            them proposes them. `grown` appends to them.
+        generated: problems that a generator wrote; they are not part of the set itself, and only a controller that asks
+            for them proposes them. `grown` appends to them.
         reserved: prompts that no generated problem may have, since they are held out.
 
     Raises:
@@ -114,7 +114,7 @@ class ProblemSet(Sequence[Problem]):
         return ProblemSet(self._problems, (*self.generated, *more), self.reserved)
 
     def fingerprint(self) -> str:
-        """A hash of all problems in their order, generated ones last: whether two runs train on the same set."""
+        """A hash of all problems in order, generated problems last, to tell whether two runs train on one set."""
         if not isinstance(self._problems, ProblemTable):
             return fingerprint([*self._problems, *self.generated])
         digest = self._problems.fingerprint()
@@ -125,7 +125,7 @@ class ProblemSet(Sequence[Problem]):
         vector.
 
         Raises:
-            UserError: if a problem lacks it, or they are not all of one kind.
+            UserError: if a problem lacks it, or the values are not all of one kind.
         """
         known = self._problems
         values = known.column(feature) if isinstance(known, ProblemTable) else [p.features.get(feature) for p in known]

@@ -40,9 +40,10 @@ class Turn:
         stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.
         num_replayed: length of the replayed part, in tokens.
         observation: the environment's answer, empty in the last turn.
-        observation_tokens_O: the same, as the policy reads it.
-        state: of the environment after that answer, as a hash to compare replays by; empty if there is none.
-        tool_seconds: that the environment's tools took to answer; 0 where replayed.
+        observation_tokens_O: the observation's tokens, as the policy reads them.
+        state: a hash of the environment's state after that answer, by which replays are compared; empty if there is
+            none.
+        tool_seconds: time that the environment's tools took to answer; 0 where replayed.
         values_T: a critic's value of the state before each token; 0 where replayed. None unless a controller of the run
             needs "values".
     """
@@ -71,7 +72,7 @@ class Rollout:
     Attributes:
         success: the raw verdict of the verifier or environment; never a shaped reward.
         truncated: a token, turn or context limit ended the attempt, not the policy.
-        reward: what the policy is trained on, where that is more than the success; None = the success.
+        reward: what the policy is trained on, where that is more than the success; None = the success alone.
     """
 
     turns: tuple[Turn, ...]
@@ -85,13 +86,13 @@ class Rollout:
 
     @property
     def policy_versions(self) -> tuple[int, ...]:
-        """The versions of the weights that wrote it, oldest first. Turns that are replayed as a whole do not count."""
+        """The versions of the weights that wrote it, oldest first, not counting turns that are replayed as a whole."""
         own = {turn.policy_version for turn in self.turns if turn.num_generated or not turn.num_replayed}
         return tuple(sorted(own))
 
     @property
     def trained_reward(self) -> float:
-        """The reward that advantages are made of."""
+        """The reward from which advantages are computed."""
         return float(self.success) if self.reward is None else self.reward
 
     @property
@@ -99,5 +100,5 @@ class Rollout:
         return sum(turn.num_replayed for turn in self.turns)
 
     def length(self, unit: Unit) -> int:
-        """Units that a prefix of this rollout may be counted in: response tokens, or environment steps."""
+        """The rollout's length in the units of its prefixes: response tokens, or environment steps."""
         return len(self.turns) if unit == "steps" else sum(len(turn.tokens_T) for turn in self.turns)

@@ -1,4 +1,4 @@
-"""A chain at work in somebody's trainer: requests out, outcomes in, once per step the chain observes.
+"""A chain at work in any trainer: requests go out, outcomes come in, and once per step the chain observes.
 
 The trainer draws tickets, rolls their requests out, returns the outcomes (in any order, in pieces if it likes), and
 commits once per training step:
@@ -8,7 +8,7 @@ commits once per training step:
         session.record_counts(ticket.id, passed=..., size=8)
     session.commit()
 
-Halfway's own loop does the same, so there is one way to fold a chain over a run.
+Halfway's own loop does the same, so a chain is driven in only one way.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
-"""What Halfway's own loop can always give a chain. The rest depends on the problems, on a critic, or on rollouts
-outside any budget."""
+"""What Halfway's own loop can always provide. The other needs depend on the problems, on a critic, or on rollouts
+outside the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Outcome:
     """What has come back for a ticket so far.
 
     Attributes:
-        request: as it was handed out; once a group has been extended, it covers all of the group's rollouts.
+        request: the request as it was handed out; once a group has been extended, it covers all of the group's
+            rollouts.
         lost: reason -> rollouts that will never come.
     """
 
@@ -59,7 +60,7 @@ class Outcome:
 
     @property
     def missing(self) -> int:
-        """Rollouts that have not come back yet."""
+        """Number of rollouts that have not come back yet."""
         return self.request.num_rollouts - len(self.rollouts) - sum(self.lost.values())
 
     def group(self) -> Group:
@@ -85,19 +86,19 @@ class Outcome:
 
 
 class Session:
-    """Folds a chain over a run.
+    """Drives a chain through a run.
 
-    Every draw has its own address: the steps committed so far, and the batches drawn since the last commit. So all
-    trainers that record everything before they commit get the same decisions for the same outcomes; a trainer that
-    records late gets the same decisions for the same order of events.
+    Every random draw has its own address: the number of steps committed so far, and of batches drawn since the last
+    commit. So all trainers that record everything before they commit get the same decisions for the same outcomes; a
+    trainer that records late gets the same decisions for the same order of events.
 
     Requests in flight begin the next plan, marked as decided by the members that chose them, so no member chooses them
     twice. A group that is being extended is observed once it is complete.
 
     Attributes:
         state: the controller's state.
-        step: commits so far.
-        round: batches drawn since the last commit.
+        step: number of commits so far.
+        round: number of batches drawn since the last commit.
         skipped: problems refused since the last commit, each with its round.
     """
 
@@ -140,7 +141,7 @@ class Session:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
 
         There are fewer if the chain has no more to propose. Reissued tickets of an interrupted run come first. A
-        request with `stored` is not rolled out: that group is trained on once more, and nothing is recorded for it.
+        request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
         """
         again = [Ticket(ticket, self._outcomes[ticket].request) for ticket in self._reissued[:wanted]]
         del self._reissued[:wanted]
@@ -174,7 +175,7 @@ class Session:
             lost: reason -> rollouts that will never come.
 
         Raises:
-            UserError: if the ticket was never drawn, or has all its rollouts already.
+            UserError: if the ticket was never drawn, or already has all its rollouts.
         """
         outcome = self._expecting(ticket)
         after = replace(
@@ -239,7 +240,7 @@ class Session:
                 yield outcome.group()
 
     def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """The groups as the chain wants them to train. This changes no state."""
+        """The groups with the weights and advantages that the chain gives them. This changes no state."""
         return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))
 
     def commit(self) -> list[Group]:
@@ -290,7 +291,7 @@ class Session:
                 forgotten.
 
         Raises:
-            UserError: if it belongs to other problems or another chain; then nothing is changed.
+            UserError: if it belongs to other problems or another chain; nothing is changed in that case.
         """
         if saved["problems"] != self._fingerprint:
             raise UserError(
@@ -316,7 +317,7 @@ class Session:
         return (outcome for outcome in self._outcomes.values() if outcome.missing)
 
     def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
-        """Tickets for new requests. A stored group is whole already, so nothing is expected of it."""
+        """Tickets for new requests. A stored group is already complete, so nothing is expected for it."""
         in_hand = Counter(group.request.ticket for group in self.in_hand())
         in_hand.subtract(request.extends for request in requests if request.extends)
         for request in requests:
@@ -355,10 +356,10 @@ def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def require_needs(
     controller: PassRateController[Any], problems: ProblemSet, provides: Collection[str], host: str
 ) -> None:
-    """Refuse a chain that needs what it cannot have here.
+    """Refuse a chain that needs something it cannot have here.
 
     Raises:
-        UserError: naming the member, what it needs and who lacks it.
+        UserError: names the member, what it needs, and what lacks it.
     """
     for name, member in getattr(controller, "members", {"controller": controller}).items():
         for need in sorted(member.needs):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 NEAR_HALF = (3 / 8, 5 / 8)
-"""Pass rates that are called near one half, both ends included."""
+"""Pass rates that count as near one half, both ends included."""
 
 
 def entropy(p: ArrayLike) -> Floats:

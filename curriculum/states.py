@@ -23,7 +23,7 @@ def from_plain(kind: Any, data: Any) -> Any:
 
 
 def save_state(state: Any) -> Any:
-    """Plain data (None, numbers, strings, lists, dictionaries) from which `restore_state` makes an equal state.
+    """Plain data (None, numbers, strings, lists, dictionaries) from which `restore_state` rebuilds an equal state.
 
     A state is None, a dataclass, or a dictionary of states keyed by member name. A field that holds the
     `ProblemSet` is not saved: it comes from the configuration.
@@ -44,7 +44,7 @@ def restore_state(template: State, data: Any) -> State:
         template: a state of the same shape, from `controller.init(problems)`; lends its types and its problem set.
 
     Raises:
-        UserError: if the saved members or fields differ from the template's; both sets are in the message.
+        UserError: if the saved members or fields differ from the template's; the message lists both sets.
     """
     if template is None:
         return template

@@ -1,4 +1,4 @@
-"""The contract of a box: a work tree with walls around it, in which commands run that nobody has read."""
+"""The contract of a box: an isolated work tree in which commands run that nobody has read."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -34,11 +34,11 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What one command did.
+    """The outcome of one command.
 
     Attributes:
-        output: standard output and standard error together. Of a long one, beginning and end.
-        ended: "exit" if it ended by itself, else the limit that ended it.
+        output: standard output and standard error together; only the beginning and the end of a long output.
+        ended: "exit" if it ended by itself, otherwise the limit that ended it.
         seconds: wall-clock time.
     """
 
@@ -57,13 +57,13 @@ class BoxFullError(Exception):
 
 
 class Box(Protocol):
-    """One open work tree. Used by one thread at a time; different boxes by different threads.
+    """One open work tree. A box is used by one thread at a time; different threads may use different boxes.
 
     Every method raises BoxLostError if the box is gone.
     """
 
     def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
-        """Run a command of bash in the work tree, in a fresh shell. Nothing that it starts lives on.
+        """Run a bash command in the work tree, in a fresh shell. Nothing that it starts outlives it.
 
         Args:
             seconds: wall-clock limit.
@@ -80,15 +80,15 @@ class Box(Protocol):
         ...
 
     def save(self) -> bytes:
-        """All that commands have changed, files being the whole state. Equal trees give equal bytes."""
+        """Everything that commands have changed, since files are the whole state. Equal trees give equal bytes."""
         ...
 
     def restore(self, saved: bytes) -> None:
-        """Make the tree what it was at `save`, here or in another box of the same base; b"" = the base itself."""
+        """Bring the tree to its state at `save`, in this or another box with the same base; b"" = the base itself."""
         ...
 
     def close(self) -> None:
-        """End the box. Nothing is left of it."""
+        """End the box and remove all traces of it."""
         ...
 
 
@@ -105,14 +105,14 @@ class BoxMaker(Protocol):
         ...
 
     def require(self, base: Base) -> None:
-        """Raise UserError if a base is of a kind that these boxes cannot open; nothing is started."""
+        """Raise UserError if these boxes cannot open this kind of base; nothing is started."""
         ...
 
     def open(self, base: Base) -> Box:
         """A box with an untouched work tree.
 
         Raises:
-            UserError: if this machine cannot run boxes, or the base is not there.
-            BoxLostError: if it does not start.
+            UserError: if this machine cannot run boxes, or the base does not exist.
+            BoxLostError: if the box does not start.
         """
         ...

@@ -1,4 +1,4 @@
-"""What work trees begin as, kept on this machine: one folder per content, which nobody changes any more."""
+"""What work trees begin as, kept on this machine: one folder per content, which is never changed."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
 
 
 def cache_folder(chosen: str) -> Path:
-    """Where bases are kept: as chosen, else for root a folder that every user may enter, else the user's cache."""
+    """Where bases are kept: the chosen folder; otherwise a folder open to every user for root, or the user's cache."""
     if chosen:
         return Path(chosen).resolve()
     if os.geteuid() == 0:
@@ -27,7 +27,7 @@ def cache_folder(chosen: str) -> Path:
 def kept(tree: str, cache: Path, uid: int) -> str:
     """The name, below `cache`/bases, of a folder equal to `tree` without history and caches.
 
-    All times of change are the same, and the files belong to `uid` if this process may give them away.
+    All modification times are the same, and the files belong to `uid` if this process may change their owner.
 
     Raises:
         UserError: if the tree cannot be read.
@@ -75,7 +75,7 @@ def _digest(root: Path) -> str:
 
 
 def _settle(root: Path, uid: int) -> None:
-    """Readable by everybody, of one owner, all of one time."""
+    """Make everything readable by everybody, with one owner and one modification time."""
     give = os.geteuid() == 0
     for folder, _, files in os.walk(root, topdown=False):
         for path in [*(Path(folder, name) for name in files), Path(folder)]:

@@ -49,7 +49,7 @@ REFUSED_CALLS = (
 
 
 class RefusalError(Exception):
-    """What this machine does not allow, in words."""
+    """Something that this machine does not allow; the message says what."""
 
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -91,7 +91,7 @@ class Worker:
         self.overlay = True
 
     def see(self) -> None:
-        """Bring what boxes may read below one folder, as who may read it."""
+        """Assemble what boxes may read below one folder, as a user who may read it."""
         mount("", "/", flags=MS_REC | MS_PRIVATE)
         mount("tmpfs", self.scratch, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
         for i, path in enumerate([self.settings["bases"], *self.settings["visible"]]):
@@ -100,7 +100,7 @@ class Worker:
         os.mkdir(self.box)
 
     def enclose(self) -> None:
-        """Take namespaces of our own. With root's rights, give these up first: root's processes cannot be limited."""
+        """Enter our own namespaces. Root's rights are given up first, since root's processes cannot be limited."""
         uid, gid = os.geteuid(), os.getegid()
         root = uid != self.settings["uid"]
         if root:
@@ -130,7 +130,7 @@ class Worker:
         self.fresh(trees.Changes())
 
     def fresh(self, changes: Any) -> None:
-        """A work tree with these changes, on a file system of its own."""
+        """A work tree with these changes, on its own file system."""
         self.drop()
         options = f"size={self.settings['disk']},nr_inodes={self.settings['files']},mode=755"
         mount("tmpfs", self.box, "tmpfs", MS_NOSUID | MS_NODEV, options)
@@ -197,7 +197,7 @@ class Worker:
         return reply, bytes(output.head + output.tail)
 
     def listen(self, process: "subprocess.Popen[bytes]", deadline: float) -> tuple["Output", str]:
-        """Collect output until the command ends, is late or takes too much memory."""
+        """Collect output until the command ends, runs out of time or takes too much memory."""
         assert process.stdout is not None
         source, output = process.stdout.fileno(), Output()
         watched = time.monotonic() + WATCH_SECONDS
@@ -210,7 +210,7 @@ class Worker:
                 if memory_used() > self.settings["memory"]:
                     return output, "memory"
             ready, _, _ = select.select([source, 0], [], [], max(min(deadline, watched) - now, 0))
-            if 0 in ready:  # Halfway asks nothing while a command runs: it has gone
+            if 0 in ready:  # Halfway sends nothing while a command runs, so it has ended
                 os._exit(1)
             if source in ready:
                 part = os.read(source, 65_536)
@@ -251,7 +251,7 @@ class Worker:
             file.write("1000")
 
     def walls(self) -> list[str]:
-        """bubblewrap's options: a root of its own in which only the work tree, /tmp and /dev/shm can be written."""
+        """bubblewrap's options: a separate root in which only the work tree, /tmp and /dev/shm can be written."""
         settings = self.settings
         walls = [settings["bubblewrap"], "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
         walls += ["--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]
@@ -284,7 +284,7 @@ class Output:
 
 
 def memory_used() -> int:
-    """Bytes of memory that the processes of this process table have of their own."""
+    """Bytes of private memory of the processes in this process table."""
     total = 0
     for name in os.listdir("/proc"):
         if name.isdigit() and name != "1":
@@ -316,7 +316,7 @@ def answer(facts: dict[str, Any], data: bytes = b"") -> None:
 
 
 def serve(worker: Worker) -> None:
-    """One request after the other, until standard input closes."""
+    """Serve one request after the other, until standard input closes."""
     while True:
         sizes = HEADER.unpack(read(HEADER.size))
         request, data = json.loads(read(sizes[0])), read(sizes[1])

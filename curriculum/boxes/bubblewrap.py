@@ -1,4 +1,4 @@
-"""Boxes on this machine: bubblewrap for the walls, an overlay for the work tree; no container, daemon or network."""
+"""Boxes on this machine: bubblewrap isolates, an overlay holds the work tree; no container, daemon or network."""
 
 import json
 import os
@@ -27,13 +27,13 @@ HEADER = struct.Struct("<II")
 START_SECONDS = 20.0
 GRACE_SECONDS = 10.0
 SERVICE_SECONDS = 60.0
-"""What opening, saving and restoring may take."""
+"""Time limit on opening, saving and restoring."""
 
 NOBODY = 65_432
 """Who runs commands if Halfway itself runs as root: a user that owns nothing."""
 
 OUTSIDE = ("/tests", "/solution", "/logs")
-"""Where a task folder of Harbor expects its scripts and writes its reward: links into /tmp, else read-only."""
+"""Where a Harbor task folder expects its scripts and writes its reward: links into /tmp, otherwise read-only."""
 
 MIB = 2**20
 
@@ -43,16 +43,17 @@ class Bubblewrap:
     """Boxes on this machine, Linux only. See `base.BoxMaker`.
 
     Attributes:
-        memory_mib: memory of all processes of a command together, looked at twenty times a second; and address space
-            of each.
-        processes: processes and threads of a command.
-        disk_mib: files that an episode may have changed or added, with /tmp and /dev/shm. They lie in memory.
-        files: the same, counted.
+        memory_mib: limit on the memory of all processes of a command together, checked twenty times a second, and on
+            the address space of each.
+        processes: most processes and threads of a command.
+        disk_mib: size of the files that an episode may have changed or added, including /tmp and /dev/shm, which are
+            held in memory.
+        files: number of files that an episode may have changed or added.
         python: the folder of a Python environment that commands see read-only, with pytest and what the repository
             needs; empty = the environment that runs Halfway.
-        tree: "overlay", "copy" where the kernel allows no overlay, "auto" = overlay if it can be.
+        tree: "overlay"; "copy", where the kernel allows no overlay; "auto" = an overlay if possible.
         variables: further environment variables of commands.
-        cache: where work trees begin from; empty = ~/.cache/halfway, for root /var/cache/halfway.
+        cache: the folder that keeps what work trees begin as; empty = ~/.cache/halfway, or /var/cache/halfway for root.
     """
 
     memory_mib: int = 2048
@@ -104,7 +105,7 @@ class Bubblewrap:
         return BubblewrapBox(worker)
 
     def _settings(self, place: str, cache: Path) -> str:
-        """What a worker is told, as JSON."""
+        """A worker's settings, as JSON."""
         scratch = cache / "scratch"
         with writing(scratch):
             scratch.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ class BubblewrapBox:
 
 
 class _Worker:
-    """A worker process, used by one box after the other. It ends with this process, however this one ends."""
+    """A worker process, used by one box after the other. It ends when this process ends, for whatever reason."""
 
     def __init__(self, settings: str):
         self.settings, self.owner = settings, os.getpid()
@@ -225,7 +226,7 @@ class _Worker:
         return self._receive(seconds)
 
     def rest(self) -> None:
-        """Wait for the next box."""
+        """Drop the work tree and wait for the next box."""
         with _LOCK:
             _IDLE.setdefault((self.settings, self.owner), []).append(self)
 
@@ -269,7 +270,7 @@ def _idle_worker(settings: str) -> _Worker:
 
 
 def _uid() -> int:
-    """Who runs commands: for root, a user without rights, unless this root is somebody else outside its namespace."""
+    """The user who runs commands: for root, one without rights, unless root is another user outside its namespace."""
     if os.geteuid() != 0:
         return os.geteuid()
     ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]

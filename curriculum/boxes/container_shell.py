@@ -1,7 +1,7 @@
-"""The lines of bash around a command in a container: its limits, the ends of its output, the death of what it started.
+"""The lines of bash around a command in a container: limits, the ends of its output, killing what it started.
 
-A container has no walls inside: a command is root beside what serves it. It can break its container, and spoil what is
-read out of it about itself; it cannot reach another container, and the judge opens one of its own.
+Inside a container nothing is isolated: a command runs as root beside the server that runs it. It can break its
+container and falsify what is read from it; it cannot reach another container, and the judge opens its own.
 """
 
 import secrets
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 KEPT_BYTES = 2**20
-"""Of a long output, so many bytes of its beginning, and as many of its end."""
+"""Bytes that are kept of a long output's beginning, and of its end."""
 
 ROUNDS = 100
-"""So often what a command has started is looked for and killed, for programs that start others meanwhile."""
+"""How often the processes that a command has started are sought and killed, since they may start others meanwhile."""
 
 EVERYBODY = "/proc/[0-9]*"
 """All processes that are there before the command starts."""
@@ -56,8 +56,8 @@ class Line:
     """A line of bash that runs one command, for `bash -c`.
 
     Attributes:
-        middle: what stands between the kept beginning and the kept end of the output. Nobody can guess it.
-        end: what comes after the output, before the status.
+        middle: the mark between the kept beginning and the kept end of the output, which nobody can guess.
+        end: the mark between the output and the status.
     """
 
     text: str
@@ -93,8 +93,8 @@ def around(
         path: folders in front of the container's PATH, each with its colon.
         given: the file that is its standard input.
         files: removed afterwards.
-        spared: processes that are not killed afterwards, as paths below /proc with blanks between; "" = kill those of
-            the command's process group only, since others start processes here meanwhile.
+        spared: processes that are not killed afterwards, as paths below /proc separated by blanks; "" = kill only those
+            in the command's process group, since others start processes here meanwhile.
     """
     middle, end = secrets.token_hex(16), secrets.token_hex(16)
     values = [f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "PATH"]

@@ -69,12 +69,12 @@ VOLATILE = tuple(
         ),
     )
 )
-"""What differs between two executions of one command on one tree, and what stands in its place."""
+"""What differs between two executions of one command on one tree, and what replaces it."""
 
 
 ADDRESS = re.compile(r"\b0x(?:7f|55|56)[0-9a-f]{10}\b")
-"""Of an object. Without random layout most are the same in every execution, but what a program allocates before may
-depend on its timing."""
+"""An object's address. Without a random layout most are the same in every execution, but what a program has allocated
+before may depend on its timing."""
 
 
 def normalised(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The command line of docker, or podman, beside swe-rex: limits, whether it answers, and the end of its containers."""
+"""The command line of docker or podman, used beside swe-rex: limits, a check that it answers, removal of containers."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ANSWER_SECONDS = 120.0
 
 
 def label(process: int) -> str:
-    """The label of all containers of a process."""
+    """The label of all containers that belong to a process."""
     return f"halfway={os.uname().nodename}-{process}"
 
 
@@ -26,7 +26,7 @@ def limits(memory_mib: int, processes: int) -> list[str]:
 
 @lru_cache
 def answers(runtime: str) -> None:
-    """Raise UserError unless a container runtime is there and has answered once; later it may be lost as boxes are."""
+    """Raise UserError unless the container runtime exists and answers. If it fails later, boxes are lost."""
     try:
         asked = subprocess.run([runtime, "info"], capture_output=True, text=True, timeout=ANSWER_SECONDS)
         why = "" if asked.returncode == 0 else one_line(asked.stderr)[-200:] or f"status {asked.returncode}"
@@ -44,7 +44,7 @@ def remove(runtime: str, container: str) -> None:
 
 @lru_cache
 def remove_at_the_end(runtime: str, process: int) -> subprocess.Popen[bytes]:
-    """A shell that waits for the end of this process, however it ends, and then removes the containers it has left."""
+    """A shell that waits until this process ends, for whatever reason, and then removes the containers it has left."""
     line = f"read -r _; {runtime} ps -aq --filter label={label(process)} | xargs -r {runtime} rm -f"
     return subprocess.Popen(
         ["sh", "-c", line],

@@ -25,19 +25,19 @@ from halfway.curriculum.support.extras import one_line
 
 Result = TypeVar("Result")
 Tree = dict[str, tuple[str, str, str]]
-"""Of each file and link its kind, its mode, and the sum of its content or its target."""
+"""For each file and link: its kind, its mode, and the checksum of its content or its target."""
 
 NOTES = "/var/tmp"
-"""Where files of this adapter lie while a command needs them: not in /tmp, which commands list more often."""
+"""Where this adapter puts files while a command needs them: not in /tmp, which commands list more often."""
 
 SHORT_ARGUMENT = 60_000
-"""Characters that may stand in a line; a system takes 131,072 in one argument. What is longer goes through a file."""
+"""Most characters in a line; Linux allows 131,072 in one argument. Longer data go through a file."""
 
 LIST = "find . -path ./.git -prune -o \\( -type f -o -type l \\) -printf '%y\\0%m\\0%l\\0%P\\0'"
 SUMS = "find . -path ./.git -prune -o -type f -print0 | xargs -0 -r sha256sum -z --"
 SERVICE_SECONDS = 120.0
 REQUEST_SECONDS = 200.0
-"""What is asked in one request; swe-rex's client gives up after 300. What may take longer is asked about again."""
+"""Seconds that one request may take; swe-rex's client gives up after 300. What may take longer is polled."""
 
 CONTAINERS = ("docker", "modal", "fargate", "daytona")
 WITHOUT_WALLS = "local"
@@ -48,19 +48,20 @@ WITHOUT_WALLS = "local"
 class SweRex:
     """Boxes of swe-rex. See `base.BoxMaker`.
 
-    A container lives as long as its episode, so a state is continued once; what continues it a second time executes
-    its commands once more. What a command has started ends with it. All containers end with this process, however it
-    ends.
+    A container lives as long as its episode, so a state can be continued once; to continue it a second time, its
+    commands are executed again. Whatever a command has started ends with it. All containers end when this process ends,
+    for whatever reason.
 
     Attributes:
         deployment: `type` (docker, modal, fargate, daytona) and options of swe-rex's configuration of that type. The
-            image comes from the task. swe-rex's type remote is one server for all, and no box of its own.
-        path: folders in front of PATH, whether they are there or not: where the images of SWE-bench and R2E-Gym keep
+            image comes from the task. swe-rex's type remote is one server for all episodes, so it cannot serve as
+            boxes.
+        path: folders put in front of PATH, whether they exist or not: where the images of SWE-bench and R2E-Gym keep
             the Python that their tests need.
-        memory_mib: memory of a container of type docker; 0 = no limit. Limits of other types, and on disk, are for
+        memory_mib: memory of a container of type docker; 0 = no limit. Limits for other types, and on disk, belong in
             `deployment`.
         processes: processes and threads of a container of type docker; 0 = no limit.
-        start_seconds: limit of starting a container, the pulling and building of its image included.
+        start_seconds: time limit on starting a container, including pulling and building its image.
     """
 
     deployment: dict[str, Any] = field(default_factory=lambda: {"type": "docker", "python_standalone_dir": "/root"})
@@ -82,12 +83,12 @@ class SweRex:
 
     @property
     def _runtime(self) -> str:
-        """The program that runs containers on this machine; empty if something else runs them."""
+        """The program that runs containers on this machine; empty if containers run elsewhere."""
         of_docker = self.deployment["type"] == "docker"
         return str(self.deployment.get("container_runtime", "docker")) if of_docker else ""
 
     def check(self) -> None:
-        """Whether swe-rex is installed and docker answers; images are seen when they are needed."""
+        """Raise UserError unless swe-rex is installed and docker answers; images are checked when they are needed."""
         self._deployment("")
         if self._runtime:
             docker.answers(self._runtime)
@@ -126,7 +127,7 @@ class SweRex:
 
 
 class SweRexBox:
-    """One container. See `base.Box`; `save` knows regular files and links of the work tree, not /tmp."""
+    """One container. See `base.Box`; `save` covers regular files and links of the work tree, not /tmp."""
 
     def __init__(
         self, deployment: Any, base: Base, path: Sequence[str] = (), runtime: str = "", start_seconds: float = 1800.0
@@ -149,7 +150,7 @@ class SweRexBox:
             _IMAGES[base.image, self._place] = self._image
 
     def _start(self, image: str, seconds: float) -> None:
-        """Start the container; of all that wait for one image at first, one alone, which pulls or builds it."""
+        """Start the container. Of those that wait for a new image, the first starts alone and pulls or builds it."""
         if image and image not in _MADE:
             with _FIRST[image]:
                 if image not in _MADE:
@@ -169,7 +170,7 @@ class SweRexBox:
             files.append(source)
         output, status = self._run(f"{self._image.layout}bash --noprofile --norc {shell}", seconds, source, files)
         spent = time.monotonic() - began
-        if status is None:  # it has killed what waited for it, and perhaps left something behind
+        if status is None:  # the command has killed what waited for it, and may have left something behind
             self._run("true", SERVICE_SECONDS, "/dev/null", ())
             status = 137
         late = status == 137 and spent >= seconds
@@ -200,7 +201,7 @@ class SweRexBox:
         return pack(Changes(0, tuple(sorted(entries, key=lambda entry: entry.path))))
 
     def restore(self, saved: bytes) -> None:
-        """Only in a container that is as its image: what changed since is not taken back."""
+        """Works only in a container that still equals its image: later changes are not undone."""
         for entry in unpack(saved).tree:
             if entry.kind == "file":
                 self.write(entry.path, entry.data)
@@ -217,7 +218,7 @@ class SweRexBox:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _look(self) -> "_Image":
-        """What a container is like before anything is done in it."""
+        """Inspect a container before anything is done in it."""
         layout = "setarch $(uname -m) -R "
         allowed = self._within(f"{layout} true")[1] == 0
         version = self._within(f'PATH="{self._path}$PATH" python -m pytest --version')[0]
@@ -246,7 +247,7 @@ class SweRexBox:
         return found
 
     def _store(self, data: bytes) -> str:
-        """Bring data into a file of the container: its path."""
+        """Write data to a file in the container and return its path."""
         from swerex.runtime.abstract import WriteFileRequest
 
         name, encoded = f"{NOTES}/.{secrets.token_hex(8)}", base64.b64encode(data).decode()
@@ -259,7 +260,7 @@ class SweRexBox:
         return name
 
     def _run(self, shell: str, seconds: float, given: str, files: Sequence[str]) -> tuple[str, int | None]:
-        """Output and status of a policy's command; no status if it has killed all that it could."""
+        """Output and status of a policy's command; no status if it has killed everything it could."""
         variables = {**VARIABLES, "PYTEST_ADDOPTS": self._image.pytest_options}
         line = around(shell, self._place, seconds, variables, self._path, given, files, self._spared)
         if seconds + SERVICE_SECONDS / 2 <= REQUEST_SECONDS:
@@ -310,11 +311,11 @@ _FIRST: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """What is known of an image once a container of it has been started.
+    """What is known about an image once one of its containers has been started.
 
     Attributes:
-        tree: of the work tree.
-        layout: what stands before a command so that addresses are not randomised; empty where it is not allowed.
+        tree: the entries of its work tree.
+        layout: prefix of a command that turns address randomisation off; empty where that is not allowed.
         pytest_options: the variable PYTEST_ADDOPTS.
     """
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 EPOCH = 1_000_000_000
-"""Time of last change of every file of a base. The clock of a box counts commands from here, a minute each."""
+"""Modification time of every file of a base. A box's clock counts from here, one minute per command."""
 
 MINUTE = 60
 CLOCK_END = EPOCH + 100_000 * MINUTE
@@ -25,7 +25,7 @@ CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"
 """Folders that are never kept: what they hold depends on the time of the day."""
 
 TEMPORARY = re.compile(r"(tmp[a-z0-9_]{8}|tmp\.[A-Za-z0-9]{10}|pytest-of-\w+)(/|$)")
-"""Names that Python, mktemp and pytest give to temporary files. Nobody can come back to them but by chance."""
+"""Names that Python, mktemp and pytest give to temporary files, which no later command would find but by chance."""
 
 OPAQUE = "user.overlay.opaque"
 
@@ -38,7 +38,7 @@ class Entry:
         path: relative to the root, with "/" between its parts.
         kind: "file", "folder", "link", "pipe", "deleted", or "replaced": a folder that hides the base's folder.
         mode: permission bits.
-        time: of last change, in seconds.
+        time: modification time, in seconds.
         data: a file's content, or a link's target.
     """
 
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that commands have changed, as a value.
+    """Everything that commands have changed, as a value.
 
     Attributes:
         clock: commands executed so far.
@@ -73,7 +73,7 @@ def pack(changes: Changes) -> bytes:
 
 
 def unpack(packed: bytes) -> Changes:
-    """What `pack` wrote. Raises ValueError if it did not."""
+    """The inverse of `pack`. Raises ValueError for other bytes."""
     if not packed:
         return Changes()
     try:
@@ -97,7 +97,7 @@ def digest(packed: bytes) -> str:
 def harvest(upper: str, base: str, clock: int) -> tuple[Entry, ...]:
     """The changes in the upper layer of an overlay, by path. Nothing may be running in it.
 
-    What was changed by the machine's clock gets the box's clock. Folders that are as in the base are left out, and so
+    Times from the machine's clock are replaced by the box's clock. Folders that are as in the base are left out, and so
     are caches and sockets.
     """
     found: list[Entry] = []
@@ -122,12 +122,12 @@ def harvest(upper: str, base: str, clock: int) -> tuple[Entry, ...]:
 
 
 def lasting(scratch: Iterable[Entry]) -> tuple[Entry, ...]:
-    """What is kept of /tmp."""
+    """The part of /tmp that is kept."""
     return tuple(entry for entry in scratch if not TEMPORARY.match(entry.path))
 
 
 def harvest_copy(tree: str, base: str, clock: int) -> tuple[Entry, ...]:
-    """The same for a whole copy of the base: what differs from it."""
+    """As `harvest`, for a whole copy of the base: how it differs from the base."""
     kept = dict(_walk(tree))
     found = [entry for entry in harvest(tree, base, clock) if not _as_in_base(entry, base)]
     missing = sorted(path for path, _ in _walk(base) if path not in kept)
@@ -193,7 +193,7 @@ def _make(target: str, entry: Entry, overlay: bool) -> None:
 
 
 def _make_parents(root: str, path: str, base: str, times: dict[str, int]) -> None:
-    """The folders above a path that are not there yet, as they are in the base."""
+    """Create the missing folders above a path as they are in the base."""
     parts = path.split("/")[:-1]
     for depth in range(1, len(parts) + 1):
         folder = "/".join(parts[:depth])

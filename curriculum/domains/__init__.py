@@ -1,8 +1,8 @@
-"""Tasks that a generator writes: when a text is a valid task, and which problem a solver gets.
+"""Tasks that a generator writes: when a text is a valid task, and which problem the solver gets.
 
 - `base`: the contract of a domain, and domains by name
-- `candidates`: from generated texts to problems, or to why they are none
-- `oracles`: answers by agreement of models, for tasks that come without
+- `candidates`: turns generated texts into problems, or says why they are none
+- `oracles`: answers on which models agree, for tasks that come without one
 - `diversity`: how much a set of texts repeats itself
 - `maths`: competition-style mathematics
 - `induction`: infer a function from inputs and outputs; `induction_rules`: what a function may look like;

@@ -31,7 +31,7 @@ DOMAINS = Registry(
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why a text is no valid task. `reason` is one of a few, to be counted; `detail` says more about this text."""
+    """Why a text is not a valid task. `reason` is one of a few, to be counted; `detail` says more about this text."""
 
     reason: str
     detail: str = ""
@@ -41,7 +41,7 @@ Task = TypeVar("Task")
 
 
 class Domain(Protocol[Task]):
-    """One kind of generated task. `Task` is what a text means, with all that a problem is made from."""
+    """One kind of generated task. `Task` is the parsed text, with everything a problem is made from."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Domain(Protocol[Task]):
 
     @property
     def open(self) -> bool:
-        """Whether its problems come without an answer, so that oracles have to give one."""
+        """Whether its problems come without an answer, so that oracles have to supply one."""
         ...
 
     def prompt(self, stream: Stream) -> str:
@@ -58,15 +58,15 @@ class Domain(Protocol[Task]):
         ...
 
     def parse(self, text: str, prompt: str = "") -> Task | Invalid:
-        """What a generator wrote, without end or other special tokens. Runs nothing that the text contains.
+        """Parse what a generator wrote, without end or other special tokens. Runs nothing that the text contains.
 
         Args:
-            prompt: what it was given, for a domain whose texts mean nothing without it.
+            prompt: the generator's prompt, for a domain whose texts mean nothing without it.
         """
         ...
 
     def check(self, tasks: Sequence[Task]) -> list[Task | Invalid]:
-        """The validity predicate, in order: each task with all that its problem needs, or why it is not valid."""
+        """The validity predicate, in order: each task with all that its problem needs, or why it is invalid."""
         ...
 
     def problem(self, task: Task) -> Problem:
@@ -74,5 +74,5 @@ class Domain(Protocol[Task]):
         ...
 
     def topic(self, task: Task) -> str:
-        """The family of a task that `parse` gave, for the share of the commonest topic."""
+        """The family of a parsed task, from which the share of the commonest topic is computed."""
         ...

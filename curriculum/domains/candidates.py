@@ -1,4 +1,4 @@
-"""From generated texts to problems: what each text turned out to be."""
+"""Turns generated texts into problems, and records what each text turned out to be."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ class Candidate(Generic[Task]):
 
     Attributes:
         text: as written.
-        task: its meaning; None if it could not be read.
+        task: the parsed task; None if the text could not be parsed.
         problem: None if it is not valid.
         invalid: None if it is valid.
-        topic: "" if it could not be read.
-        answers: what oracles answered, if they were asked; "" = no answer.
-        oracle_attempts: that this text cost; 0 if its problem stood earlier in the same call.
+        topic: "" if the text could not be parsed.
+        answers: the oracles' answers, if they were asked; "" = no answer.
+        oracle_attempts: number of attempts that this text cost; 0 if its problem came earlier in the same call.
     """
 
     text: str
@@ -50,7 +50,7 @@ def read(
     Args:
         panel: gives the problems of an open domain their answers; None = they stay without, and a text that
             follows the domain's rules counts as valid.
-        prompts: of each text; None = they are not known.
+        prompts: the prompt of each text; None = they are not known.
     """
     candidates = _by_rules(domain, texts, prompts or [""] * len(texts))
     if panel is None or not domain.open:
@@ -84,5 +84,5 @@ def _by_rules(domain: Domain[Task], texts: Sequence[str], prompts: Sequence[str]
 
 
 def reasons(candidates: Sequence[Candidate[Task]]) -> Mapping[str, int]:
-    """How many texts are not valid, by reason."""
+    """How many texts are invalid, by reason."""
     return Counter(candidate.invalid.reason for candidate in candidates if candidate.invalid is not None)

@@ -1,4 +1,4 @@
-"""How much a set of texts repeats itself. PROPEL, section 4.1; its tokeniser is not told, so ours is an option."""
+"""How much a set of texts repeats itself (PROPEL, section 4.1). The paper names no tokeniser, so ours is an option."""
 
 import math
 import re
@@ -15,7 +15,7 @@ BLOCK = 16
 
 
 def units(text: str, kind: Units) -> list[str]:
-    """What n-grams are made of: words and marks, or characters."""
+    """The units of n-grams: words and punctuation marks, or characters."""
     return list(text) if kind == "characters" else WORD.findall(text)
 
 
@@ -27,7 +27,7 @@ def grams(parts: Sequence[str], order: int) -> Counter[Gram]:
 def distinct_3(texts: Sequence[str], kind: Units) -> float:
     """Different trigrams / all trigrams of all texts together; NaN if there is none.
 
-    It falls with the number of texts: compare equally many.
+    It falls with the number of texts, so compare sets of equal size.
     """
     found: Counter[Gram] = Counter()
     for text in texts:
@@ -39,7 +39,7 @@ def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
     """Mean over texts of BLEU-3 against all the others as references; NaN for fewer than two texts.
 
     BLEU of Papineni et al. 2002: geometric mean of the clipped precisions of 1- to 3-grams, times the brevity penalty
-    by the nearest length. A text without a match of some order, or shorter than it, has 0.
+    by the nearest length. A text without a match of some order, or shorter than that order, scores 0.
 
     It grows with the number of texts, and saturates: among hundreds of short texts of one format nearly every trigram
     occurs somewhere, so that the figure is near 1 whether or not they repeat each other. See `block_self_bleu_3`.
@@ -58,7 +58,7 @@ def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
 
 
 def block_self_bleu_3(texts: Sequence[str], kind: Units, size: int = BLOCK) -> float:
-    """Mean Self-BLEU-3 of consecutive blocks of `size` texts, a shorter rest left out; NaN with fewer texts.
+    """Mean Self-BLEU-3 of consecutive blocks of `size` texts, leaving out a shorter rest; NaN with fewer texts.
 
     Ours: every text has size - 1 references, however many texts there are, so the figure neither grows with their
     number nor saturates as early.
@@ -68,7 +68,7 @@ def block_self_bleu_3(texts: Sequence[str], kind: Units, size: int = BLOCK) -> f
 
 
 def top_share(topics: Sequence[str]) -> float:
-    """Share of the commonest topic among all texts; "" is the lack of one, which is never the commonest."""
+    """Share of the commonest topic among all texts; "" stands for no topic, which is never the commonest."""
     found = Counter(topic for topic in topics if topic)
     return max(found.values(), default=0) / len(topics) if topics else math.nan
 
@@ -77,7 +77,7 @@ Largest = dict[Gram, tuple[int, int, int]]
 
 
 def _two_largest(counts: Sequence[Counter[Gram]]) -> Largest:
-    """Of every n-gram the largest count in any text, which text has it, and the largest count in another one."""
+    """For every n-gram, the largest count in any text, which text that is, and the largest count in another text."""
     found: Largest = {}
     for i, of_text in enumerate(counts):
         for gram, count in of_text.items():
@@ -87,7 +87,7 @@ def _two_largest(counts: Sequence[Counter[Gram]]) -> Largest:
 
 
 def _precision(own: Counter[Gram], most: Largest, i: int) -> float:
-    """Share of a text's n-grams that another text has too, each no more often than it occurs there."""
+    """Share of a text's n-grams that occur in another text too, each counted at most as often as it occurs there."""
     matched = 0
     for gram, count in own.items():
         first, holder, second = most[gram]

@@ -54,17 +54,18 @@ class FunctionTask:
 
 @dataclass(frozen=True)
 class FunctionInduction:
-    """Tasks to find a function from some of its values, judged on further inputs; code runs in a sandbox only.
+    """Tasks to infer a function from some of its values, judged on further inputs; code runs only in a sandbox.
 
     Attributes:
         syntax: how tasks and answers are written: "fenced" is Markdown with code blocks, for a pretrained model;
             "short" is one line with an expression of x, for a model that is trained from nothing.
-        inputs: inputs per task, an even number; the first half is shown. If more are written, the last of them count.
-        input_range, result_range: if given, every input, or every result, has to be one integer of this range, ends
-            included: for a solver that knows no other values.
-        distinct_results: least number of different results over the inputs; 2 refuses constants.
-        seed_functions: one of them stands in the generator's prompt ("fenced" only).
-        seconds: time limit of a function over all its inputs, for the generator's and the solver's functions.
+        inputs: number of inputs per task, which is even; the first half is shown. If a text has more, its last ones
+            count.
+        input_range, result_range: if given, every input, or every result, has to be a single integer within this range,
+            ends included, for a solver that knows no other values.
+        distinct_results: least number of different results over the inputs; 2 rules out constants.
+        seed_functions: functions of which one is shown in the generator's prompt ("fenced" only).
+        seconds: time limit on a function over all its inputs, for the generator's and the solver's functions.
         processes: functions that run at once, in each of the sandbox's two lanes.
     """
 
@@ -110,7 +111,7 @@ class FunctionInduction:
         return SYNTAXES[self.syntax].ask(chosen, self.inputs)
 
     def parse(self, text: str, prompt: str = "") -> FunctionTask | Invalid:
-        """Reads the text, and judges all that can be judged without running it."""
+        """Parse the text, and judge everything that can be judged without running it."""
         syntax = SYNTAXES[self.syntax]
         written = syntax.read(text)
         if isinstance(written, Invalid):
@@ -137,11 +138,11 @@ class FunctionInduction:
         return FunctionTask(written.code, entry, tuple(inputs.values()), written.message)
 
     def check(self, tasks: Sequence[FunctionTask]) -> list[FunctionTask | Invalid]:
-        """Runs each function twice, in two processes with different hash seeds, the second time from the last input.
+        """Run each function twice, in two processes with different hash seeds, the second time from the last input on.
 
-        Valid is a function that ends in time, raises nothing, gives plain and finite values, not None, that are equal
-        in both runs, and at least `distinct_results` different results. A function that changes from call to call gives
-        other values in the other order.
+        A function is valid if it ends in time, raises nothing, returns plain and finite values other than None that are
+        equal in both runs, and has at least `distinct_results` different results. A function whose value changes from
+        call to call gives different values in the reverse order.
         """
         jobs = []
         for task in tasks:
@@ -203,12 +204,12 @@ def _in_range(literal: str, bounds: tuple[int, int] | None) -> bool:
 
 @dataclass
 class Memory:
-    """What programs did, so that an equal one need not run again.
+    """Remembers what programs did, so that an equal program need not run again.
 
-    A program that ran out of time, or whose worker died, is not remembered: that may be the machine's doing.
+    A program that ran out of time, or whose worker died, is not remembered, since the machine may be to blame.
 
     Attributes:
-        capacity: programs; the oldest are forgotten.
+        capacity: largest number of programs; the oldest are forgotten.
     """
 
     capacity: int = 100_000
@@ -244,13 +245,13 @@ def _run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcom
 
 
 def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the function in each response gives the reference's results on the hidden inputs of its problem.
+    """Whether the function in each response gives the reference's results on its problem's hidden inputs.
 
-    A response may define what it likes beside the function. Results are compared as Python's == does, outside the
-    sandbox; what runs inside knows the hidden inputs and no result of them.
+    A response may define anything else beside the function. Results are compared by Python's ==, outside the sandbox;
+    the code that runs inside sees the hidden inputs but none of their results.
 
     Raises:
-        ValueError: if a problem's answer is not one of this domain.
+        ValueError: if a problem's answer does not belong to this domain.
         UserError: if there is no sandbox.
     """
     references = [_reference(problem.answer) for problem in problems]
@@ -258,7 +259,7 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
         code = SYNTAXES[reference.syntax].answer(response)
         if code is not None:
-            # Both lanes work, and equal programs go to the same one.
+            # Both lanes are used, and equal programs go to the same lane.
             jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))
     verdicts = [False] * len(problems)
     for seconds, numbered in jobs.items():
@@ -270,7 +271,7 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What a problem's answer holds: the hidden inputs and the keys of their results."""
+    """The content of a problem's answer: the hidden inputs and the keys of their results."""
 
     syntax: str
     seconds: float

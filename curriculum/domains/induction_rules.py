@@ -18,7 +18,8 @@ from halfway.curriculum.support.extras import one_line
 MAX_CODE = 8_192
 MAX_INPUT = 1_024
 
-# Pure, and equal in every process. Each with the attributes of it that are not, or that reach any name by a string.
+# Modules that are pure and equal in every process, each with the attributes that are not, or that reach any name by a
+# string.
 MODULES: Mapping[str, frozenset[str]] = {
     "bisect": frozenset(),
     "cmath": frozenset(),
@@ -85,7 +86,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _troubles(tree: ast.Module) -> Iterator[str]:
-    """What the code uses and may not."""
+    """What the code uses although it may not."""
     aliases: dict[str, ModuleType] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -149,7 +150,7 @@ def _attribute(node: ast.Attribute, aliases: Mapping[str, ModuleType]) -> Iterat
 
 
 def _module(node: ast.expr, aliases: Mapping[str, ModuleType]) -> ModuleType | None:
-    """The module that an expression stands for, if it is one; only along attributes that are allowed."""
+    """The module that an expression stands for, if any, following allowed attributes only."""
     if isinstance(node, ast.Name):
         return aliases.get(node.id)
     if isinstance(node, ast.Attribute):
@@ -161,7 +162,7 @@ def _module(node: ast.expr, aliases: Mapping[str, ModuleType]) -> ModuleType | N
 
 
 def arguments(text: str) -> Result | Invalid:
-    """The arguments of one call, as a tuple: its literal, and the text that equal arguments share."""
+    """The arguments of one call as a tuple: its literal, and the text that equal arguments share."""
     if len(text) > MAX_INPUT:
         return Invalid("input too long", f"{len(text)} characters, at most {MAX_INPUT}")
     try:

@@ -47,7 +47,7 @@ class Written(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """One pair: the arguments as the text of a tuple literal, the result as a literal."""
+    """One pair: the arguments as the text of a tuple literal, and the result as a literal."""
 
     arguments: str
     result: str

@@ -1,6 +1,7 @@
 """Competition-style mathematics as text: the generator writes a problem, oracles agree on its answer.
 
-PROPEL, section 4.2. Its prompts, its rules of what is a problem and its topics are not told; those here are ours.
+PROPEL, section 4.2. The paper does not give its prompts, its rules for what is a problem, or its topics; ours are used
+here.
 """
 
 import json
@@ -73,7 +74,7 @@ QUESTION = re.compile(
 DOLLAR = re.compile(r"(?<!\\)\$")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
-# Word stems by topic; the topic with most hits counts, the first of them at a tie.
+# Word stems by topic; the topic with most hits counts, and the first at a tie.
 TOPICS: Mapping[str, re.Pattern[str]] = {
     topic: re.compile(rf"\b(?:{stems})", re.IGNORECASE)
     for topic, stems in {
@@ -104,11 +105,11 @@ class Maths:
     Attributes:
         syntax: "tagged" = the problem stands between tags, for a pretrained generator that is asked in words; "plain" =
             the text is the problem, for a model that is trained from nothing.
-        examples_path: JSONL file of problems from which two stand in the generator's prompt, rows {"prompt": text,
-            "pool": text}; both are of one pool, each pool equally often. Empty = nine problems of our own ("tagged"
-            only).
+        examples_path: JSONL file of problems, of which two are shown in the generator's prompt, with rows {"prompt":
+            text, "pool": text}; both come from one pool, and every pool is used equally often. Empty = nine problems of
+            our own ("tagged" only).
         instruction: what the solver and the oracles read after the problem.
-        min_characters, max_characters: of a problem.
+        min_characters, max_characters: bounds on a problem's length.
     """
 
     syntax: Literal["tagged", "plain"] = "tagged"
@@ -141,7 +142,7 @@ class Maths:
         return ASK.format(first=pool[first], second=pool[second])
 
     def parse(self, text: str, prompt: str = "") -> MathsTask | Invalid:
-        """Reads the text and applies the rules, all of which can be judged by reading."""
+        """Parse the text and apply the rules, none of which needs anything to be run."""
         question = self._question(text)
         if isinstance(question, Invalid):
             return question
@@ -167,7 +168,7 @@ class Maths:
         return list(tasks)
 
     def problem(self, task: MathsTask) -> Problem:
-        """Without an answer. Its id comes from the question, which has one answer at most."""
+        """The problem without an answer. Its id comes from the question, which has at most one answer."""
         prompt = f"{task.question}\n\n{self.instruction}" if self.instruction else task.question
         features: dict[str, float | str] = {
             "characters": len(task.question),
@@ -177,7 +178,7 @@ class Maths:
         return Problem(content_id(self.name, prompt, ""), prompt, "", self.name, "symbolic", features)
 
     def topic(self, task: MathsTask) -> str:
-        """The family of words that occur most, as in "geometry"; "other" if none does."""
+        """The topic whose words occur most, such as "geometry"; "other" if none does."""
         hits = {topic: len(stems.findall(task.question)) for topic, stems in TOPICS.items()}
         best = max(hits, key=lambda topic: hits[topic])
         return best if hits[best] else "other"
@@ -199,7 +200,7 @@ def _broken_rule(question: str) -> Invalid | None:
 
 
 def _plain(question: str) -> str:
-    """Letters and digits only, so that spacing and marks make no new problem."""
+    """Letters and digits only, so that different spacing and punctuation make no new problem."""
     return "".join(character for character in question.casefold() if character.isalnum())
 
 
@@ -210,10 +211,10 @@ def _known(path: str) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def example_pools(path: str) -> Mapping[str, Sequence[str]]:
-    """The problems that a generator is shown, by pool.
+    """The example problems shown to a generator, by pool.
 
     Args:
-        path: of a JSONL file; "" = the questions of this module.
+        path: path of a JSONL file; "" = the questions in this module.
 
     Raises:
         UserError: if the file cannot be read, a row has no prompt, or a pool has fewer than two.

@@ -1,4 +1,4 @@
-"""Answers to problems that come without one: models are asked, and only what all of them agree on counts.
+"""Answers to problems that come without one: models are asked, and only an answer on which all agree counts.
 
 PROPEL, section 4.2: two models make two attempts each, and a task is scored only if all four answers agree.
 """
@@ -16,27 +16,27 @@ BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 class Oracle(Protocol):
-    """A model whose answers are trusted, if others give them too."""
+    """A model whose answers are trusted if others give the same."""
 
     @property
     def attempts(self) -> int:
-        """Responses to each problem."""
+        """Number of responses to each problem."""
         ...
 
     def answer(self, problems: Sequence[Problem]) -> list[tuple[str, ...]]:
-        """`attempts` responses to each problem, in order; one that was cut is "". A function of the problem: asked
-        again, it says the same, so that a verdict does not depend on when it was asked for."""
+        """`attempts` responses to each problem, in order; a truncated response is "". The result is a function of the
+        problem, so that a verdict does not depend on when it was asked for."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PanelVerdict:
-    """What oracles said of one problem.
+    """What the oracles said about one problem.
 
     Attributes:
         outcome: the problem with its answer, or why it has none.
-        answers: the final answers as written, attempt by attempt, oracle by oracle; "" = none.
-        attempts: that this verdict cost; 0 if the same problem stood earlier in the same call.
+        answers: the final answers as written, oracle by oracle and attempt by attempt; "" = none.
+        attempts: number of attempts that this verdict cost; 0 if the same problem came earlier in the same call.
     """
 
     outcome: Problem | Invalid
@@ -51,7 +51,7 @@ class Panel:
     oracles: tuple[Oracle, ...]
 
     def settle(self, problems: Sequence[Problem]) -> list[PanelVerdict]:
-        """A verdict a problem, in order. Equal problems are asked about once."""
+        """One verdict per problem, in order. Equal problems are asked about once."""
         different = list({problem.id: problem for problem in problems}.values())
         responses = [oracle.answer(different) for oracle in self.oracles] if different else []
         verdicts = {
@@ -81,7 +81,7 @@ def _outcome(problem: Problem, answers: Sequence[str]) -> Problem | Invalid:
 
 
 def final_answer(response: str) -> str:
-    """What stands in the last box of a response; "" if there is none, or if it does not end."""
+    """The content of the last \boxed{} of a response; "" if there is none, or if it is not closed."""
     boxes = list(BOX.finditer(response))
     if not boxes:
         return ""

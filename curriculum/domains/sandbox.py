@@ -1,10 +1,10 @@
-"""Runs programs that nobody has read: in bubblewrap, one process per program, judged by nobody but this side.
+"""Runs programs that nobody has read: in bubblewrap, one process per program, judged only on this side.
 
-The sandbox has no network, a read-only file system with nothing but a Python in it, a process table of its own, no
-capabilities, and a system-call filter under which a program can start no process, no thread and signal nobody. Memory,
+The sandbox has no network, a read-only file system that holds nothing but a Python, its own process table, no
+capabilities, and a system-call filter under which a program can start no process or thread and send no signal. Memory,
 time and output are limited. See `sandbox_worker` for what runs inside.
 
-Each program runs in two lanes if its determinism matters: the lanes are separate processes with different hash seeds.
+A program whose determinism matters runs in two lanes, which are separate processes with different hash seeds.
 """
 
 import json
@@ -32,7 +32,7 @@ WITHOUT_SANDBOX = "HALFWAY_WITHOUT_SANDBOX"
 ACCEPTANCE = "I accept that generated programs run unprotected on this machine"
 WORKER = Path(__file__).with_name("sandbox_worker.py")
 HASH_SEEDS = (1, 2)
-"""One lane each."""
+"""The hash seed of each lane."""
 
 MAX_REQUEST = 32_768
 """Bytes; a request must fit into a pipe, so that sending it never waits for the program."""
@@ -50,9 +50,9 @@ class SandboxOptions:
     """Limits of one program.
 
     Attributes:
-        seconds: wall-clock limit; processor time is limited to about the same.
-        memory_mib: address space.
-        output_bytes: results, encoded.
+        seconds: wall-clock limit; processor time is limited to about the same value.
+        memory_mib: limit on the address space.
+        output_bytes: limit on the encoded results.
         processes: programs that run at once, in each of the two lanes.
     """
 
@@ -77,10 +77,10 @@ class Job:
         entry: the function's name.
         inputs: the arguments of each call, as the text of a tuple literal. Each call gets fresh values.
         lane: 0 or 1.
-        files: name and text of Python files that lie, read-only, in the folder where the program runs.
+        files: names and texts of Python files that are placed, read-only, in the folder where the program runs.
 
     Raises:
-        ValueError: for a file whose name is not that of a plain Python module.
+        ValueError: for a file whose name is not a plain Python module's.
     """
 
     code: str
@@ -97,7 +97,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The value of one call: as a Python literal, and as a text that values equal in Python share."""
+    """The value of one call, as a Python literal and as a text that values which are equal in Python share."""
 
     shown: str
     key: str
@@ -105,7 +105,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program that gave no results, and what it did instead."""
+    """A program that gave no results, with what it did instead."""
 
     fault: Fault
     detail: str = ""
@@ -117,7 +117,7 @@ Outcome = tuple[Result, ...] | Failure
 class Sandbox:
     """A set of workers, started when first needed and stopped by `close` or when this process ends.
 
-    Safe to use from several threads. A process that was forked off this one needs a sandbox of its own.
+    Safe to use from several threads. A process that was forked from this one needs its own sandbox.
     """
 
     def __init__(self, options: SandboxOptions, modules: Sequence[str] = ()):
@@ -126,7 +126,7 @@ class Sandbox:
             modules: imported by the workers beforehand, so that programs need not.
 
         Raises:
-            UserError: if there is no sandbox on this machine and the user has not accepted to go without.
+            UserError: if there is no sandbox on this machine and the user has not agreed to do without.
         """
         self.options = options
         self._command = _command(options, modules)
@@ -135,7 +135,7 @@ class Sandbox:
         self._lanes = [ThreadPoolExecutor(options.processes, f"sandbox-{lane}") for lane in range(len(HASH_SEEDS))]
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """What each program computes, in order. A program that misbehaves gives a `Failure` and disturbs no other.
+        """What each program computes, in order. A program that misbehaves yields a `Failure` and disturbs no other.
 
         Raises:
             UserError: if a worker cannot be started.
@@ -161,7 +161,7 @@ class Sandbox:
         body = json.dumps(request).encode()
         if len(body) > MAX_REQUEST:
             return Failure("too long", f"{len(body)} bytes, at most {MAX_REQUEST}")
-        for _ in range(2):  # a worker may have been ended from outside since its last program
+        for _ in range(2):  # a worker may have been killed from outside since its last program
             worker = self._worker(job.lane)
             reply = worker.ask(body, self.options.seconds)
             if reply is not None:
@@ -182,7 +182,7 @@ class _Worker:
 
     def __init__(self, command: Sequence[str], hash_seed: int, output: int):
         environment = {"PYTHONHASHSEED": str(hash_seed)}
-        # Its complaints matter only if it does not start, so they go to a pipe that is read only then.
+        # Its error output matters only if it does not start, so it goes to a pipe that is read only then.
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         )
@@ -229,7 +229,7 @@ class _Worker:
 
 
 def _outcome(status: bytes, output: bytes, expected: int) -> Outcome:
-    """Reads what a program claims to have computed; the bytes are as hostile as the program."""
+    """Read what a program claims to have computed; the bytes are as hostile as the program."""
     if status != b"k":
         return Failure("timeout" if status == b"t" else "output")
     try:
@@ -251,7 +251,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
-    """The command that starts a worker. Raises UserError if there is no sandbox and none is not accepted."""
+    """The command that starts a worker. Raises UserError if there is no sandbox and the user has not agreed to that."""
     accepted = os.environ.get(WITHOUT_SANDBOX, "")
     if accepted and accepted != ACCEPTANCE:
         raise UserError(f"sandbox: {WITHOUT_SANDBOX}={accepted!r} is not the sentence; it must be {ACCEPTANCE!r}")
@@ -275,7 +275,7 @@ def _remedy() -> str:
 
 
 def _walls() -> list[str]:
-    """bubblewrap's options: a root of its own with a Python in it, read-only but for the folder of programs' files."""
+    """bubblewrap's options: a separate root with a Python in it, read-only except for the folder of programs' files."""
     visible = [path for path in ("/usr", "/lib", "/lib64") if os.path.isdir(path) and not os.path.islink(path)]
     links = [(os.readlink(path), path) for path in ("/lib", "/lib64") if os.path.islink(path)]
     base = os.path.realpath(sys.base_prefix)

@@ -7,8 +7,8 @@ before it is confined. Replies go to standard output: a status byte, a length an
 relays these bytes through one buffer that it wipes, and holds no other trace of any program, so that a child, which
 starts as a copy of it, finds nothing of earlier programs.
 
-A child that breaks out of Python can write any bytes as its own result. It holds no other open file than that pipe, and
-the answer that its result is compared with never enters the sandbox.
+A child that breaks out of Python can write any bytes as its own result. It holds no open file other than that pipe, and
+the answer with which its result is compared never enters the sandbox.
 """
 
 import ast
@@ -32,7 +32,7 @@ HEADER = struct.Struct("<4sII")
 REPLY = struct.Struct("<cI")
 MAGIC = b"task"
 FOLDER = "/work"
-"""Where a program's own files lie. Only the parent, and a child before it is confined, can write there."""
+"""Where a program's own files are. Only the parent, and a child before it is confined, can write there."""
 
 MAX_DEPTH = 20
 MAX_TEXT = 4096
@@ -82,7 +82,7 @@ def confine(libc: Any, program: Any) -> None:
 
 
 def limit(memory: int, seconds: float) -> None:
-    """Limit this process, for good: address space in bytes, processor seconds, no file, no process, no core dump."""
+    """Limit this process, for good: address space in bytes, processor time in seconds; no file, process, core dump."""
     wanted = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: math.ceil(seconds) + 1,
@@ -98,7 +98,7 @@ def literal(value: object, depth: int = 0) -> tuple[str, str]:
     """A plain value as text, and the text that equal values share.
 
     The first is a Python literal with sets in a fixed order. The second follows Python's ==: True, 1 and 1.0 are one
-    value, and dictionaries are equal in any order. Raises TypeError for what is not plain, or not finite.
+    value, and dictionaries are equal in any order. Raises TypeError for values that are not plain or not finite.
     """
     if depth > MAX_DEPTH:
         raise TypeError(f"nested deeper than {MAX_DEPTH}")
@@ -198,7 +198,7 @@ class Worker:
             view[:] = self.zeros
 
     def _clear(self) -> None:
-        """Remove what the child has left in the folder."""
+        """Remove the child's files from the folder."""
         if names := os.listdir(self.folder):
             os.chmod(self.folder, 0o755)
             for name in names:
@@ -210,7 +210,7 @@ class Worker:
             os.chmod(self.folder, 0o555)
 
     def _lay_out(self, files: dict[str, str]) -> None:
-        """Write the program's files and go to them; afterwards the folder is read-only."""
+        """Write the program's files and change to their folder, which is read-only afterwards."""
         os.chmod(self.folder, 0o755)
         for name, text in files.items():
             with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
@@ -220,7 +220,7 @@ class Worker:
         os.chdir(self.folder)
 
     def _collect(self, results: int, deadline: float) -> tuple[bytes, int]:
-        """What the child writes until it ends: k = complete, t = out of time, o = too much output."""
+        """What the child writes until it ends, with a status: k = complete, t = out of time, o = too much output."""
         size = 0
         with memoryview(self.buffer) as view:
             while size < len(view):

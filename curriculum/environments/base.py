@@ -17,13 +17,13 @@ class StepResult(Generic[Episode]):
     Attributes:
         episode: the episode after the response.
         observation: what the policy reads next; empty once the episode is over.
-        success: None while the episode goes on, else its binary outcome.
-        truncated: the episode was ended by a limit (turns), not by the policy.
+        success: None while the episode continues, then its binary outcome.
+        truncated: whether a limit (on turns) ended the episode, not the policy.
         lost: why the episode cannot go on through no fault of the policy: what runs its commands has failed. Such a
-            rollout leaves its group, as if it had never been; it is no failure. Empty = all is well.
+            rollout is removed from its group and does not count as a failure. Empty = nothing is lost.
         state: what the environment holds afterwards, as a short hash that equal states share, for replays to compare;
             empty if the observation tells all.
-        seconds: that tools took.
+        seconds: time that tools took.
     """
 
     episode: Episode
@@ -41,7 +41,7 @@ def check(environment: "Environment[Any]") -> None:
 
 
 class Environment(Protocol[Episode]):
-    """Starts episodes and executes responses, a batch at a time, because rollout engines work in batches.
+    """Starts episodes and executes responses in batches, because rollout engines work in batches.
 
     Replaying a prefix is execution: saved responses go through `step` like fresh responses. An environment whose
     answers are not a function of the episode and the response makes replays diverge; they are dropped and counted.
@@ -50,19 +50,19 @@ class Environment(Protocol[Episode]):
     done once for all rollouts of a request. An environment that cannot continue one episode twice has an attribute
     `forkable = False`, and is replayed once for each.
 
-    An environment whose `step` takes long has an attribute `slow_tools = True`, and takes calls from several threads:
+    An environment whose `step` takes long has an attribute `slow_tools = True`, and accepts calls from several threads;
     then attempts do not wait for each other.
 
     An environment that needs something of this machine has `check()`, which raises UserError where that is missing. It
     is called before a model is loaded (see `check`).
 
-    What an environment holds beside its episodes it gives back in `close()`, if it has one: it is called when all
-    episodes of a collection have ended.
+    An environment that holds resources beside its episodes releases them in `close()`, which is called, if it exists,
+    when all episodes of a collection have ended.
     """
 
     @property
     def unit(self) -> Unit:
-        """What a prefix is counted in: "tokens" if an episode is one turn, else "steps"."""
+        """The unit of a prefix's length: "tokens" if an episode is one turn, otherwise "steps"."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Environment(Protocol[Episode]):
         ...
 
     def start(self, problems: Sequence[Problem]) -> list[Episode]:
-        """One new episode a problem."""
+        """One new episode per problem."""
         ...
 
     def step(self, episodes: Sequence[Episode], responses: Sequence[str]) -> list[StepResult[Episode]]:

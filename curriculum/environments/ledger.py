@@ -15,10 +15,10 @@ class LedgerEpisode:
     """An immutable episode: two with the same history are equal.
 
     Attributes:
-        problem_id: for messages.
-        account: what the environment holds.
-        turns: commands executed.
-        over: the episode has ended.
+        problem_id: the problem's id, for messages.
+        account: the account that the environment holds.
+        turns: number of commands executed.
+        over: whether the episode has ended.
     """
 
     problem_id: str
@@ -47,7 +47,7 @@ class Ledger:
         return "steps"
 
     def start(self, problems: Sequence[Problem]) -> list[LedgerEpisode]:
-        """One new episode a problem. Raises UserError if a prompt is not one of this task."""
+        """One new episode per problem. Raises UserError if a prompt does not belong to this task."""
         return [LedgerEpisode(problem.id, _account(problem)) for problem in problems]
 
     def step(self, episodes: Sequence[LedgerEpisode], responses: Sequence[str]) -> list[StepResult[LedgerEpisode]]:

@@ -19,9 +19,9 @@ class MicroEpisode:
     """An immutable episode: two with the same history are equal.
 
     Attributes:
-        repository: with the edits that were kept.
-        turns: commands executed.
-        over: the episode has ended.
+        repository: the repository with the edits that were kept.
+        turns: number of commands executed.
+        over: whether the episode has ended.
     """
 
     problem_id: str
@@ -50,8 +50,8 @@ class MicroRepositories:
 
     Attributes:
         max_turns: an episode that has not been submitted after this many commands has failed and is truncated.
-        seconds: limit of one run of the tests, which has failed afterwards.
-        keep: reports of test runs that are kept, so that equal files are run once; 0 = every command runs its tests.
+        seconds: time limit on one run of the tests, which fails if it takes longer.
+        keep: number of test reports that are kept, so that equal files are run once; 0 = every command runs its tests.
     """
 
     max_turns: int = 6
@@ -77,7 +77,7 @@ class MicroRepositories:
         MicroTests(self.seconds).run([{"test_m.py": "import unittest\n"}])
 
     def start(self, problems: Sequence[Problem]) -> list[MicroEpisode]:
-        """One new episode a problem. Raises UserError if a problem is not one of this task."""
+        """One new episode per problem. Raises UserError if a problem does not belong to this task."""
         return [MicroEpisode(problem.id, _repository(problem)) for problem in problems]
 
     def step(self, episodes: Sequence[MicroEpisode], responses: Sequence[str]) -> list[StepResult[MicroEpisode]]:
@@ -88,7 +88,7 @@ class MicroRepositories:
         return [self._finish(step, reports) if isinstance(step, _Step) else step for step in steps]
 
     def _read(self, episode: MicroEpisode, response: str) -> _Step | StepResult[MicroEpisode]:
-        """What a command asks for; its result, if no tests have to be run for it."""
+        """What a command asks for, or its result if no tests have to be run for it."""
         assert not episode.over, f"the episode of problem {episode.problem_id!r} is over"
         after = replace(episode, turns=episode.turns + 1)
         if response == SUBMIT:

@@ -12,9 +12,9 @@ class Divergence:
 
     Attributes:
         step: counted from 1.
-        response: that was executed.
-        why: what was not equal, in words.
-        lost: the environment lost the episode: nothing is known about whether it would have been equal.
+        response: the response that was executed.
+        why: what differed, in words.
+        lost: whether the environment lost the episode, so that it is unknown whether it would have been equal.
     """
 
     step: int
@@ -33,14 +33,14 @@ def replay(
 ) -> list[Episode | Divergence]:
     """Execute saved responses, turn by turn, and compare what the environment answers with what was recorded.
 
-    No model is called. Episodes go through `environment.step` in batches, one batch per turn. Nothing but equality will
-    do: an environment whose answers vary in ways that do not matter removes these before anybody reads them.
+    No model is called. Episodes go through `environment.step` in batches, one batch per turn. Answers must be exactly
+    equal: an environment whose answers vary in ways that do not matter removes the variation before anybody reads them.
 
     Args:
         episodes: where each replay starts.
         responses: for each episode, the saved responses of its first turns, possibly none.
         observations: for each episode, the recorded observation after each of these responses.
-        states: likewise, the recorded `StepResult.state`; "" is compared with nothing, and so is everything if None.
+        states: likewise, the recorded `StepResult.state`; "" is not compared, and None compares no states at all.
         executed: called after each response with the number of its episode and the seconds that tools took.
 
     Returns:
@@ -48,7 +48,7 @@ def replay(
         were not as recorded or the episode ended. A diverged episode is not stepped further.
 
     Raises:
-        ValueError: if an episode has not as many observations, or states, as responses.
+        ValueError: if an episode does not have as many observations, or states, as responses.
     """
     states = [[""] * len(said) for said in responses] if states is None else states
     scripts = [
@@ -73,7 +73,7 @@ def replay(
 
 
 def _difference(result: StepResult[Episode], observation: str, state: str) -> str:
-    """What is not as recorded, in words; empty if all is."""
+    """What differs from the record, in words; empty if nothing does."""
     if result.lost:
         return result.lost
     if result.success is not None:

@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^```(?:bash|sh)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MU
 SUBMIT = "submit"
 NO_BLOCK = "[give exactly one block of ```bash with one command, or with submit]\n"
 TRIES = 2
-"""A step whose box is lost is tried once more, which is safe: the state before it is a value."""
+"""A step whose box is lost is tried once more, which is safe because the state before it is a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class RepositoryEpisode:
     """An immutable episode: two with the same history are equal.
 
     Attributes:
-        saved: all changes against the base, the task's fault included; None before the first command.
-        commands: those executed so far.
-        turns: responses so far.
-        tool_seconds: that tools took; no part of what makes episodes equal.
-        over: the episode has ended.
+        saved: all changes against the base, including the task's fault; None before the first command.
+        commands: the commands executed so far.
+        turns: number of responses so far.
+        tool_seconds: time that tools took, which is ignored when episodes are compared.
+        over: whether the episode has ended.
     """
 
     problem_id: str
@@ -51,18 +51,18 @@ class RepositoryEpisode:
 class Repository:
     """Each response holds one shell command, or the word submit, in a block of ```bash.
 
-    Every command starts from the state that the one before it left, in a fresh box, so that its result depends on
-    nothing else. With boxes that cannot be forked, a box lives as long as its episode, and a state that is continued
-    a second time is made once more from its commands.
+    Every command starts in a fresh box from the state that the previous command left, so that its result depends on
+    nothing else. If boxes cannot be forked, a box lives as long as its episode, and a state that is continued a second
+    time is rebuilt from its commands.
 
     Attributes:
         max_turns: an episode that has not been submitted after this many responses has failed, and is truncated.
-        seconds: limit of one command.
-        test_seconds: limit of the judge's tests.
-        tool_seconds: limit of all commands of an episode together, after which it has failed and is truncated;
-            0 = none. It is wall-clock time: with it, an episode may end elsewhere when it is run again.
+        seconds: time limit on one command.
+        test_seconds: time limit on the judge's tests.
+        tool_seconds: time limit on all commands of an episode together, after which it has failed and is truncated; 0 =
+            none. Since this is wall-clock time, an episode may end elsewhere when it is run again.
         observation_chars: a longer output is cut in the middle.
-        parallel: boxes at once; 0 = one for each processor.
+        parallel: number of boxes open at once; 0 = one per processor.
         box: `{name: options}` of registered boxes (in YAML, the name alone will do).
     """
 
@@ -88,7 +88,7 @@ class Repository:
 
     @property
     def slow_tools(self) -> bool:
-        """Attempts do not wait for each other's commands."""
+        """True, since attempts must not wait for each other's commands."""
         return True
 
     @property
@@ -115,7 +115,7 @@ class Repository:
         self.boxes.check()
 
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
-        """One new episode a problem. Raises UserError if a problem is not of this kind, or not for these boxes."""
+        """One new episode per problem. Raises UserError if a problem is not of this kind, or not for these boxes."""
         tasks = {problem.answer: from_text(problem.answer, problem.id) for problem in problems}
         for base in {task.base for task in tasks.values()}:
             self.boxes.require(base)
@@ -134,7 +134,7 @@ class Repository:
         return list(self._pool.map(self._step, episodes, responses))
 
     def close(self) -> None:
-        """End the boxes of episodes that nobody went on with."""
+        """End the boxes of episodes that were not continued."""
         self._live.close()
 
     @cached_property
@@ -180,7 +180,7 @@ class Repository:
         return f"{head}\n{shortened(normalised(done.output), self.observation_chars).rstrip()}\n"
 
     def _run(self, episode: RepositoryEpisode, command: str) -> tuple[RepositoryEpisode, Executed]:
-        """The episode after a command. Raises BoxFullError if its files are too many to be kept."""
+        """The episode after a command. Raises BoxFullError if it has too many files to be kept."""
         commands = (*episode.commands, command)
         box = self._box(episode)
         try:

@@ -21,8 +21,8 @@ class SingleTurnEpisode:
 class SingleTurn:
     """Every episode is one response, judged by the verifier that its problem names.
 
-    Responses are text without end or other special tokens. A response that the token limit cut is the collector's
-    business: it has failed and is not passed here.
+    Responses are text without end or other special tokens. The collector deals with responses that the token limit cut:
+    they have failed and are not passed here.
     """
 
     @property
@@ -34,7 +34,7 @@ class SingleTurn:
         return 1
 
     def start(self, problems: Sequence[Problem]) -> list[SingleTurnEpisode]:
-        """One new episode a problem. Raises UserError for a verifier that does not exist, before any rollout."""
+        """One new episode per problem. Raises UserError for a verifier that does not exist, before any rollout."""
         for name in sorted({problem.verifier for problem in problems}):
             VERIFIERS.get(name)
         return [SingleTurnEpisode(problem) for problem in problems]

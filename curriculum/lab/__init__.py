@@ -3,13 +3,13 @@ whose texts a starting policy learns from.
 
 - `sums`: running sums: one long turn, many independent chances to fail
 - `sums_writer`: the flawed author whose sheets the lab's task generator learns from
-- `operators`: operator sheets: many skills that are learnt apart
-- `sheets`: bounds and marking of both
+- `operators`: operator sheets: many skills that are learnt separately
+- `sheets`: bounds and marking for both kinds of sheets
 - `ledger`: many turns, with an account in the environment
-- `micro`: micro-repositories, whose bugs a policy mends, and a generator writes
+- `micro`: micro-repositories, whose bugs a policy fixes and a generator writes
 - `functions`: functions of one small integer, for function induction
 - `sources`: problems of these tasks, by name
 - `verifiers`: their markers, by name
-- `variations`: the same skills in other problems, by name
+- `variations`: other problems that need the same skills, by name
 - `sums_domain`: running sums that a generator writes
 """

@@ -5,8 +5,8 @@ remainders, whole-number quotients, squares and two-way choices. Ten inputs of 0
 their results.
 
 The teacher is asked for small constants far more often than for large constants, so a solver that learned from it knows
-x*2+1 by heart, often misses x*6-11, and knows nothing of x*6-31. The author writes of both sides of that frontier, and
-little on it. So what kind of function a text holds tells less about its difficulty than the numbers in it.
+x*2+1 by heart, often misses x*6-11, and knows nothing of x*6-31. The author writes problems on both sides of that
+frontier, and few on it. So the numbers in a text tell more about its difficulty than its kind of function does.
 """
 
 import random
@@ -22,7 +22,7 @@ NUM_INPUTS = 10
 MOST_TRIES = 1000
 
 Draw = Callable[[int, int], int]
-"""A constant between two numbers, ends included; or beyond the second one, if that is the habit."""
+"""Draws a constant between two numbers, ends included, or beyond the second if that is the habit."""
 Constants = Callable[[int, int, random.Random], int]
 """How such constants are drawn."""
 
@@ -216,7 +216,7 @@ class Habits:
     """How functions are drawn.
 
     Attributes:
-        kinds: weight of each kind.
+        kinds: weight of each kind of function.
     """
 
     kinds: Mapping[str, float] = field(default_factory=lambda: AUTHOR)
@@ -224,7 +224,7 @@ class Habits:
 
 
 def draw_example(habits: Habits, rng: random.Random) -> Example:
-    """A function whose results stay in range and are not all equal, with ten different inputs, each half in order."""
+    """A function whose results stay in range and are not all equal, with ten different inputs, each half sorted."""
 
     def draw(first: int, last: int) -> int:
         return habits.constants(first, last, rng)
@@ -257,8 +257,8 @@ class FunctionAuthor:
     """How tasks are written.
 
     Attributes:
-        habits: of the functions.
-        flawed: chance that a text is spoilt, in one of the ways of `spoil`.
+        habits: how its functions are drawn.
+        flawed: chance that a text is spoilt in one of the ways of `spoil`.
     """
 
     habits: Habits = field(default_factory=Habits)
@@ -274,7 +274,7 @@ def write_function(author: FunctionAuthor, rng: random.Random) -> str:
 
 
 def spoil(example: Example, rng: random.Random) -> str:
-    """A text near the task that is not valid: an operand or a bracket missing, too few inputs, or one twice."""
+    """A nearly valid text: an operand or a bracket is missing, there are too few inputs, or an input occurs twice."""
     text, inputs = example.function.text, example.inputs
     match rng.randrange(4):
         case 0:

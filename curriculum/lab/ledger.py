@@ -46,9 +46,9 @@ class LedgerOptions:
     """Which problems are drawn.
 
     Attributes:
-        min_distance, max_distance: absolute difference of target and start, uniform.
-        min_slack, max_slack: turns beyond the least that suffice, uniform.
-        highest: largest balance that is start or target; few balances are soon known by heart.
+        min_distance, max_distance: bounds on the absolute difference between target and start, drawn uniformly.
+        min_slack, max_slack: bounds on the number of turns beyond the least that suffice, drawn uniformly.
+        highest: largest start or target balance; a small number of balances is soon known by heart.
     """
 
     min_distance: int = 2
@@ -74,7 +74,7 @@ class LedgerTeacher:
     """The flawed teacher of the warm start.
 
     Attributes:
-        stride: largest amount it dares, below the nine that are allowed: the tightest problems it cannot pass.
+        stride: largest amount it uses, below the nine that are allowed, so that it cannot pass the tightest problems.
         misjudge: chance of an amount that is off by one or two.
         wrong_way: chance of the wrong sign.
         give_up: chance of ending at a wrong balance when it is within two of the target.
@@ -87,7 +87,7 @@ class LedgerTeacher:
 
 
 def least_turns(start: int, target: int) -> int:
-    """Commands of at most nine that lead from start to target, and the final "!"."""
+    """Number of commands of at most nine that lead from start to target, and the final "!"."""
     return -(-abs(target - start) // 9) + 1
 
 
@@ -127,7 +127,7 @@ def execute(account: Account, command: str) -> Outcome:
 
 
 def demonstrate(account: Account, teacher: LedgerTeacher, rng: random.Random) -> list[tuple[str, str]]:
-    """An episode as the teacher plays it: (command, observation) a turn."""
+    """An episode as the teacher plays it: one (command, observation) per turn."""
     turns: list[tuple[str, str]] = []
     success: bool | None = None
     while success is None:

@@ -1,6 +1,6 @@
-"""Operator sheets: many skills that are learnt apart, from trivial to hopeless.
+"""Operator sheets: many skills that are learnt separately, from trivial to hopeless.
 
-A skill is an operator, a table on the values 0 to 7 without any rule behind it, so that one says nothing of another.
+A skill is an operator, a table on the values 0 to 7 without any rule behind it, so that one says nothing about another.
 The prompt gives a start, how many wrong lines still pass, and labelled operators:
 
     ^3/1aBbKcB=         start at 3; a: B, b: K, c: B; at most 1 wrong line passes
@@ -10,8 +10,8 @@ The response writes one line per operator, in order: its label, the operator, th
     aB4bK1cB5           B of 3 is 4, K of 4 is 1, B of 1 is 5
 
 Marking carries errors forward: a line is right if it copies the operator and its value follows from the value written
-on the line above. Writing a label again replaces the line, so that a wrong one can be mended. A missing line is a wrong
-one, and other text is ignored. The sheet passes if it has no more wrong lines than the prompt allows.
+on the line above. Writing a label again replaces the line, so that a wrong line can be corrected. A missing line is
+wrong, and other text is ignored. The sheet passes if it has no more wrong lines than the prompt allows.
 
 The teacher of the warm start errs at a rate of its own for each operator, hardly ever on A and nine times out of ten on
 X, and always in the same way: for each operator and value there is one wrong value that it believes in. A sheet draws
@@ -63,8 +63,8 @@ class OperatorOptions:
 
     Attributes:
         min_lines, max_lines: lines per sheet, drawn uniformly; at most 12.
-        min_allowed, max_allowed: wrong lines that still pass, uniform; at most 9.
-        spread: a sheet's operators are at most this many places from the one it is drawn around.
+        min_allowed, max_allowed: wrong lines that still pass, drawn uniformly; at most 9.
+        spread: a sheet's operators are at most this many places from the operator it is drawn around.
         strata: which of the six to draw from, 0 the easiest.
     """
 
@@ -93,7 +93,7 @@ class OperatorTeacher:
     """The flawed teacher of the warm start: its habits become the policy's.
 
     Attributes:
-        least_error, most_error: chance of a wrong value with the first and the last operator, linear between them.
+        least_error, most_error: chance of a wrong value with the first and the last operator, linear in between.
         notice: chance of noticing a wrong line at once and trying it again, once, with the same chance of an error.
     """
 
@@ -150,7 +150,7 @@ def parse(prompt: str) -> Sheet:
 
 
 def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random) -> str:
-    """A response as the teacher writes it, errors and corrections included."""
+    """A response as the teacher writes it, including errors and corrections."""
     above, lines = sheet.start, []
     for label, operator in zip(LABELS, sheet.operators, strict=False):
         for attempt in range(2):

@@ -1,4 +1,4 @@
-"""What sheets of labelled lines share: their bounds, and marking that carries errors forward, as an examiner does."""
+"""Bounds of sheets of labelled lines, and marking that carries errors forward, as an examiner does."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -13,7 +13,7 @@ def count_wrong(
 ) -> int:
     """Number of lines that are missing, or whose last version was wrong when it was written.
 
-    A version is right if it copies its step and its value follows from the nearest line above that is there.
+    A version is right if it copies its step and its value follows from the nearest existing line above.
 
     Args:
         steps: one per line of the sheet.

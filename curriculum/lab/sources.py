@@ -43,16 +43,16 @@ class RunningSums(sums.SumsOptions, Source):
 class OperatorSheets(operators.OperatorOptions, Source):
     """Operator sheets, the lab task of many skills, with the task's own options.
 
-    The strata take turns, so that the first problems, which are held out, hold equally many of each, and so
-    does the training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others
-    too. The features:
+    The strata take turns, so that the first problems, which are held out, contain equally many of each, and so does the
+    training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others too. The
+    features:
 
-    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in the alphabet.
+    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in alphabetical order.
     - `category`: the stratum and the number of lines, such as "A-D/5".
     - `lines`, `allowed`: as in the prompt.
     - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
-    - `expert_rate`: the same of a teacher with a third of its errors.
-    - `operators`: a vector, how many lines of the sheet have operator A, B, ...
+    - `expert_rate`: the same chance for a teacher with a third of its errors.
+    - `operators`: a vector of how many lines of the sheet have operator A, B, ...
     """
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class OperatorSheets(operators.OperatorOptions, Source):
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
         seen: set[str] = set()
         while True:
-            stratum = self.strata[len(seen) % len(self.strata)]  # a sheet drawn before is no turn
+            stratum = self.strata[len(seen) % len(self.strata)]  # a repeated sheet does not count as a turn
             sheet = operators.make_sheet(self, stratum, rng)
             prompt, answer = operators.render(sheet), operators.solve(sheet)
             seen.add(prompt)

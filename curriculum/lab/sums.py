@@ -10,9 +10,9 @@ The response writes one line per addition, in order: its label, the addition, th
 
 Marking carries errors forward, as an examiner does: a line is right if it copies the addition and its total follows
 from the total written on the line above. So a wrong line costs one mark and spoils no other. Writing a label again
-replaces the line: the policy can correct itself. A missing line is a wrong one, and other text is ignored. The sheet
-passes if it has no more wrong lines than the prompt allows. No single token decides, and a prefix moves the chance of
-passing by degrees.
+replaces the line: the policy can correct itself. A missing line is wrong, and other text is ignored. The sheet passes
+if it has no more wrong lines than the prompt allows. No single token decides, and a prefix moves the chance of passing
+by degrees.
 """
 
 import random
@@ -43,7 +43,7 @@ class SumsOptions:
 
     Attributes:
         min_lines, max_lines: lines per sheet, drawn uniformly; at most 20.
-        min_allowed, max_allowed: wrong lines that still pass, uniform; at most 9.
+        min_allowed, max_allowed: wrong lines that still pass, drawn uniformly; at most 9.
     """
 
     min_lines: int = 8
@@ -63,7 +63,7 @@ class SumsTeacher:
     Attributes:
         forget: chance of being one short where the sum wraps around; above one half, so greedy decoding fails too.
         slip: chance of another wrong total, on any line.
-        notice: chance of noticing a wrong line at once and writing it again, rightly.
+        notice: chance of noticing a wrong line at once and writing it again correctly.
     """
 
     forget: float = 0.75
@@ -107,7 +107,7 @@ def wraps_around(total: int, operand: int) -> bool:
 
 
 def demonstrate(sheet: Sheet, teacher: SumsTeacher, rng: random.Random) -> str:
-    """A response as the teacher writes it, slips and corrections included."""
+    """A response as the teacher writes it, including slips and corrections."""
     total, lines = sheet.start, []
     for label, operand in zip(LABELS, sheet.operands, strict=False):
         right = (total + operand) % MODULUS

@@ -76,7 +76,7 @@ class Sums:
         return sheet
 
     def problem(self, task: Sheet) -> Problem:
-        """The same id as the lab's own source gives, so that a generated sheet that it also draws is one problem."""
+        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
         flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
         prompt, answer = sums.render(task), sums.demonstrate(task, flawless, random.Random(0))
         features: dict[str, float | str] = {

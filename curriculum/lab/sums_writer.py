@@ -3,7 +3,7 @@
 It first decides how many wrong lines pass, then how often the total wraps around, which is where the solver errs:
 mostly so seldom that the sheet is easy, or so often that it is hopeless. Neither the number of lines nor the number of
 allowed errors tells much about the difficulty: only both together with the sum of all operands. One text in seven is
-no sheet.
+not a sheet.
 """
 
 import random
@@ -29,10 +29,10 @@ class SheetAuthor:
     """How sheets are drawn.
 
     Attributes:
-        wraps: by the number of wrong lines that pass, all equally often, the weights of 1, 2, ... wraps. About two
-            thirds of the wraps are wrong lines of the solver's. The weights avoid its frontier, which is at 2 wraps
-            where one wrong line passes and at 7 where four do.
-        flawed: chance that a sheet is spoilt, in one of the ways of `spoil`.
+        wraps: number of wrong lines that pass (drawn uniformly) -> the weights of 1, 2, ... wraps. The solver gets
+            about two thirds of the wraps wrong. The weights avoid its frontier, which is at 2 wraps where one wrong
+            line passes and at 7 where four do.
+        flawed: chance that a sheet is spoilt in one of the ways of `spoil`.
     """
 
     wraps: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: WRAPS)
@@ -49,7 +49,7 @@ def write_sheet(author: SheetAuthor, rng: random.Random) -> str:
 
 
 def _with_wraps(wraps: int, allowed: int, rng: random.Random) -> Sheet | None:
-    """A sheet whose total wraps around so often; None if the start and the number of lines that it drew rule it out."""
+    """A sheet whose total wraps around `wraps` times; None if the drawn start and number of lines rule that out."""
     lines, start = rng.randint(SHEETS.min_lines, SHEETS.max_lines), rng.randrange(sums.MODULUS)
     total = sums.MODULUS * wraps + rng.randrange(sums.MODULUS) - start
     if not lines <= total <= sums.LARGEST * lines:
@@ -62,8 +62,8 @@ def _with_wraps(wraps: int, allowed: int, rng: random.Random) -> Sheet | None:
 
 
 def spoil(sheet: Sheet, rng: random.Random) -> str:
-    """A text near the sheet that is not valid: its end missing, a label skipped, an operand or the start out of range,
-    too few lines, or too few or too many wrong lines that pass."""
+    """A nearly valid text: its end is missing, a label is skipped, an operand or the start is out of range, there are
+    too few lines, or too few or too many wrong lines pass."""
     operands, place = sheet.operands, rng.randrange(len(sheet.operands))
     match rng.randrange(6):
         case 0:

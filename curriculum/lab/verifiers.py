@@ -1,4 +1,4 @@
-"""The lab's markers as verifiers. The ledger needs none: its environment judges."""
+"""The lab's markers as verifiers. The ledger needs none, since its environment judges."""
 
 from halfway.curriculum.lab import operators, sums
 from halfway.curriculum.problems import Problem

@@ -1,10 +1,10 @@
-"""Tasks on real repositories: where they come from, when they are tasks, who judges.
+"""Tasks on real repositories: where they come from, when they are valid, who judges.
 
 - `task`: what a task is: a base, a fault, tests
 - `judge`: whether a changed work tree passes
 - `rows`: tasks as SWE-bench, SWE-Gym, SWE-smith and R2E-Gym publish them
 - `harbor`: tasks as folders of the Harbor framework
-- `checking`: whether a task is one: untouched it fails, with the reference it passes
+- `checking`: whether a task is valid: untouched it fails, with the reference it passes
 - `archives`: tasks made of source distributions, by `mutation`
 - `mutation`: single edits of a function, as faults
 """

@@ -30,16 +30,16 @@ SHOWN_TESTS = 3
 
 @dataclass(frozen=True)
 class RepositoryArchives(Source):
-    """Source distributions (tar.gz) with tests, each mutated many times over; a mutant that tests notice is a task.
+    """Source distributions (tar.gz) with tests, each mutated many times; a mutant that makes tests fail is a task.
 
     Every mutant is tried in a box with the whole suite, so a task costs about as much time as the suite takes. Tests
-    that differ between two runs of the unchanged suite count nowhere.
+    whose outcome differs between two runs of the unchanged suite are ignored.
 
     Attributes:
-        archives: file -> SHA-256 of its content.
-        seconds: limit of one run of a suite.
+        archives: file -> SHA-256 hash of its content.
+        seconds: time limit on one run of a suite.
         name_tests: whether the statement names tests that fail.
-        box: as of the environment `repository`.
+        box: as for the environment `repository`.
     """
 
     archives: dict[str, str]
@@ -53,7 +53,7 @@ class RepositoryArchives(Source):
         require(len(self.box) == 1, "repository_archives.box", self.box, "give one kind of box")
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """Tasks of all archives in turn."""
+        """Tasks from all archives in turn."""
         if wanted is None:
             raise UserError(
                 "source repository_archives: each task is made by running tests; say how many to train on, in "
@@ -128,7 +128,7 @@ class Project:
     """One unpacked source distribution.
 
     Attributes:
-        tests: those that pass on the unchanged tree, twice.
+        tests: the tests that pass twice on the unchanged tree.
     """
 
     name: str
@@ -155,9 +155,9 @@ class Project:
 
 
 def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]:
-    """The tests that pass in a fresh box with the diff applied; none if the suite does not end or the diff not apply.
+    """The tests that pass in a fresh box with the diff applied; none if the suite hangs or the diff does not apply.
 
-    Test files are named, so that a suite is found wherever it stands.
+    Test files are named explicitly, so that a suite is found wherever it is.
     """
     box = boxes.open(base)
     try:
@@ -175,7 +175,7 @@ def unpacked(archive: Path, sha256: str) -> Path:
     """The folder with an archive's content, unpacked once.
 
     Raises:
-        UserError: if it is not there, not an archive, or not the one with this hash.
+        UserError: if the file does not exist, is not an archive, or has another hash.
     """
     try:
         found = hashlib.sha256(archive.read_bytes()).hexdigest()

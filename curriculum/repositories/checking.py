@@ -1,4 +1,4 @@
-"""Whether a task is one: untouched it fails, with the reference it passes, both twice."""
+"""Whether a task is valid: untouched it fails, and with the reference it passes, both twice."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ REVERSED = APPLY.replace("git apply", "git apply -R")
 
 
 class _NoTaskError(Exception):
-    """Why a row is no task, in words to count, and what was seen."""
+    """Why a row is not a valid task, in words that are counted, and what was seen."""
 
     def __init__(self, reason: str, seen: str = ""):
         super().__init__(f"{reason} ({seen})" if seen else reason)
@@ -32,10 +32,10 @@ def checked(
     parallel: int = 1,
     tell: Callable[[], None] | None = None,
 ) -> Loaded:
-    """The problems that are tasks; the others are counted by what is wrong with them.
+    """The problems that are valid tasks; the others are counted by what is wrong with them.
 
     Args:
-        seconds: limit of one run of the tests.
+        seconds: time limit on one run of the tests.
         tell: called after every problem.
 
     Raises:
@@ -62,7 +62,7 @@ def checked(
 
 
 def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
-    """Raises _NoTaskError, naming what is wrong, unless the task is one."""
+    """Raise _NoTaskError, naming what is wrong, unless the task is valid."""
     try:
         before = [_untouched(task, boxes, seconds) for _ in range(TIMES)]
         _require(len({(run.passed, run.missing) for run in before}) == 1, "tests vary from run to run")
@@ -71,7 +71,7 @@ def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
         _require(untouched.why in ("tests fail", ""), "tests do not run", untouched.why)
         missing = set(untouched.missing)
         good = [test for test in task.fail_to_pass if test not in missing]
-        # Of R2E-Gym it is only known what passes in the end.
+        # For R2E-Gym it is only known which tests pass in the end.
         _require(not task.pass_to_pass or not good, "a test passes that is to fail", str(good[:1]))
         broken = [test for test in task.pass_to_pass if test in missing]
         _require(not broken, "a test fails that is to pass all the time", str(broken[:1]))

@@ -6,8 +6,8 @@
     tests/test.sh                run at /tests in the end; writes /logs/verifier/reward.txt or reward.json
     solution/solve.sh            a reference, if there is one
 
-The layout is that of Harbor's documentation (schema 1.4, and 1.0 as far as it is the same). Tasks in steps, of several
-containers, or judged in a container of their own are no tasks here, and are counted.
+The layout is the one in Harbor's documentation (schema 1.4, and 1.0 as far as it is the same). Tasks that have several
+steps or containers, or are judged in a separate container, are not supported; they are dropped and counted.
 """
 
 import io
@@ -51,17 +51,17 @@ head -c 4000 /logs/verifier/reward.json 2> /dev/null || head -c 4000 /logs/verif
 class HarborTasks(Source):
     """Task folders below a folder, or one task folder; see `halfway.curriculum.repositories.harbor`.
 
-    A submission is judged like those of other repositories, in a fresh work tree: what was changed outside of it does
-    not count, so `halfway validate --rows` drops tasks whose reference works there. The limits of time are those of
-    the environment, not task.toml's. A reward of 1 or more is a pass; of several rewards that called "reward", else
-    all of them.
+    A submission is judged like those of other repositories, in a fresh work tree: changes outside of it do not count,
+    so `halfway validate --rows` drops tasks whose reference makes such changes. The time limits are the environment's,
+    not those in task.toml. A reward of 1 or more is a pass; if there are several, the reward called "reward" decides,
+    or all of them if there is none of that name.
 
     Attributes:
         path: the folder.
         heldout_path: folder of the held-out tasks; empty = they are taken from `path`.
-        image: name of the image of a task whose Dockerfile has to be built, with "{name}" for its folder's name.
+        image: name of the image for tasks whose Dockerfile has to be built, with "{name}" for the task folder's name.
         trees: a folder with a work tree for each task, by its folder's name, for boxes that run here; empty = images.
-        place: where the work tree stands if neither task.toml nor the Dockerfile says.
+        place: path of the work tree if neither task.toml nor the Dockerfile gives it.
     """
 
     path: str
@@ -125,7 +125,7 @@ class HarborTasks(Source):
 
 
 def task_folders(root: Path) -> Iterator[Path]:
-    """Folders with a task.toml, by name; none inside another one, and no hidden one."""
+    """Folders with a task.toml, by name; no hidden folders, and none inside another."""
     if (root / "task.toml").is_file():
         yield root
         return
@@ -139,7 +139,7 @@ def task_folders(root: Path) -> Iterator[Path]:
 
 
 def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
-    """Why a folder is none that can be judged here."""
+    """Why a folder's task cannot be judged here."""
     verifier, environment = _table(settings, "verifier"), _table(settings, "environment")
     if (folder / "steps").is_dir() or settings.get("steps"):
         return Bad("several steps")
@@ -170,10 +170,10 @@ def without_canary(instruction: str) -> str:
 
 
 def rewarded(box: Box, folder: Path, seconds: float) -> tuple[float | None, float]:
-    """Run a task's tests on the tree of a box as it stands: the reward, None if none was written, and their seconds.
+    """Run a task's tests on a box's tree as it is: the reward, None if none was written, and the seconds it took.
 
     Raises:
-        UserError: if the folder's tests are not there any more.
+        UserError: if the folder's tests no longer exist.
     """
     settings = tomllib.loads((folder / "task.toml").read_text())
     _bring(box, folder / "tests", "/tests")
@@ -186,7 +186,7 @@ def rewarded(box: Box, folder: Path, seconds: float) -> tuple[float | None, floa
 
 
 def solve(box: Box, folder: Path, seconds: float) -> str:
-    """Run a task's reference in a box; what it said if it failed, else nothing."""
+    """Run a task's reference in a box, and return its output if it failed, otherwise nothing."""
     _bring(box, folder / "solution", "/solution")
     done = box.exec("bash /solution/solve.sh < /dev/null", seconds)
     return "" if done.status == 0 else " ".join(done.output.split())[-200:] or f"status {done.status}"
@@ -209,7 +209,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _bring(box: Box, source: Path, target: str) -> None:
-    """A copy of a folder at an absolute path of a box, in the place of what is there."""
+    """Copy a folder to an absolute path in a box, replacing what is there."""
     packed = io.BytesIO()
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:

@@ -1,10 +1,10 @@
-"""Whether a changed work tree passes its task: in a fresh tree, with source changes only, by the reports of tests.
+"""Whether a changed work tree passes its task: judged in a fresh tree, with source changes only, by test reports.
 
-A program under test runs in the test runner's process, so it can reach into the runner. Against that: the exit status
-does not count; every listed test has to be reported as passed; and a test that fails, of a name nobody could know
-beforehand, has to be reported as failed. What cannot be excluded: code written against this very judge, which tells the
-canary from the listed tests while it runs, and forges each report as wanted. A task folder of Harbor has a script
-instead, whose reward is believed: no canary can be put among tests that nobody here knows.
+A program under test runs in the test runner's process, so it can tamper with the runner. To guard against that, the
+exit status does not count, every listed test has to be reported as passed, and a failing test, whose name nobody can
+know beforehand, has to be reported as failed. This does not exclude code written against this very judge, which tells
+the canary from the listed tests while it runs, and forges each report as needed. A Harbor task folder has a script
+instead, whose reward is believed, since no canary can be added to tests that are not known here.
 """
 
 import re
@@ -27,7 +27,7 @@ SETTINGS = frozenset(
         *("sitecustomize.py", "usercustomize.py", ".coveragerc", "pytest.toml", ".pytest.toml"),
     }
 )
-"""Files that steer how tests are run, and say nothing about the code."""
+"""Files that configure how tests are run, and are not part of the code."""
 
 RUNNER = frozenset(
     {
@@ -35,10 +35,10 @@ RUNNER = frozenset(
         *("coverage", "hypothesis", "xdist", "execnet"),
     }
 )
-"""Modules of the test runner, which a file of the work tree could take the place of."""
+"""Modules of the test runner, which a file in the work tree could replace."""
 
 STEERING = frozenset({"sitecustomize.py", "usercustomize.py"})
-"""Those that Python runs by itself."""
+"""Modules that Python runs by itself."""
 
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
 LISTING_SECONDS = 30.0
@@ -50,10 +50,10 @@ class Judged:
     """What the judge found.
 
     Attributes:
-        passed: every listed test passed, and the reports can be believed.
-        why: why not, in a few words that can be counted; empty if passed.
+        passed: whether every listed test passed, and the reports can be believed.
+        why: why not, in one of a few phrases that are counted; empty if passed.
         missing: listed tests that were not reported as passed.
-        seconds: of running the tests.
+        seconds: time that running the tests took.
     """
 
     passed: bool
@@ -63,7 +63,7 @@ class Judged:
 
 
 def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
-    """Bring the task's fault into an untouched tree. Raises UserError if it does not apply."""
+    """Apply the task's fault to an untouched tree. Raises UserError if it does not apply."""
     if not task.bug:
         return
     done = box.exec(APPLY, seconds, task.bug.encode())
@@ -73,11 +73,11 @@ def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
 
 
 def countable(entry: Entry, known: Collection[str], tests_apart: bool = False) -> bool:
-    """Whether a change may stand in the tree that is judged: source code, and nothing that steers the tests.
+    """Whether a change may be part of the tree that is judged: source code, but nothing that configures the tests.
 
     Args:
         known: names at the top of the base and of its folder src.
-        tests_apart: the tests stand outside of the work tree, so that files of any name may be its content.
+        tests_apart: whether the tests are outside the work tree, so that files of any name may belong to it.
     """
     parts = entry.path.split("/")
     if entry.kind in ("link", "pipe") or parts[-1] in STEERING or parts[-1].endswith(".pth"):
@@ -100,7 +100,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     """Judge saved changes in a fresh box.
 
     Args:
-        seconds: wall-clock limit of the tests.
+        seconds: wall-clock limit on the tests.
 
     Raises:
         BoxLostError: if the infrastructure fails.
@@ -117,7 +117,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
 
 
 def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
-    """Judge the tree of a box as it stands."""
+    """Judge a box's tree as it is."""
     if task.folder:
         reward, spent = rewarded(box, Path(task.folder), seconds)
         why = "no reward was written" if reward is None else "tests fail"
@@ -141,7 +141,7 @@ def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
 
 
 def reports_of(output: str) -> dict[str, set[str]]:
-    """What pytest says of each test, also by the name that R2E-Gym gives it: "Class.test" without the file."""
+    """What pytest reports about each test, also by the name that R2E-Gym uses: "Class.test" without the file."""
     found: dict[str, set[str]] = {}
     for outcome, rest in REPORT.findall(output):
         test = rest.split(" - ")[0].strip()

@@ -1,4 +1,4 @@
-"""Faults made by rule: one edit of one expression or statement inside a function. None of them is run here."""
+"""Faults made by rule: one edit of one expression or statement inside a function. Nothing is run here."""
 
 import ast
 import difflib
@@ -37,8 +37,8 @@ class Mutant:
 
     Attributes:
         path: the file.
-        function: qualified name of the function that it is in.
-        kind: of edit.
+        function: qualified name of the function that contains it.
+        kind: kind of edit.
         line: where the edit begins, counted from 1.
         text: the whole file with the fault.
     """
@@ -62,13 +62,13 @@ class Site:
     new: str
 
     def mutant(self) -> Mutant | None:
-        """The file with the edit; None if that changes nothing, or is no program."""
+        """The file with the edit; None if that changes nothing, or does not parse."""
         text = _spliced(self.source, self.node, self.new)
         return None if text is None else Mutant(self.path, self.function, self.kind, self.node.lineno, text)
 
 
 def sites(path: str, source: str) -> Iterator[Site]:
-    """Every place in a file's functions, in the order of the file. Nothing for a file that is no program."""
+    """Every place in a file's functions where an edit can be made, in order; none for a file that does not parse."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -79,7 +79,7 @@ def sites(path: str, source: str) -> Iterator[Site]:
 
 
 def patch(path: str, before: str, after: str) -> str:
-    """The change of one file as a diff that `git apply` takes."""
+    """The change of one file as a diff that `git apply` accepts."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
     )
@@ -98,7 +98,7 @@ def _functions(node: ast.AST, above: str) -> Iterator[tuple[str, ast.FunctionDef
 
 
 Edit = tuple[str, Any, str]
-"""Kind, node, and the source text that takes the node's place."""
+"""Kind of edit, node, and the source text that replaces the node."""
 
 
 def _edits(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Edit]:
@@ -191,7 +191,7 @@ EDITS: tuple[tuple[Any, Callable[[Any], Iterator[Edit]]], ...] = (
 
 
 def _spliced(source: str, node: Any, new: str) -> str | None:
-    """The source with the node's text replaced; None if that changes nothing, or is no program."""
+    """The source with the node's text replaced; None if that changes nothing, or does not parse."""
     lines = source.encode().splitlines(keepends=True)  # columns of ast count bytes
     head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
     tail = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])

@@ -20,7 +20,7 @@ IMAGES = {
     "swe_bench": ("swebench/sweb.eval.x86_64.{}:latest", "_1776_"),
     "swe_gym": ("xingyaoww/sweb.eval.x86_64.{}:latest", "_s_"),
 }
-"""Names of the images that are published with the rows, and what stands for "__" of an instance in them."""
+"""Names of the images that are published with the rows, and what replaces the "__" of an instance's id in them."""
 
 R2E_TESTS = PYTEST.replace("{tests}", "r2e_tests {tests}")
 R2E_TESTS = f"ln -sfn /r2e_tests r2e_tests; {R2E_TESTS}"
@@ -35,13 +35,13 @@ class RepositoryRows(Source):
     list, or a list as JSON text). SWE-smith: the same without test_patch, where patch is the fault, and image_name.
     R2E-Gym: docker_image, problem_statement, expected_output_json; it has no solution as a diff.
 
-    Rows are dropped and counted that name no test, or lack a column. Whether a row is a task at all is found out by
-    `halfway validate --rows`.
+    Rows that name no test or lack a column are dropped and counted. `halfway validate --rows` finds out whether a row
+    is a valid task.
 
     Attributes:
         path: the file.
         heldout_path: file of the held-out problems, such as another data set; empty = they are taken from `path`.
-        kind: whose columns; "auto" looks at the first row.
+        kind: the data set whose columns the rows have; "auto" decides by the first row.
         trees: a folder with a source tree for each instance, named by its id, for boxes that run here; empty = images.
         command: how tests are run, see `RepositoryTask`; empty = pytest.
     """
@@ -61,7 +61,7 @@ class RepositoryRows(Source):
         return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All rows in their order."""
+        """All rows in order."""
         loaded = kept_and_counted((row.where, self._problem(row.values)) for row in _WholeRows(self.path).rows())
         if not loaded.problems:
             first = f" (first: {loaded.report.examples[0]})" if loaded.report.examples else ""
@@ -92,7 +92,7 @@ class _WholeRows(File):
 
 
 def kind_of(values: Mapping[str, Any]) -> Kind:
-    """Whose columns a row has."""
+    """The data set whose columns a row has."""
     if "expected_output_json" in values:
         return "r2e_gym"
     if "image_name" in values and "test_patch" not in values:

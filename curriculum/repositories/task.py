@@ -1,4 +1,4 @@
-"""A task on a repository: what the work tree begins as, and which tests decide."""
+"""A task on a repository: the initial work tree, and the tests that decide."""
 
 import json
 import re
@@ -42,15 +42,15 @@ class RepositoryTask:
     """One fault in one repository.
 
     Attributes:
-        name: of the task, for messages.
+        name: the task's name, for messages.
         base: the work tree before the fault.
-        bug: a diff that brings the fault in; empty if the base has it.
-        test_patch: a diff with tests that only the judge has.
-        fail_to_pass: tests that fail on the fault and are to pass.
-        pass_to_pass: tests that pass all the time and are to go on doing so.
-        command: how tests are run, with "{tests}" for the files that the listed tests are in; it has to print
-            pytest's lines of passed and failed tests, as its option -rpfE does.
-        solution: a diff that mends the fault, for checks only; empty if it is the fault's reverse.
+        bug: a diff that introduces the fault; empty if the base has it.
+        test_patch: a diff with tests that only the judge sees.
+        fail_to_pass: tests that fail because of the fault and have to pass.
+        pass_to_pass: tests that pass despite the fault and have to keep passing.
+        command: the command that runs tests, with "{tests}" for the files of the listed tests; it has to print pytest's
+            lines of passed and failed tests, as its option -rpfE does.
+        solution: a diff that fixes the fault, used only for checks; empty if it is the fault's reverse.
         folder: a task folder of Harbor, whose script decides instead of listed tests; empty = there is none.
     """
 
@@ -66,12 +66,12 @@ class RepositoryTask:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """All that have to pass."""
+        """All tests that have to pass."""
         return self.fail_to_pass + self.pass_to_pass
 
     @property
     def test_files(self) -> tuple[str, ...]:
-        """The files that they are in, in order."""
+        """The files that contain these tests, in order."""
         return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
 
 
@@ -90,7 +90,7 @@ def to_problem(
     """
     prompt = instructions.format(place=task.base.place, statement=statement.strip())
     answer = as_text(task)
-    # Where a base lies on this machine says nothing about the task.
+    # The base's location on this machine is no part of the task.
     stated = as_text(replace(task, base=replace(task.base, tree=""), folder=""))
     return Problem(content_id(source, prompt, stated), prompt, answer, source, "exact", features)
 
@@ -114,7 +114,7 @@ def as_text(task: RepositoryTask) -> str:
 
 
 def from_text(text: str, problem_id: str) -> RepositoryTask:
-    """What `as_text` wrote. Raises UserError if it is something else."""
+    """The inverse of `as_text`. Raises UserError for other text."""
     try:
         facts = json.loads(text)
         base = Base(**facts.pop("base"))

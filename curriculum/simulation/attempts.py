@@ -19,14 +19,14 @@ PASSED, FAILED = Rollout((), True), Rollout((), False)
 class SkillRollouts:
     """The rollouts of a `SkillLearner`.
 
-    An attempt errs at a constant rate on its way, so that it passes with probability p = exp(-rate) in all. A prefix of
-    a success, or a hint, which is share s of the way, leaves p^(1 - s); so does a prefix of a failure if the error came
-    later, else it passes `recovery` times as often. Which prefixes hold the error is no free choice then: of failures
-    that err at a random place, those that erred late.
+    An attempt errs at a constant rate on its way, so that it passes with probability p = exp(-rate) in all. After a
+    prefix of a success, or a hint, that covers share s of the way, it passes with probability p^(1 - s); so it does
+    after a prefix of a failure whose error comes later, and otherwise `recovery` times as often. Which prefixes hold
+    the error follows from the place, drawn at random, where the failure erred.
 
     Attributes:
         length: tokens of a rollout, replayed tokens included.
-        tokens: whether rollouts have tokens; without, groups cost next to nothing.
+        tokens: whether rollouts have tokens; without them, groups cost next to nothing.
     """
 
     def __init__(self, learner: SkillLearner, problems: ProblemSet, length: int = 24, tokens: bool = True):
@@ -34,7 +34,7 @@ class SkillRollouts:
         self.length, self.tokens = length, tokens
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group a request, in the order of the requests. The learner has one replica."""
+        """One group per request, in the order of the requests. The learner has one replica."""
         if not requests:
             return []
         generator = stream.generator()
@@ -43,7 +43,7 @@ class SkillRollouts:
         return [self._group(request, rate, generator) for request, rate in zip(requests, rates_M.tolist(), strict=True)]
 
     def given(self, request: Request) -> float:
-        """The share of a rollout that a request does not leave to it."""
+        """The share of a rollout that a request gives it."""
         if request.prefix is not None:
             return min(request.prefix.length / self.length, MOST_GIVEN)
         return min(request.hint.share, MOST_GIVEN) if request.hint is not None else 0.0

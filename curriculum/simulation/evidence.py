@@ -1,4 +1,4 @@
-"""What a log says, laid out for the fit: the groups of a run, and what they did to a learner of given dynamics."""
+"""A log's groups, arranged for the fit, and what they did to a learner with given dynamics."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,15 +14,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The groups of a run in their order; G of them.
+    """The G groups of a run, in order.
 
     Attributes:
-        problem_G: position of the problem.
-        step_G: training step, not falling.
+        problem_G: position of each group's problem.
+        step_G: training step, in ascending order.
         passed_G, size_G: k and N.
-        given_G: share of a rollout that a prefix or a hint gave.
-        fresh_G: it tells the pass rate of the problem as it stands.
-        trained_G: it was in the update of its step.
+        given_G: share of a rollout that a prefix or a hint provided.
+        fresh_G: whether it is evidence on the problem's own pass rate.
+        trained_G: whether it was in its step's update.
     """
 
     problem_G: Positions
@@ -43,12 +43,12 @@ class Evidence:
         return int(self.step_G.max()) + 1 if len(self.step_G) else 0
 
     def where(self, chosen_G: Flags) -> "Evidence":
-        """Of these groups only."""
+        """The evidence of the chosen groups only."""
         return Evidence(*(getattr(self, name)[chosen_G] for name in self.__slots__))
 
     @classmethod
     def of_counts(cls, problem_G: Positions, step_G: Positions, passed_G: Positions, size_G: Positions) -> "Evidence":
-        """Of a log that tells counts only: every group is fresh, and trains if it has both outcomes."""
+        """Evidence from a log that has only counts: every group is fresh, and trains if it has both outcomes."""
         order = np.argsort(step_G, kind="stable")
         problem, step, passed, size = (np.asarray(x, np.int64)[order] for x in (problem_G, step_G, passed_G, size_G))
         mixed = (passed > 0) & (passed < size)
@@ -57,18 +57,20 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visits:
-    """The same by problem: row p holds the groups of a problem in their order, padded to V columns.
+    """Evidence by problem: row p holds a problem's groups in order, padded to V columns.
 
-    What does not depend on the dynamics is computed once. T optimizer steps.
+    Whatever does not depend on the dynamics is computed once. There are T optimizer steps.
 
     Attributes:
         rows_P: positions of the problems.
-        passed_PV, size_PV: counts; size 0 where nothing is learnt about the problem as it stands.
-        before_PV: optimizer steps before the group was rolled out.
-        pull_PV: what the group contributes to its update, of which `at_PV` is the number; 0 if it did not train.
-        common_T, skills_TK, own_T, energy_T: of each update, in the three parts of phi; and its noise.
-        pace: the log's learning rate divided by the best one; 0 = noise does no harm.
-        shared: of the noise, what problems have in common, see `Dynamics`.
+        passed_PV, size_PV: k and N; size 0 where a group is not evidence on its problem's own pass rate.
+        before_PV: number of optimizer steps before the group was rolled out.
+        pull_PV: what the group contributes to its update; 0 if it did not train.
+        at_PV: index of that update.
+        common_T, skills_TK, own_T: each update in the three parts of phi.
+        energy_T: each update's noise.
+        pace: the log's learning rate divided by the best learning rate; 0 = noise does no harm.
+        shared: the part of the noise that problems have in common, see `Dynamics`.
     """
 
     rows_P: Positions
@@ -93,13 +95,13 @@ def visits(
     most: int | None = None,
     pace: float = 0.0,
 ) -> Visits:
-    """Lay the groups out.
+    """Arrange the groups by problem.
 
     Args:
-        groups_per_update: groups in a mini-batch: a step makes as many updates as bring them closest to this size; 0 =
-            one update per step.
+        groups_per_update: groups in a mini-batch; a step makes the number of updates that brings them closest to this
+            size; 0 = one update per step.
         pace: see `Visits`.
-        most: problems that are laid out, evenly spaced; the updates are those of all. None = all.
+        most: largest number of problems that are arranged, evenly spaced; the updates include all problems. None = all.
     """
     update_G, before_G, total = _updates(evidence, groups_per_update)
     taught = lessons(evidence.passed_G, np.maximum(evidence.size_G, 1), evidence.given_G)
@@ -145,11 +147,11 @@ def visits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paths:
-    """What a learner of given dynamics did in the updates of a log.
+    """What a learner with given dynamics did in a log's updates.
 
     Attributes:
-        moved_PV: the log-odds that a problem had gained at each visit, noise aside.
-        clock_PV: the variance that noise had given them.
+        moved_PV: the log-odds that a problem had gained by each visit, apart from noise.
+        clock_PV: the variance that noise had added to them.
         gained_P, clock: both after the last update.
         harm: log-odds lost per squared length that noise added; see `paths`.
     """
@@ -164,8 +166,8 @@ class Paths:
 def paths(laid: Visits, dynamics: Dynamics) -> Paths:
     """Follow the updates of a log. The gradient depends on outcomes only, so nothing has to be guessed.
 
-    Harm is not that of the dynamics, since one log cannot tell it apart from slow learning: by the pace of what was
-    laid out it takes the share pace / 2 of the mean gain, as at a learning rate of pace times the best one.
+    The harm is not taken from the dynamics, since one log cannot tell it apart from slow learning: it takes the share
+    pace / 2 of the mean gain, as at a learning rate of pace times the best learning rate.
     """
     common, skills, private = dynamics.common, dynamics.skills, dynamics.private
     scale_T, clock_T = _scales(laid, dynamics), clock_of(laid, dynamics)
@@ -200,13 +202,13 @@ def paths(laid: Visits, dynamics: Dynamics) -> Paths:
 
 
 def clock_of(laid: Visits, dynamics: Dynamics) -> Floats:
-    """The variance that noise has given each direction of theta: before the updates, and after each."""
+    """The variance that noise has added to each direction of theta, before the updates and after each."""
     spread_T = dynamics.interference * _scales(laid, dynamics) ** 2 * dynamics.noise * laid.energy_T
     return np.concatenate([[0.0], np.cumsum(spread_T)])
 
 
 def _scales(laid: Visits, dynamics: Dynamics) -> Floats:
-    """The length of each update by that of its gradient."""
+    """The length of each update divided by the length of its gradient."""
     skills_T = dynamics.skills * (laid.skills_TK**2).sum(1)
     power_T = dynamics.common * laid.common_T**2 + skills_T + dynamics.private * laid.own_T
     power_T = power_T + dynamics.noise * laid.energy_T
@@ -224,7 +226,7 @@ def _running(power_T: Floats, memory: float) -> Floats:
 
 
 def _updates(evidence: Evidence, groups_per_update: int) -> tuple[Positions, Positions, int]:
-    """The optimizer step that each group trained in (-1 = none), those before it was rolled out, and how many."""
+    """Each group's optimizer step (-1 = none), the number of steps before its rollouts, and the number of all steps."""
     update_G = np.full(len(evidence.step_G), -1, np.int64)
     before_G = np.zeros(len(evidence.step_G), np.int64)
     bounds = np.searchsorted(evidence.step_G, np.arange(evidence.steps + 1))
@@ -240,14 +242,14 @@ def _updates(evidence: Evidence, groups_per_update: int) -> tuple[Positions, Pos
 
 
 def updates_of(groups: int, groups_per_update: int) -> int:
-    """Optimizer steps on so many groups."""
+    """Number of optimizer steps on this many groups."""
     if groups == 0:
         return 0
     return max(1, int(groups / groups_per_update + 0.5)) if groups_per_update else 1
 
 
 def _places(problem_G: Positions, rows_P: Positions) -> tuple[Positions, Positions]:
-    """Row and column of each group in a table by problem; row -1 = not in it."""
+    """Row and column of each group in a table by problem; row -1 = it is not in the table."""
     found = np.searchsorted(rows_P, problem_G)
     row_G = np.where((found < len(rows_P)) & (rows_P[np.minimum(found, len(rows_P) - 1)] == problem_G), found, -1)
     order = np.argsort(row_G, kind="stable")

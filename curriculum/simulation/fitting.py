@@ -1,15 +1,15 @@
-"""From a log to the dynamics of its learner: a filter on a grid of log-odds, and a search for the likeliest dynamics.
+"""The dynamics of the learner behind a log: a filter on a grid of log-odds, and a search for the likeliest dynamics.
 
-Given the dynamics, a log's updates are known (see `halfway.curriculum.simulation.evidence.paths`), but for noise. So
-of each problem the log-odds are its ease, plus a known path, plus a random walk whose clock is known: a hidden Markov
-model in one dimension, filtered exactly on a grid. The ease has a distribution over the grid that is estimated
-without a shape (nonparametric maximum likelihood, Laird 1978), so a U-shaped start, or a crowd of hopeless problems,
-is no special case.
+Given the dynamics, a log's updates are known (see `halfway.curriculum.simulation.evidence.paths`) except for noise. So
+a problem's log-odds are its ease, plus a known path, plus a random walk whose clock is known: a hidden Markov model in
+one dimension, filtered exactly on a grid. The distribution of the ease over the grid is estimated without assuming a
+shape (nonparametric maximum likelihood, Laird 1978), so a U-shaped start, or a crowd of hopeless problems, is no
+special case.
 
-Noise is shared between problems, and the filter takes each problem for itself: a composite likelihood. Its covariance
-is Godambe's, H^-1 J H^-1 (Varin, Reid & Firth 2011, section 2.3). J has two parts: the scores' covariance over
-problems, and what shared noise does to all of them at once, found by drawing such noise and looking at how the scores
-shift.
+Noise is shared between problems, but the filter treats each problem separately, which makes a composite likelihood. Its
+covariance is Godambe's, H^-1 J H^-1 (Varin, Reid & Firth 2011, section 2.3). J has two parts: the scores' covariance
+over problems, and the effect of shared noise on all of them at once, found by drawing such noise and measuring how the
+scores shift.
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ PRIOR: Mapping[str, tuple[float, float]] = {
     "log interference": (np.log(0.3), 1.5),
     "logit forget": (np.log(0.005), 1.5),
 }
-"""Mean and standard deviation of what is fitted, before any log: weak, and there so that what a log does not tell stays
-in bounds, with an interval that says so."""
+"""Prior mean and standard deviation of what is fitted: weak, so that whatever a log does not determine stays in bounds,
+with an interval that shows it."""
 SKILLS = 8
 PSEUDO = 4.0
-"""Problems' worth of a flat start that is mixed into the estimated one."""
+"""Weight, in problems, of a flat start distribution that is mixed into the estimated one."""
 STEP = 0.05
 ITERATIONS = 40
 ENOUGH_GAIN = 0.01
@@ -42,13 +42,14 @@ SHARED_DRAWS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """Dynamics that a log makes likely.
+    """The dynamics that are likeliest given a log.
 
     Attributes:
-        values_D, covariance_DD: in the scale of `PRIOR`.
+        values_D, covariance_DD: estimate and covariance, on the scale of `PRIOR`.
         start_G: distribution of the ease over `GRID`.
-        loglik: of the counts, in nats; still_loglik: of a learner whose pass rates never change.
-        laid: what it was fitted to.
+        loglik: log-likelihood of the counts, in nats.
+        still_loglik: the same for a learner whose pass rates never change.
+        laid: the arranged evidence to which it was fitted.
     """
 
     values_D: Floats
@@ -63,7 +64,7 @@ class Fit:
         return self._whole(dynamics_of(self.values_D))
 
     def _whole(self, dynamics: Dynamics) -> Dynamics:
-        """With what is assumed: the harm that belongs to them at the pace of the log, and how noise is shared."""
+        """The dynamics with what is assumed: their harm at the log's pace, and how noise is shared."""
         return replace(dynamics, harm=paths(self.laid, dynamics).harm, shared=self.laid.shared)
 
     @property
@@ -84,11 +85,11 @@ class Fit:
         return float(self.gain if name == "gain" else getattr(self.dynamics, name)), float(low), float(high)
 
     def at_pace(self, pace: float) -> "Fit":
-        """The fit if the log's learning rate was so many times the best one; as sure as this one is."""
+        """The fit if the log's learning rate was `pace` times the best learning rate; its uncertainty is unchanged."""
         return fit_visits(replace(self.laid, pace=pace), near=self)
 
     def draw(self, generator: np.random.Generator) -> tuple[Dynamics, Floats]:
-        """Dynamics as likely as the log makes them, and with these an ease of each problem that was laid out."""
+        """A draw of dynamics given the log, and of the ease of each arranged problem given these dynamics."""
         values_D = generator.multivariate_normal(self.values_D, self.covariance_DD, method="eigh")
         dynamics = dynamics_of(values_D)
         weight_PG, _ = start_messages(self.laid, paths(self.laid, dynamics))
@@ -102,7 +103,7 @@ class Fit:
 
 
 def dynamics_of(values_D: Floats) -> Dynamics:
-    """The dynamics at a point in the scale of `PRIOR`."""
+    """The dynamics at a point on the scale of `PRIOR`."""
     rate, common, private, noise, interference, forget = np.clip(values_D, -12, 8).tolist()
     whole = 1 + np.exp(common) + np.exp(private)
     return Dynamics(
@@ -116,7 +117,7 @@ def dynamics_of(values_D: Floats) -> Dynamics:
 
 
 def start_messages(laid: Visits, path: Paths) -> tuple[Floats, Floats]:
-    """Probability of each problem's counts, by its ease on the grid, up to a factor; and the logarithm of that."""
+    """Probability of each problem's counts by its ease on the grid, up to a factor; and the factor's logarithm."""
     problems, columns = laid.size_PV.shape
     message_PG, scale_P = np.ones((problems, len(GRID))), np.zeros(problems)
     for v in reversed(range(columns)):
@@ -149,7 +150,7 @@ COSINES, DAMPING = _spectrum()
 
 
 def _diffused(message_PG: Floats, variance_P: Floats) -> Floats:
-    """The expectation of a message over a random walk's next place."""
+    """The expectation of a message over a random walk's next position."""
     if not variance_P.any():
         return message_PG
     damped_PJ = (message_PG @ COSINES) * np.exp(-np.maximum(variance_P, 0)[:, None] * DAMPING)
@@ -177,7 +178,7 @@ def fit(
 
 
 def by_ease(evidence: Evidence, groups_per_update: int = 0, skills: int = SKILLS) -> Floats:
-    """Loadings by the place of each problem in the order of ease, as a learner with one skill would have it."""
+    """Loadings by each problem's rank in the order of ease, which is estimated with a learner with one skill."""
     plain = visits(evidence, np.ones((evidence.problems, 1)), groups_per_update)
     values_D = np.array([mean for mean, _ in PRIOR.values()])
     start_G = np.full(len(GRID), 1 / len(GRID))
@@ -191,10 +192,10 @@ def by_ease(evidence: Evidence, groups_per_update: int = 0, skills: int = SKILLS
 
 
 def fit_visits(laid: Visits, near: Fit | None = None) -> Fit:
-    """The likeliest dynamics, and how sure they are.
+    """The likeliest dynamics, with their covariance.
 
     Args:
-        near: a fit to begin at, whose covariance is taken over.
+        near: a fit to begin at, whose covariance is kept.
     """
     values_D, start_G = likeliest(laid, near=near)
     covariance_DD = _covariance(laid, values_D, start_G) if near is None else near.covariance_DD
@@ -203,7 +204,7 @@ def fit_visits(laid: Visits, near: Fit | None = None) -> Fit:
 
 
 def likeliest(laid: Visits, iterations: int = ITERATIONS, near: Fit | None = None) -> tuple[Floats, Floats]:
-    """Fisher scoring with the scores' own information, some of EM on the start's distribution after each step."""
+    """Fisher scoring with the scores' empirical information, and a few EM steps on the start after each."""
     mean_D, weight_D = _prior()
     values_D, start_G = mean_D.copy(), np.full(len(GRID), 1 / len(GRID))
     if near is not None:
@@ -233,13 +234,13 @@ def likeliest(laid: Visits, iterations: int = ITERATIONS, near: Fit | None = Non
 
 
 def _prior() -> tuple[Floats, Floats]:
-    """Means, and inverse variances."""
+    """Prior means and inverse variances."""
     means, deviations = zip(*PRIOR.values(), strict=True)
     return np.array(means), np.array(deviations) ** -2.0
 
 
 def logliks(laid: Visits, values_D: Floats, start_G: Floats, shift_PV: Floats | None = None) -> Floats:
-    """Log-likelihood of each problem's counts, in nats; with its path shifted."""
+    """Log-likelihood of each problem's counts, in nats, with its path shifted by `shift_PV`."""
     path = paths(laid, dynamics_of(values_D))
     if shift_PV is not None:
         path = replace(path, moved_PV=path.moved_PV + shift_PV)
@@ -252,7 +253,7 @@ def _penalized(laid: Visits, values_D: Floats, start_G: Floats, mean_D: Floats, 
 
 
 def _scores(laid: Visits, values_D: Floats, start_G: Floats, shift_PV: Floats | None = None) -> Floats:
-    """Derivatives of each problem's log-likelihood, by differences."""
+    """Derivatives of each problem's log-likelihood, by finite differences."""
     here_P = logliks(laid, values_D, start_G, shift_PV)
     above = [logliks(laid, values_D + shift_D, start_G, shift_PV) for shift_D in STEP * np.eye(len(values_D))]
     return (np.array(above) - here_P).T / STEP
@@ -270,7 +271,7 @@ def _shared_noise(laid: Visits, values_D: Floats, generator: np.random.Generator
 
 
 def _covariance(laid: Visits, values_D: Floats, start_G: Floats) -> Floats:
-    """Godambe's, the weak prior included; where the curvature is not positive, the scores' information stands in."""
+    """Godambe's covariance with the weak prior; the scores' information where the curvature is not positive."""
     size, (_, weight_D) = len(values_D), _prior()
     score_PD = _scores(laid, values_D, start_G)
     generator = np.random.default_rng(0)
@@ -297,7 +298,7 @@ def _more_likely(laid: Visits, values_D: Floats, start_G: Floats) -> Floats:
 
 
 def _still(laid: Visits) -> float:
-    """Log-likelihood of problems whose pass rates never change, of which the start is estimated likewise."""
+    """Log-likelihood of problems whose pass rates never change, with the start estimated in the same way."""
     still = Paths(np.zeros_like(laid.size_PV), np.zeros_like(laid.size_PV), np.zeros(len(laid.rows_P)), 0.0)
     message_PG, scale_P = start_messages(laid, still)
     start_G = np.full(len(GRID), 1 / len(GRID))

@@ -1,7 +1,7 @@
-"""Which problems learn together: loadings by order of ease or by the problems' features, as foretells a log best.
+"""Which problems learn together: loadings by order of ease or by features, whichever predict a log best.
 
-Every choice has the same parameters, so what decides is how likely a fit to the first steps of a log makes the counts
-of its last steps. The order of ease is estimated from the same counts: on those that it has seen it looks better than
+Every choice has the same parameters, so the choice is made by how likely a fit to a log's first steps makes the counts
+of its last steps. The order of ease is estimated from counts; on the counts that it has seen, it would look better than
 it is.
 """
 
@@ -18,14 +18,14 @@ from halfway.curriculum.simulation.skills import Floats, Positions, bumps, unit
 EASE = "order of ease"
 MOST_KINDS, SKILLS = 32, 8
 FIRST = 0.6
-"""Share of the steps that the held-out ones are foretold from."""
+"""Share of the steps from which the held-out steps are predicted."""
 SOME, FEW = 200, 15
-"""Problems, and iterations, of a fit that only compares."""
+"""Numbers of problems and of iterations in a fit that is used only for comparison."""
 
 
 def feature_loadings(problems: ProblemSet) -> dict[str, Floats]:
-    """Loadings by each feature that all problems have: words and few numbers one skill each, other numbers neighbours,
-    vectors as they are; features that tell no problems apart, or all of them, are left out."""
+    """Loadings by each feature that all problems have: one skill per word, or per number if there are few; other
+    numbers make neighbours; vectors stay as they are. Features that distinguish no problems, or all, are left out."""
     names = set.intersection(*(set(problem.features) for problem in problems)) if len(problems) else set()
     found = {}
     for name in sorted(names):
@@ -45,7 +45,7 @@ def feature_loadings(problems: ProblemSet) -> dict[str, Floats]:
 
 
 def held_out(evidence: Evidence, loadings_PK: Floats, groups_per_update: int = 0, pace: float = 0.0) -> float:
-    """Mean log-likelihood of the groups of the last steps given those of the first, fitted to the first; in nats."""
+    """Mean log-likelihood, in nats, of the last steps' groups given the first steps' groups, fitted to the first."""
     first = _before(evidence, int(FIRST * evidence.steps))
     laid = visits(first, loadings_PK, groups_per_update, SOME, pace)
     values_D, start_G = likeliest(laid, FEW)
@@ -57,7 +57,7 @@ def held_out(evidence: Evidence, loadings_PK: Floats, groups_per_update: int = 0
 def closest_kin(
     evidence: Evidence, problems: ProblemSet, groups_per_update: int = 0, pace: float = 0.0
 ) -> tuple[str, Floats]:
-    """What to call the best loadings, and the loadings; the order of ease where no feature foretells the log better."""
+    """Name of the best loadings, and the loadings; the order of ease where no feature predicts the log better."""
     options = feature_loadings(problems)
     if options and evidence.steps >= 2:
         first = _before(evidence, int(FIRST * evidence.steps))
@@ -74,7 +74,7 @@ def _before(evidence: Evidence, step: int) -> Evidence:
 
 
 def _only(laid: Visits, rows_P: Positions) -> Visits:
-    """Of these problems, which are all in it; the updates are those of all."""
+    """The visits of these problems only, all of which it contains; the updates still include all problems."""
     kept_P = np.isin(laid.rows_P, rows_P)
     return replace(
         laid,
@@ -89,6 +89,6 @@ def _only(laid: Visits, rows_P: Positions) -> Visits:
 
 
 def _padded(loadings_PK: Floats, problems: int) -> Floats:
-    """With rows for problems after the last one that has groups."""
+    """The loadings with rows for problems after the last problem that has groups."""
     missing: Sequence[int] = (problems - len(loadings_PK), loadings_PK.shape[1])
     return unit(np.concatenate([loadings_PK, np.zeros(missing)]))

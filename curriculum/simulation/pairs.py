@@ -1,8 +1,8 @@
-"""Pass counts before and after training, of the same held-out problems: what the learner makes of them.
+"""Pass counts of the same held-out problems before and after training, as the simulated learner predicts them.
 
-What was trained on in between is not known, so the learner is simulated: problems with the distribution of ease that
-the counts before speak for, a few dozen large updates in the place of thousands of small ones, several replicas. Each
-pair counts for itself, given the count before.
+What was trained on in between is not known, so the learner is simulated: problems whose ease is distributed as the
+counts before suggest, a few dozen large updates in place of thousands of small ones, and several replicas. Pairs are
+treated as independent, given the count before.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ class PairTable:
     after_KK: Floats
 
     def loglik(self, before_N: Positions, after_N: Positions) -> float:
-        """Mean over pairs, in nats."""
+        """Mean log-likelihood per pair, in nats."""
         return float(np.log(self.after_KK[before_N, after_N]).mean())
 
 
 def ease_distribution(before_N: Positions, size: int, steps: int = 200) -> Floats:
     """Distribution of log-odds over `GRID` from counts of `size` attempts (nonparametric maximum likelihood by EM).
 
-    Problems that nobody solves may lie anywhere below; the flat start decides how far.
+    Problems that no attempt solves may lie anywhere below; the flat start decides how far.
     """
     likely_KG = binomials(GRID, size).T
     counts_K = np.bincount(before_N, minlength=size + 1)
@@ -82,7 +82,7 @@ def shifted(share_G: Floats, size: int, growth: float) -> PairTable:
 
 
 def trained(share_G: Floats, size: int, dynamics: Dynamics, seed: int = 0) -> PairTable:
-    """What a learner of these dynamics makes of the problems."""
+    """The table that a learner with these dynamics produces."""
     rng = np.random.default_rng(seed)
     quantile_RP = (np.arange(PROBLEMS) + rng.random((REPLICAS, PROBLEMS))) / PROBLEMS
     ease_RP = GRID[np.minimum(np.searchsorted(np.cumsum(share_G), quantile_RP), len(GRID) - 1)]
@@ -105,7 +105,7 @@ def fit_shift(share_G: Floats, size: int, before_N: Positions, after_N: Position
 def fit_dynamics(
     share_G: Floats, size: int, before_N: Positions, after_N: Positions, tries: int = 40, seed: int = 0
 ) -> Dynamics:
-    """The dynamics that make the pairs likeliest, by search: half of the tries anywhere, half near the best so far."""
+    """The dynamics that make the pairs likeliest, by random search: half of the tries anywhere, half near the best."""
     rng = np.random.default_rng(seed)
     found, best = Dynamics(rate=0.0), -np.inf
     point = np.zeros(4)

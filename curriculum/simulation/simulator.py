@@ -24,21 +24,21 @@ ANSWER_TOKENS.setflags(write=False)
 
 @dataclass
 class SimulatedRollouts:
-    """Stands where real rollouts stand, to exercise controllers and the loop.
+    """Takes the place of real rollouts, to exercise controllers and the loop.
 
     A rollout of a problem succeeds with probability 1 / (1 + exp(-(skill - difficulty + push))). Skill grows by
-    `growth` with every learner update. Push is `pull` times the replayed share for the prefix of a success, minus that
-    for the prefix of a failure, and `pull` times its share of the reference for a hint. Equal requests, streams and
-    policy versions give equal groups.
+    `growth` with every learner update. The push is `pull` times the replayed share for the prefix of a success, the
+    negative of that for the prefix of a failure, and `pull` times its share of the reference for a hint. Equal
+    requests, streams and policy versions give equal groups.
 
     Attributes:
-        skill: of the starting policy, in logits.
-        growth: of the skill, a learner update.
-        spread: standard deviation of the difficulties, in logits; a problem with a feature "difficulty" has that one.
+        skill: skill of the starting policy, in logits.
+        growth: what each learner update adds to the skill, in logits.
+        spread: standard deviation of the difficulties, in logits; a problem's feature "difficulty" takes precedence.
         pull: effect of replaying a whole rollout, in logits.
         length: units in every rollout, replayed units included; at least 2.
         unit: "tokens" = one turn of `length` tokens; "steps" = `length` short turns.
-        policy_version: learner updates behind the weights it stands for; see `sync`.
+        policy_version: number of learner updates behind the weights it stands for; see `sync`.
     """
 
     skill: float = 0.0
@@ -50,11 +50,11 @@ class SimulatedRollouts:
     policy_version: int = 0
 
     def sync(self, version: int) -> None:
-        """Stand for the weights after so many learner updates from now on, as an engine does after a weight sync."""
+        """From now on, stand for the weights after `version` learner updates, as an engine does after a weight sync."""
         self.policy_version = version
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group a request, in the order of the requests."""
+        """One group per request, in the order of the requests."""
         seen: Counter[tuple[str, str]] = Counter()
         groups = []
         for request in requests:
@@ -70,10 +70,10 @@ class SimulatedRollouts:
             logit += self.pull * prefix.length / self.length * (1 if prefix.parent_success else -1)
         if hint is not None:
             logit += self.pull * hint.share
-        return (1 + math.tanh(logit / 2)) / 2  # the logistic function, which does not overflow so
+        return (1 + math.tanh(logit / 2)) / 2  # the logistic function, written so that it does not overflow
 
     def difficulty(self, problem: Problem) -> float:
-        """In logits: the problem's own, or a draw that belongs to its id."""
+        """The problem's difficulty in logits: its feature, or a draw that depends only on its id."""
         own = problem.features.get("difficulty")
         if own is not None:
             assert not isinstance(own, tuple), "a difficulty is one number"

@@ -1,11 +1,11 @@
-"""A learner that learns as models do: skills shared between problems, polarisation, forgetting, gradient noise.
+"""A learner that behaves as models do: skills shared between problems, polarisation, forgetting, gradient noise.
 
 The log-odds of problem i are z_i = ease_i + phi_i . theta. Its features have three parts, of unit length together:
 
     phi_i = (sqrt(c), sqrt(1 - c - d) l_i, sqrt(d) e_i)
 
-one direction that all problems share, its loadings l_i on K skills, and a direction of its own. So a gradient on
-problem j moves problem i by K_ij = c + (1 - c - d) l_i . l_j + d [i = j], the kernel of the learning dynamics (Ren &
+one direction that all problems share, the problem's loadings l_i on K skills, and a direction of its own. So a gradient
+on problem j moves problem i by K_ij = c + (1 - c - d) l_i . l_j + d [i = j], the kernel of the learning dynamics (Ren &
 Sutherland 2024, "Learning dynamics of LLM finetuning", section 3; Jacot et al. 2018), here constant over training.
 
 The gradient is the policy gradient of a coin with log-odds z: an outcome o has the score o - p. With leave-one-out
@@ -13,16 +13,16 @@ advantages the N scores of a group with k successes add up to k (N - k) / (N - 1
 both outcomes teaches nothing, and the dynamics polarise: problems near one half move fastest, those at 0 or 1 stay
 there.
 
-Each update is as long as an optimizer that divides by the size of recent gradients makes it (Adam's second moment,
-here of the whole gradient), noise included: v = running mean of |gradient|^2 + noise, step = rate x gradient /
-sqrt(v). Noise moves theta too, in all directions alike: that is how problems are forgotten which nobody trained on.
-How much of it problems share by their kernel is `shared`; the rest moves each by itself.
-It also does harm, since a random change of weights that work makes them work less well: to second order every problem
-loses log-odds in proportion to the squared length of what noise has added. What is gained goes with the learning rate
-and harm with its square, so that there is a best rate, at which harm takes half of the gain; and rollouts that train
-again bring the same noise again, r times of it after r times, whose square grows by 2 r - 1.
+Each update is as long as an optimizer that divides by the size of recent gradients makes it (Adam's second moment, here
+of the whole gradient), noise included: v = running mean of |gradient|^2 + noise, step = rate x gradient / sqrt(v).
+Noise moves theta too, equally in all directions, which is how problems are forgotten that were not trained on. `shared`
+says how much of it problems share by their kernel; the rest moves each problem by itself. Noise also does harm, since a
+random change makes working weights work less well: to second order, every problem loses log-odds in proportion to the
+squared length of what noise has added. The gain grows with the learning rate and the harm with its square, so there is
+a best rate, at which harm takes half of the gain. Rollouts that train again bring the same noise again: after r times
+there is r times as much, and the r-th time adds 2 r - 1 to its square.
 
-All arrays have a leading axis R of replicas, worlds apart that are simulated at once; K skills, P problems, M groups.
+All arrays have a leading axis R of independent replicas, which are simulated together; K skills, P problems, M groups.
 """
 
 from dataclasses import dataclass
@@ -45,14 +45,14 @@ class Dynamics:
     Attributes:
         rate: length of an update without noise, along phi of what it trains on; in logits.
         common: c, the share of the kernel that all problems have in common.
-        private: d, the share that is each problem's own. The rest is that of the skills.
-        noise: variance of a rollout's gradient beside its mean, in units of its squared advantage.
-        interference: part of the noise that each direction of theta gets.
-        shared: part of that which problems have in common as the kernel says, 0 to 1.
+        private: d, the share that is each problem's own. The rest belongs to the skills.
+        noise: variance of a rollout's gradient around its mean, in units of its squared advantage.
+        interference: share of the noise that each direction of theta gets.
+        shared: share of that noise, from 0 to 1, which problems have in common according to the kernel.
         harm: log-odds that every problem loses per squared length that noise adds to theta.
         forget: share of what a problem learnt for itself that each optimizer step takes away.
-        recovery: chance, as a share of what it would be otherwise, that a rollout passes which has erred already.
-        memory: of the running mean v, per optimizer step (Adam's beta_2).
+        recovery: chance that a rollout which has already erred passes, relative to what it would be otherwise.
+        memory: decay of the running mean v per optimizer step (Adam's beta_2).
     """
 
     rate: float = 0.1
@@ -76,7 +76,7 @@ class Dynamics:
 
     @property
     def skills(self) -> float:
-        """The share of the kernel that goes by the loadings."""
+        """The share of the kernel that comes from the loadings."""
         return max(0.0, 1 - self.common - self.private)
 
 
@@ -87,13 +87,13 @@ def vars_of(dynamics: Dynamics) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What groups say to the learner, before any of it is weighed against the batch.
+    """What groups teach the learner, before normalisation over the batch.
 
     Attributes:
-        signal: sum over rollouts of advantage x score: gradient along the problem's phi.
-        energy: sum over rollouts of squared advantage: what gradient noise is proportional to.
-        tokens: in the loss, counted in whole rollouts.
-        times: how often the same rollouts have trained, this time included; None = once.
+        signal: sum over rollouts of advantage x score, the gradient along the problem's phi.
+        energy: sum over rollouts of the squared advantage, to which gradient noise is proportional.
+        tokens: tokens in the loss, counted in whole rollouts.
+        times: how often the same rollouts have trained, including this time; None = once.
     """
 
     signal: Floats
@@ -103,12 +103,12 @@ class Lessons:
 
     @property
     def lasting(self) -> Floats:
-        """The energy, by how much longer it makes what noise adds to theta: equal noise adds up."""
+        """The energy, weighted by how much it lengthens what noise adds to theta: equal noise adds up."""
         return self.energy if self.times is None else self.energy * (2 * self.times - 1)
 
 
 def lessons(passed: ArrayLike, size: ArrayLike, given: ArrayLike = 0.0) -> Lessons:
-    """The lessons of groups with k of N passed, every rollout weighed alike, leave-one-out advantages.
+    """The lessons of groups of which k of N passed, with equal weights and leave-one-out advantages.
 
     Where rollouts were given a share s of the way, what is left passes with q = p^(1 - s), if errors are as likely in
     every part. Then d logit(q) / d logit(p) = (1 - s) (1 - p) / (1 - q), which is above 1 for problems that hardly
@@ -125,9 +125,9 @@ def lessons(passed: ArrayLike, size: ArrayLike, given: ArrayLike = 0.0) -> Lesso
 
 
 def lesson_of(group: Group, given: float, rate: float) -> tuple[float, float, float]:
-    """The signal, energy and tokens of one group, with the weights and advantages that controllers gave it.
+    """The signal, energy and tokens of one group, with the weights and advantages from the controllers.
 
-    A stored group trains with importance ratios p / (k / N) of its successes and (1 - p) / (1 - k / N) of its
+    A stored group trains with importance ratios p / (k / N) for its successes and (1 - p) / (1 - k / N) for its
     failures, at today's p: its scores then add up to N p (1 - p) N / (N - 1), which fades as the problem is learnt.
     Ratios above 1 are clipped in practice, so it never teaches more than it did at first.
 
@@ -159,7 +159,7 @@ class Course:
 
     Attributes:
         ease_RP: log-odds of a pass at the start.
-        loadings_RPK: unit length along K.
+        loadings_RPK: loadings on the skills, of unit length along K.
     """
 
     ease_RP: Floats
@@ -178,9 +178,9 @@ class SkillLearner:
 
     Attributes:
         updates: optimizer steps so far.
-        power_R: v, see the module.
-        clock_R: variance that noise has given each direction of theta so far.
-        harm_R: log-odds that it has cost every problem.
+        power_R: v, see the module's docstring.
+        clock_R: variance that noise has added to each direction of theta so far.
+        harm_R: log-odds that noise has cost every problem.
     """
 
     def __init__(self, course: Course, dynamics: Dynamics, seed: int | np.random.SeedSequence = 0):
@@ -197,7 +197,8 @@ class SkillLearner:
         """z of some problems, or of all.
 
         Args:
-            private: with what each learnt for itself; without, z is that of another problem of the same kind.
+            private: whether to include what each problem learnt for itself; otherwise, z belongs to another problem of
+                the same kind.
         """
         where = self._everywhere if positions_RM is None else positions_RM
         rows = np.arange(len(where))[:, None]
@@ -249,20 +250,20 @@ class SkillLearner:
         return np.sqrt(variance) * self.generator.standard_normal(shape or variance.shape)
 
     def _learnt(self, where: Positions) -> Floats:
-        """What problems learnt for themselves and have not forgotten."""
+        """What problems have learnt for themselves and not forgotten."""
         rows = np.arange(len(where))[:, None]
         passed_RM = self.updates - self._learnt_at_RP[rows, where]
         kept_RM: Floats = self._learnt_RP[rows, where] * (1 - self.dynamics.forget) ** passed_RM
         return kept_RM
 
     def _walked(self, where: Positions) -> Floats:
-        """What noise has done to each problem by itself: drawn when somebody looks, once for equal positions."""
+        """What noise has done to each problem by itself, drawn when it is asked for, and once for equal positions."""
         alone = 1 - self.dynamics.shared * (1 - self.dynamics.private)  # of the variance of its log-odds
         rows = np.arange(len(where))[:, None]
         if alone * self.dynamics.noise * self.dynamics.interference > 0:
             due_RM = np.sqrt(alone * np.maximum(self.clock_R[:, None] - self._walk_at_RP[rows, where], 0))
             step_RM = due_RM * self.generator.standard_normal(due_RM.shape)
-            self._walk_RP[rows, where] += step_RM  # of equal positions the last counts
+            self._walk_RP[rows, where] += step_RM  # the last of equal positions counts
             self._walk_at_RP[rows, where] = np.broadcast_to(self.clock_R[:, None], due_RM.shape)
         return np.asarray(self._walk_RP[rows, where])
 
@@ -280,7 +281,7 @@ def bumps(place_P: ArrayLike, skills: int, width: float = 1.0) -> Floats:
 
 
 def unit(loadings_PK: Floats) -> Floats:
-    """The rows at unit length; rows of zeros get the same of every skill."""
+    """The rows at unit length; rows of zeros become equal in every skill."""
     length_P = np.linalg.norm(loadings_PK, axis=-1, keepdims=True)
     even = 1 / np.sqrt(loadings_PK.shape[-1])
     return np.where(length_P > 0, loadings_PK / np.where(length_P > 0, length_P, 1), even)

@@ -1,4 +1,4 @@
-"""What every room needs and nobody looks for.
+"""Small helpers that all packages use.
 
 - `errors`: `UserError`: a user's mistake in one line; `require`
 - `registry`: names that a YAML file may use, from here or from installed packages

@@ -31,19 +31,19 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """The same for bytes."""
+    """As `write_text`, for bytes."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """The same for a value as JSON."""
+    """As `write_text`, for a value as JSON."""
     write_text(path, json.dumps(value))
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the name to write a file under, in the same folder; at the end the file takes the place of `path`.
+    """Yield a temporary path in the same folder to write a file to; at the end the file replaces `path`.
 
     Raises:
         WriteError: if it cannot be written; an earlier file stays as it is.
@@ -58,7 +58,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a new, empty folder beside `path` to write into; at the end it takes the place of `path`.
+    """Yield a new, empty folder beside `path` to write into; at the end it replaces `path`.
 
     Raises:
         WriteError: if it cannot be written; an earlier folder stays as it is.
@@ -76,9 +76,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def made_once(path: Path) -> Iterator[Path]:
-    """Yield a new, empty folder in which to make a file or folder; whoever comes first renames it to `path`.
+    """Yield a new, empty folder in which to make a file or folder; the first process to finish renames it to `path`.
 
-    Several processes may make the same thing at once: each gets a folder of its own, which is removed at the end.
+    Several processes may make the same thing at once: each gets its own folder, which is removed at the end.
 
     Raises:
         WriteError: if it cannot be written.
@@ -99,7 +99,7 @@ def _remove_file(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system has against writing `path`, such as a full disk, into a WriteError."""
+    """Turn an error of the operating system while writing `path`, such as a full disk, into a WriteError."""
     try:
         yield
     except OSError as error:

@@ -21,14 +21,14 @@ _MODULES = {
     "smollm2": ("gguf",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
-"""Module -> the extra that installs it. Whatever else we import, `pip install halfway` alone installs."""
+"""Module -> the extra that installs it. `pip install halfway` alone installs everything else that is imported."""
 
 
 def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
     """Import a module of an optional extra: `extra`, or else the one in `EXTRAS`.
 
     Raises:
-        UserError: if it is not installed, with the extra that installs it.
+        UserError: if it is not installed; the message names the extra that installs it.
     """
     try:
         return import_module(module)
@@ -38,7 +38,7 @@ def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
 
 
 def remedy(error: ModuleNotFoundError) -> str | None:
-    """What an import lacked and which extra installs it; None if no extra does, or it is installed already."""
+    """What an import lacked and which extra installs it; None if no extra does, or if it is already installed."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS or find_spec(package) is not None:
         return None

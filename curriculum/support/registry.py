@@ -11,7 +11,7 @@ from halfway.curriculum.support.errors import UserError
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """The error for a name that does not exist, with the nearest name that does."""
     known = sorted(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     choice = f"choose one of {', '.join(known)}" if known else "there is none to choose here, so remove it"

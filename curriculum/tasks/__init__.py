@@ -2,6 +2,6 @@
 
 - `sources`: sources by name; the split into training and held-out problems
 - `files`: problems from JSONL, JSON or Parquet files
-- `variations`: variations by verifier: another problem like a given one
-- `verifiers`: verifiers by name: one response against the problem's answer
+- `variations`: variations by verifier: new problems like a given one
+- `verifiers`: verifiers by name, which compare a response with the problem's answer
 """

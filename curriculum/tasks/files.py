@@ -29,10 +29,10 @@ class Bad(NamedTuple):
 
 
 def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
-    """The problems among what was tried, in order; the rest, and what repeats an id, is counted by its reason.
+    """The problems among what was tried, in order; everything else, including repeated ids, is counted by reason.
 
     Args:
-        tried: where something stands, and what it is.
+        tried: where each item stands, and the problem or why it is none.
     """
     found: dict[str, Problem] = {}
     bad: list[tuple[str, Bad]] = []
@@ -62,14 +62,14 @@ class File(Source):
 
     A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, empty, or neither
     text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an earlier row,
-    names no known verifier, or has an answer that its verifier cannot read. Blank lines of JSONL are no rows.
+    names no known verifier, or has an answer that its verifier cannot read. Blank lines in JSONL are ignored.
 
-    The order of the problems is a function of the stream and their ids, so that it does not matter for the held-out
-    rows where in the file they stand.
+    The order of the problems is a function of the stream and their ids, so which rows are held out does not depend on
+    their order in the file.
 
     Attributes:
         path: file ending in .jsonl, .json (a list of objects) or .parquet.
-        heldout_path: file of the held-out problems, same columns; empty = they are taken from `path`.
+        heldout_path: file of the held-out problems, with the same columns; empty = they are taken from `path`.
         name: source name of the problems, part of ids made from content; empty = the file's name without ending.
         prompt_column, answer_column: names of columns.
         id_column: column of stable, unique ids; empty = a hash of the content.
@@ -80,7 +80,7 @@ class File(Source):
         feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
         check_answers: whether each answer is shown to its verifier while loading (about a millisecond per row for
         "symbolic").
-        on_bad_row: "refuse" the file, or "drop" the row, count it and go on.
+        on_bad_row: "refuse" the file, or "drop" the row, count it and continue.
     """
 
     path: str
@@ -108,7 +108,7 @@ class File(Source):
 
         Raises:
             UserError: if the file cannot be read, has no rows, has bad rows and `on_bad_row` is "refuse", or has no
-                good rows; the message names the first bad one.
+                good rows; the message names the first bad row.
         """
         reader = _RowReader(self, frozenset(VERIFIERS.names()))
         problems: list[Problem] = []
@@ -194,7 +194,7 @@ class Pool(File):
 
 @dataclass
 class _RowReader:
-    """Makes problems of rows, remembering where each earlier one stands."""
+    """Makes problems from rows, remembering where each earlier row stands."""
 
     file: File
     verifiers: frozenset[str]
@@ -260,7 +260,7 @@ def _parsed_line(line: bytes) -> Mapping[str, Any] | Bad:
 
 
 def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
-    """The messages of a prompt; none if it is no list of objects."""
+    """The messages of a prompt; none if it is not a list of objects."""
     listed = values.get(column)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         return ()
@@ -273,7 +273,7 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
 
 
 def message_text(messages: Sequence[Message]) -> str:
-    """Messages as one text; a single one of a user is its content."""
+    """Messages as one text; a single user message becomes its content."""
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].content
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
@@ -298,14 +298,14 @@ def _feature(values: Mapping[str, Any], column: str) -> float | str | tuple[floa
 
 
 def _prompt(problem: Problem) -> Any:
-    """What `File` reads the prompt from."""
+    """The value from which `File` reads the prompt."""
     return [asdict(message) for message in problem.messages] or problem.prompt
 
 
 def write_problems(problems: Iterable[Problem], path: str) -> None:
     """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back.
 
-    Where problems have reference solutions, they are read back by `solution_column="solution"`.
+    Reference solutions, if any, are read back by `solution_column="solution"`.
     """
     lines = (
         json.dumps(

@@ -39,15 +39,15 @@ MAX_REPEATS = 1000
 """A generating source gives up after this many consecutive draws of problems that it has drawn before."""
 
 MAX_EXAMPLES = 5
-"""Dropped rows that a report names."""
+"""How many dropped rows a report names."""
 
 CHUNK = 4096
-"""Entries of one reasoning-gym data set; longer sequences go on in a data set of their own."""
+"""Number of entries in one reasoning-gym data set; longer sequences continue in further data sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a source kept and what it did not.
+    """What a source kept and what it dropped.
 
     Attributes:
         kept: problems kept.
@@ -90,16 +90,17 @@ class Source:
         """Problems in an order that is a function of the stream alone; asking for more never changes the first few.
 
         Args:
-            wanted: how many are needed. A generator gives that many, all with prompts of their own. A source that has
-                only so many gives them all, whatever is wanted.
+            wanted: how many are needed. A generating source gives that many, all with distinct prompts. A finite source
+                gives all its problems, whatever is wanted.
 
         Raises:
-            UserError: if a generator is not told how many, or cannot find that many; if the source is malformed.
+            UserError: if a generating source is not told how many, or cannot find that many; if the source is
+                malformed.
         """
         raise NotImplementedError
 
     def heldout(self) -> "Source | None":
-        """The source of the held-out problems, if it is another one."""
+        """The source of the held-out problems, if it is a different one."""
         return None
 
 
@@ -141,9 +142,9 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
 
 
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
-    """The split with the problems of another source beside its training set, for controllers that propose such.
+    """The split with another source's problems beside its training set, for controllers that propose them.
 
-    What shares an id or a prompt with the training set or the held-out problems is left out, and counted.
+    Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
 
     Raises:
         UserError: if nothing is left.
@@ -205,10 +206,10 @@ class ReasoningGym(Source):
     The answer of each problem is a Python literal with the family, its configuration and the whole entry, which is
     what `halfway.curriculum.tasks.verifiers.reasoning_gym` reads.
 
-    A few families (word_ladder, ransom_note, isomorphic_strings and others) depend on Python's hash seed, so that each
-    process draws other problems. Set PYTHONHASHSEED for them, or write the problems to a file once
-    (`write_problems` of `halfway.curriculum.tasks.files`) and train from that. `fingerprint` tells whether two sets
-    are equal.
+    A few families (word_ladder, ransom_note, isomorphic_strings and others) depend on Python's hash seed, so each
+    process draws different problems. Set PYTHONHASHSEED for them, or write the problems to a file once
+    (`write_problems` of `halfway.curriculum.tasks.files`) and train from that. `fingerprint` tells whether two sets are
+    equal.
 
     Attributes:
         family: name of the data set, for example "chain_sum".
@@ -233,7 +234,7 @@ class ReasoningGym(Source):
                 yield problem
 
     def _family(self) -> Callable[..., Any]:
-        """Makes the family's data set for a seed and a size."""
+        """A function that makes the family's data set for a seed and a size."""
         families = load_extra("reasoning_gym.factory", "source reasoning_gym").DATASETS
         if self.family not in families:
             raise unknown("source reasoning_gym: family", self.family, families)
@@ -246,7 +247,7 @@ class ReasoningGym(Source):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Families check their configuration each in its own way, some as late as in the first entry."""
+        """Turn a family's errors into UserErrors. Families check their configuration in their own ways, some late."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Variations by verifier: from one problem to another like it, whose answer is computed."""
+"""Variations by verifier: a function makes a similar problem from a given one, and computes its answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.tasks.sources import content_id
 
 Variation = Callable[[Problem, Stream], Problem]
-"""(a problem, where to draw from) -> another one with an answer of its own. Its id depends on its content alone."""
+"""(a problem, a stream to draw from) -> another problem with its own answer. Its id depends on its content alone."""
 
 VARIATIONS = Registry(
     what="variation",
@@ -19,7 +19,7 @@ VARIATIONS = Registry(
         "running_sums": "halfway.curriculum.lab.variations:running_sums",
     },
 )
-"""Under the name of the verifier that judges the problems."""
+"""Variations by the name of the verifier that judges the problems."""
 
 
 def varied(problem: Problem, prompt: str, answer: str, features: Mapping[str, float]) -> Problem:

@@ -27,7 +27,7 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class Batched:
-    """A verifier that judges many responses in less time than one after the other.
+    """A verifier that judges many responses together in less time than one after the other.
 
     Attributes:
         judge: the verdict on each response, in order.
@@ -91,7 +91,7 @@ def verify(problem: Problem, response: str) -> bool:
 
 
 def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """`verify` for each response, in one call if the verifier is `Batched`. Raises UserError as `verify` does."""
+    """`verify` for each response, in one call if the verifier is `Batched`. Raises UserError like `verify`."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, problem in enumerate(problems):
         rows_of[problem.verifier].append(row)
@@ -103,7 +103,7 @@ def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bo
             found = verifier.judge([problems[i] for i in rows], [responses[i] for i in rows]) if together else []
         except UserError:
             raise
-        except Exception:  # one of them is to blame: which, shows one by one
+        except Exception:  # one of them is to blame; judging them one by one shows which
             together = False
         if not together:
             found = [verify(problems[i], responses[i]) for i in rows]
@@ -112,7 +112,7 @@ def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bo
 
 
 def exact(problem: Problem, response: str) -> bool:
-    """Equal texts, white space at both ends aside."""
+    """Whether the texts are equal, apart from white space at both ends."""
     return response.strip() == problem.answer.strip()
 
 
@@ -146,7 +146,7 @@ def last_number(text: str) -> Fraction | None:
 
 
 def numeric(problem: Problem, response: str) -> bool:
-    """The last number of the response is the last number of the answer, up to `NUMERIC_TOLERANCE`.
+    """Whether the last number of the response equals the last number of the answer, up to `NUMERIC_TOLERANCE`.
 
     Raises:
         ValueError: if the answer holds no number.
@@ -159,7 +159,7 @@ def numeric(problem: Problem, response: str) -> bool:
 
 
 def symbolic(problem: Problem, response: str) -> bool:
-    """Mathematically equal expressions, by math-verify, each parse and comparison within `SYMBOLIC_TIMEOUT`.
+    """Whether the expressions are equal by math-verify, with each parse and comparison within `SYMBOLIC_TIMEOUT`.
 
     Raises:
         ValueError: if math-verify finds no expression in the answer.
@@ -177,7 +177,7 @@ def _symbolic(answer: str, response: str, seconds: int) -> bool:
 
 
 def equivalent(answers: Sequence[str]) -> bool | None:
-    """Whether final answers, each as it would stand in a box, are mathematically equal, every one to every other.
+    """Whether final answers, each as it would stand in a box, are all mathematically equal to each other.
 
     math-verify's comparison is not symmetric, so both directions have to hold.
 
@@ -200,8 +200,8 @@ def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
 def _in_time(function: Callable[..., Returned], *arguments: Any) -> Returned:
     """`function` with a limit in seconds as its last argument.
 
-    math-verify interrupts a long computation by a signal, which Python allows on the main thread only. Any other thread
-    has it done on the main thread of a helping process.
+    math-verify interrupts a long computation by a signal, which Python allows only on the main thread. Other threads
+    have the computation done on the main thread of a helper process.
     """
     if threading.current_thread() is threading.main_thread():
         return function(*arguments, SYMBOLIC_TIMEOUT)
@@ -215,7 +215,7 @@ def _helper() -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """An executor's process outlives a parent that was killed, unless it looks out for that."""
+    """End this process when its parent ends; an executor's process would otherwise outlive a parent that was killed."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -235,11 +235,11 @@ def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
 
 
 def reasoning_gym(problem: Problem, response: str) -> bool:
-    """The score that the family's own `score_answer` gives is at least `REASONING_GYM_SUCCESS`.
+    """Whether the score from the family's own `score_answer` is at least `REASONING_GYM_SUCCESS`.
 
-    Judged is what stands between the last <answer> tags; without tags, the whole response, stripped.
-    Some families raise on text that they cannot read. Such a response fails, as long as the family can still score
-    the entry's own answer; if it cannot, the entry is broken and the exception is passed on.
+    The text between the last <answer> tags is judged, or the whole response, stripped, if there are no tags. Some
+    families raise on text that they cannot read. Such a response fails, as long as the family can still score the
+    entry's own answer; if it cannot, the entry is broken and the exception is passed on.
     """
     tags = re.findall(r"<answer>(.*?)</answer>", response, flags=re.DOTALL)
     entry, score_answer = _reasoning_gym_entry(problem.answer)

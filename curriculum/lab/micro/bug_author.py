@@ -1,7 +1,7 @@
 """The flawed author of bugs in micro-repositories: the lab's generator of bugs learns its habits.
 
-Most of what it writes is hopeless for a solver that has learned to mend operators: constants off by one, other names,
-and lines with two faults. One text in eight is no bug.
+Most of what it writes is hopeless for a solver that has learned to fix operators: constants off by one, other names,
+and lines with two faults. One text in eight is not a bug.
 """
 
 import random
@@ -22,9 +22,9 @@ class BugAuthor:
     """How bugs are drawn.
 
     Attributes:
-        habits: how often a bug is of each kind of mutation, as far as the repository has a place for it; "twice" is a
-            line that is mutated two times.
-        flawed: chance that a text is spoilt, in one of the ways of `spoil`.
+        habits: weight of each kind of mutation, where the repository has a place for it; "twice" mutates one line two
+            times.
+        flawed: chance that a text is spoilt in one of the ways of `spoil`.
     """
 
     habits: Mapping[str, float] = field(default_factory=lambda: HABITS)
@@ -57,7 +57,7 @@ def _twice(repository: MicroRepository, rng: random.Random) -> Mutant:
 
 
 def spoil(repository: MicroRepository, rng: random.Random) -> str:
-    """A text that is no bug: a line as it stands, a line that is not there, or an expression without its end."""
+    """A text that is not a bug: an unchanged line, a line that does not exist, or an expression without its end."""
     name, lines = rng.choice(repository.functions)
     number = rng.randrange(len(lines))
     match rng.randrange(3):

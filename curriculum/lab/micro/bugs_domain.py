@@ -1,15 +1,15 @@
 """Bugs in micro-repositories, written by a generator: PROPEL's software-engineering domain at the lab's size.
 
-The generator reads a repository and names a function, a line of it, what stands there, what it changes, as the message
-of a commit would, and what is to stand there, each in a turn:
+The generator reads a repository and names a function, one of its lines, the old text, what changes, as a commit message
+would, and the new text, each in a turn:
 
     prompt  f1c=g(a)+b|f2return c-3|h1c=b*2|h2return c+a|g1c=a+4|g2return c*2|
     text    f2return c-3|-+|return c+3
 
-That is a patch in small: as with real patches, one that quotes what does not stand there does not apply. Its edit is
-the bug, and the message has to be true of it: else a generator learns to tell a probe of good bugs and to write others.
-What the repository's tests say of the bug is the solver's issue. In the paper the generator finds its way with a shell,
-and its diff is the bug (section 4.2, "SWE").
+That is a small patch: like a real patch, it does not apply if the old text it quotes is wrong. Its edit is the bug, and
+the message has to be true of the edit; otherwise a generator learns to describe good bugs to a probe while writing
+others. What the repository's tests say about the bug is the solver's issue. In the paper the generator works with a
+shell, and its diff is the bug (section 4.2, "SWE").
 """
 
 import random
@@ -40,9 +40,9 @@ class Bug:
     """An edit of one line.
 
     Attributes:
-        number: of the repository.
-        kind: of the mutation that it is; "other" for an edit that is none.
-        failing: tests that fail because of it; empty until it is checked.
+        number: the repository's number.
+        kind: the kind of mutation; "other" for an edit that is not a mutation.
+        failing: tests that fail because of the bug; empty until it is checked.
     """
 
     number: int
@@ -57,17 +57,17 @@ class Bug:
 class Bugs:
     """Bugs in a fixed set of micro-repositories, for the environment `micro_repository`.
 
-    A text holds an edit such as a solver makes, so that every bug can be mended by one.
+    A text holds one edit of the kind that a solver makes, so every bug can be fixed by one edit.
 
-    A bug is valid if it changes a line, the suite still runs, at least one test of the repository fails, the same in
-    two runs, and at least one still passes; and if the runner can be trusted: a test of an unknown name that has to
+    A bug is valid if it changes a line, the suite still runs, at least one test of the repository fails, at least one
+    still passes, and two runs agree; and if the runner can be trusted, that is, a test with an unknown name that has to
     fail is reported as failed. Tests cannot be edited.
 
     Attributes:
         repositories: number of repositories, each with one prompt.
-        seed: which repositories.
-        micro: what they look like.
-        seconds: limit of one run of a suite.
+        seed: seed from which the repositories are drawn.
+        micro: how the repositories are drawn.
+        seconds: time limit on one run of a suite.
     """
 
     repositories: int = 256
@@ -100,7 +100,7 @@ class Bugs:
 
     @cached_property
     def tests(self) -> MicroTests:
-        """What runs suites; every one anew, so that two runs can differ."""
+        """What runs the suites; it remembers no run, so that two runs can differ."""
         return MicroTests(self.seconds, keep=0)
 
     def prompt(self, stream: Stream) -> str:
@@ -127,7 +127,7 @@ class Bugs:
         return Bug(number, function, line, new, kinds.get((function, line, new), OTHER))
 
     def check(self, tasks: Sequence[Bug]) -> list[Bug | Invalid]:
-        """Runs the tests of every edited repository twice, in the sandbox. What is given twice is not run again."""
+        """Run the tests of every edited repository twice, in the sandbox. Repeated tasks are not run again."""
         canary = f"test_{secrets.token_hex(8)}"
         different = list(dict.fromkeys(tasks))
         files = [with_canary(micro.files(self.edited(task)), canary) for task in different for _ in range(2)]
@@ -150,7 +150,7 @@ class Bugs:
         return replace(task, failing=failing) if len(failing) < len(names) else Invalid("no test passes")
 
     def problem(self, task: Bug) -> Problem:
-        """The same id as the lab's own source gives, so that a bug that it also draws is one problem."""
+        """The problem, with the id that the lab's own source would give it, so that a bug from both is one problem."""
         assert task.failing, "the bug has not been checked"
         broken = self.edited(task)
         case = next(case for case in broken.tests if case.name in task.failing)
@@ -171,20 +171,20 @@ class Bugs:
         return f"{MODULES[task.function]}.py"
 
     def turns(self, text: str) -> tuple[str, ...]:
-        """The generator's turns: function, line, old text, message, new text. What is no patch is one turn."""
+        """The generator's turns: function, line, old text, message, new text. A text that is no patch is one turn."""
         match = PATCH.fullmatch(text)
         return (match[1], match[2], f"{match[3]}|", f"{match[4]}|", match[5]) if match else (text,)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of mutations."""
+        """The kinds of mutations."""
         return micro.KINDS
 
     def mutation(self, prompt: str, stream: Stream, kind: str = "") -> str:
-        """A bug by mutation, any single edit of the grammar as likely as another: the baseline of generators.
+        """A bug by mutation, drawn uniformly from the single edits of the grammar: the baseline for generators.
 
         Args:
-            kind: the only one, if the repository has a place for it; "" = any.
+            kind: the only kind drawn, if the repository has a place for it; "" = any.
         """
         _, repository = self.known[prompt]
         every = micro.mutants(repository)
@@ -193,7 +193,7 @@ class Bugs:
         return patch(repository, chosen.function, chosen.line, chosen.text)
 
     def repository(self, number: int) -> MicroRepository:
-        """Without a bug."""
+        """The repository with this number, without a bug."""
         return list(self.known.values())[number][1]
 
     def edited(self, task: Bug) -> MicroRepository:
@@ -201,18 +201,18 @@ class Bugs:
 
 
 def shown(repository: MicroRepository) -> str:
-    """All functions, as the generator reads them: each line as the edit that would leave it as it is."""
+    """All functions as the generator reads them: each line as the edit that would leave it unchanged."""
     return "".join(f"{name}{i}{line}|" for name in FUNCTIONS for i, line in enumerate(repository.lines(name), 1))
 
 
 def patch(repository: MicroRepository, function: str, line: int, text: str) -> str:
-    """An edit of a line that is there, as the generator writes it."""
+    """An edit of an existing line, as the generator writes it."""
     old = repository.lines(function)[line - 1]
     return f"{function}{line}{old}|{message(old, text)}|{text}"
 
 
 def message(old: str, new: str) -> str:
-    """What an edit changes: each character that does not stay and what it becomes, "-+" for a minus made a plus.
+    """What an edit changes: each character that changes and what it becomes, such as "-+" for a minus made a plus.
 
     Characters are compared from the left; one that the other text lacks is named alone.
     """

@@ -1,4 +1,4 @@
-"""Mending micro-repositories: what a policy reads and writes, the problems, and the flawed teacher of the warm start.
+"""Fixing micro-repositories: what a policy reads and writes, the problems, and the flawed teacher of the warm start.
 
 The prompt is an issue, `@f23=12?`: f(2, 3) should be 12. A command per turn:
 
@@ -23,7 +23,7 @@ UNKNOWN = "?|"
 _GOT = re.compile(r"(-?\d{1,4}) != -?\d+")
 
 BUGS: dict[str, float] = {"operator": 3.0, "constant": 1.0, "name": 1.0, "compare": 1.0}
-"""How often a bug is of each kind, as far as the repository has a place for it."""
+"""Weight of each kind of bug, where the repository has a place for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class MicroTask:
     """A repository with a bug.
 
     Attributes:
-        repository: with the bug.
-        bug: the edit that made it.
-        fix: the edit that mends it.
+        repository: the repository with the bug.
+        bug: the edit that introduced the bug.
+        fix: the edit that fixes the bug.
         prompt: the issue.
     """
 
@@ -50,9 +50,9 @@ class MicroTeacher:
     Attributes:
         test: chance of running the tests first.
         look: chance of looking at g as well, before the first edit, if f calls it.
-        skill: chance of the right edit, if the teacher has seen the line; else any edit of a line that it has seen.
+        skill: chance of the right edit if the teacher has seen the line; otherwise it edits any line that it has seen.
         give_up: chance of submitting while tests fail, before each edit but the first.
-        kinds: of its edits.
+        kinds: weights of the kinds of its edits.
     """
 
     test: float = 0.3
@@ -63,7 +63,7 @@ class MicroTeacher:
 
 
 def make_task(rng: random.Random, options: MicroOptions | None = None) -> MicroTask:
-    """Draw a repository and a bug that some of its tests notice, not all."""
+    """Draw a repository and a bug that makes some of its tests fail, but not all."""
     options = options or MicroOptions()
     while True:
         repository = micro.make(rng, options)
@@ -84,12 +84,12 @@ def make_task(rng: random.Random, options: MicroOptions | None = None) -> MicroT
 
 
 def shown(repository: MicroRepository, function: str) -> str:
-    """What the policy reads of a function."""
+    """A function as the policy reads it."""
     return ";".join(f"{i}{line}" for i, line in enumerate(repository.lines(function), 1)) + "|"
 
 
 def told(repository: MicroRepository, report: Report) -> str:
-    """What the policy reads of a run of the tests."""
+    """A run of the tests as the policy reads it."""
     if report.fault:
         return "E|"
     failed = [case for case in repository.tests if case.name not in report.passed]
@@ -100,18 +100,18 @@ def told(repository: MicroRepository, report: Report) -> str:
 
 
 def num_failing(repository: MicroRepository, report: Report) -> int:
-    """Tests of the repository that did not pass; all, if none could be run."""
+    """Number of the repository's tests that did not pass; all of them if none could be run."""
     return sum(case.name not in report.passed for case in repository.tests)
 
 
 def computed(repository: MicroRepository) -> Report:
-    """The report on a repository whose lines are all the grammar's, without the sandbox."""
+    """The report on a repository whose lines all come from the grammar, computed without the sandbox."""
     failed = {case.name: f"{got} != {case.wanted}" for case, got in micro.failing(repository)}
     return Report(tuple(case.name for case in repository.tests if case.name not in failed), failed)
 
 
 def demonstrate(task: MicroTask, teacher: MicroTeacher, max_turns: int, rng: random.Random) -> list[tuple[str, str]]:
-    """An episode as the teacher plays it: (command, observation) a turn."""
+    """An episode as the teacher plays it: one (command, observation) per turn."""
     repository, report = task.repository, computed(task.repository)
     turns = [(TEST, told(repository, report))] if rng.random() < teacher.test else []
     seen = [task.prompt[1]]

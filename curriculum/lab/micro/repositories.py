@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the test method."""
+        """Name of the test method."""
         return f"test_{self.function}_{self.call[1:]}"
 
 
@@ -79,8 +79,8 @@ class MicroRepository:
 
     Attributes:
         functions: name -> lines of the body.
-        tests: that a policy can run.
-        hidden: that decide, beside `tests`.
+        tests: the tests that a policy can run.
+        hidden: further tests, which decide together with `tests`.
     """
 
     functions: tuple[tuple[str, tuple[str, ...]], ...]
@@ -92,7 +92,7 @@ class MicroRepository:
         return dict(self.functions)[function]
 
     def edited(self, function: str, line: int, text: str) -> "MicroRepository":
-        """With line `line` (from 1) of a function replaced. Raises KeyError or IndexError if there is none such."""
+        """With line `line` (from 1) of a function replaced. Raises KeyError or IndexError if there is no such line."""
         lines = list(self.lines(function))
         if not 1 <= line <= len(lines):
             raise IndexError(f"{function} has lines 1 to {len(lines)}, not {line}")
@@ -113,8 +113,8 @@ class MicroOptions:
         calls: chance that f calls g, which is in the other module.
         branches: chance of a conditional line, for each function.
         tests: tests per function that the policy can run.
-        hidden: further tests of each function, at submission.
-        kinds: of the bugs.
+        hidden: further tests per function, run at submission.
+        kinds: kinds of bugs.
         named: whether the bug is in the function that the issue names, so that the policy need not look elsewhere.
     """
 
@@ -152,7 +152,7 @@ def make(rng: random.Random, options: MicroOptions | None = None) -> MicroReposi
 
 
 def mutants(repository: MicroRepository) -> tuple[Mutant, ...]:
-    """Every single edit of the repository's lines, as far as they are the grammar's, in their order.
+    """Every single edit of the repository's lines that come from the grammar, in order.
 
     Another operator, the other comparison, a constant one more or less, another variable that is defined there.
     """
@@ -165,7 +165,7 @@ def mutants(repository: MicroRepository) -> tuple[Mutant, ...]:
 
 
 def files(repository: MicroRepository, hidden: bool = False) -> dict[str, str]:
-    """The repository's files by name; with the hidden tests beside the others, if wanted."""
+    """The repository's files by name, optionally with the hidden tests beside the others."""
     written = {"m.py": "from n import g\n", "n.py": ""}
     for name, lines in repository.functions:
         body = "".join(f" {line}\n" for line in lines)
@@ -185,7 +185,7 @@ def value(bodies: Mapping[str, tuple[str, ...]], function: str, arguments: Itera
 
 
 def failing(repository: MicroRepository, hidden: bool = False) -> list[tuple[Case, int]]:
-    """Tests that fail, with what the calls return instead, computed in this process. Raises ValueError as `value`."""
+    """Tests that fail, with what the calls return instead, computed in this process. Raises ValueError like `value`."""
     bodies = dict(repository.functions)
     cases = repository.tests + (repository.hidden if hidden else ())
     found = [(case, value(bodies, case.function, case.arguments)) for case in cases]
@@ -231,7 +231,7 @@ def _operand(variables: str, rng: random.Random) -> str:
 
 
 def _calls(name: str, number: int, rng: random.Random) -> list[tuple[int, ...]]:
-    """Different arguments; of f and h two that differ, so that a swap of them shows."""
+    """Distinct arguments; for f and h the two arguments differ, so that swapping them shows."""
     width = len(ARGUMENTS[name])
     found: dict[tuple[int, ...], None] = {}
     while len(found) < number:

@@ -1,4 +1,4 @@
-"""Runs the tests of micro-repositories: real files, real imports, unittest, in the sandbox, a process for each run."""
+"""Runs the tests of micro-repositories: real files, imports and unittest, in the sandbox, with one process per run."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ MODULES = ("unittest",)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the tests of one repository did.
+    """The outcome of one repository's tests.
 
     Attributes:
         passed: names of test methods.
@@ -48,21 +48,21 @@ class Report:
 
 
 class MicroTests:
-    """Runs test files named test_m.py. Equal files give equal reports, so a report is kept for when they come again.
+    """Runs test files named test_m.py. Equal files give equal reports, so reports are kept for when they come again.
 
     Attributes:
-        runs: repositories that were run.
-        recalled: those whose report was known.
+        runs: number of repositories that were run.
+        recalled: number of repositories whose report was known.
     """
 
     def __init__(self, seconds: float = 2.0, keep: int = 200_000):
         """
         Args:
-            seconds: limit of one run.
-            keep: reports that are kept; 0 = every repository is run, however often it comes.
+            seconds: time limit on one run.
+            keep: number of reports that are kept; 0 = every repository is run, however often it comes.
 
         Raises:
-            UserError: for a limit that the sandbox does not know.
+            UserError: for a limit that the sandbox does not accept.
         """
         self.options = SandboxOptions(seconds)
         self.keep = keep
@@ -105,7 +105,7 @@ def _report(outcome: tuple[Result, ...] | Failure) -> Report:
 
 
 def _read(shown: str) -> dict[str, str]:
-    """The dictionary that the runner returned. What ran beside it may have written something else."""
+    """The dictionary that the runner returned. Code that ran beside it may have written something else."""
     try:
         said = ast.literal_eval(shown)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
