@@ -11,6 +11,9 @@ from halfway.experiments.report.records import EvaluationRecord, Run
 Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
+ROUNDING = 1e-9
+"""Scores that differ by less are equal: two runs with as many passes in all must not be told apart by their rounding."""
+
 
 def evaluated(runs: Sequence[Run]) -> list[Run]:
     """The runs that have a curve: two evaluations or more."""
@@ -71,12 +74,12 @@ def rising(scores_DE: Array) -> Array:
 
 
 def first_crossings(amounts_E: Array, rising_DE: Array, targets_D: Array) -> tuple[Array, Booleans]:
-    """Where each rising, piecewise linear curve first reaches its target.
+    """Where each rising, piecewise linear curve first reaches its target, up to `ROUNDING`.
 
     Returns:
         the amounts, (D,), the last one where the target is never reached; and whether it is reached.
     """
-    below = (rising_DE < targets_D[:, None]).sum(axis=1)
+    below = (rising_DE < targets_D[:, None] - ROUNDING).sum(axis=1)
     reached = below < rising_DE.shape[1]
     right = np.clip(below, 1, rising_DE.shape[1] - 1)
     rows = np.arange(len(rising_DE))

@@ -38,6 +38,18 @@ def test_first_crossings() -> None:
     assert found.tolist() == pytest.approx([0, 0, 5, 10, 30]) and reached.tolist() == [True] * 4 + [False]
 
 
+def test_as_many_passes_in_all_is_a_tie_however_they_are_pooled() -> None:
+    """190 of 384 passes reach 190 of 384, and a fall from 191 to 189 pools to the same."""
+    curves = np.array([[158, 177, 190], [177, 185, 190], [100, 191, 189]]) / 384
+    rising_DE = rising(curves)
+    assert len({float(end) for end in rising_DE[:, -1]}) > 1  # they differ in the last digit
+    for target in rising_DE[:, -1]:
+        _, reached = first_crossings(np.array([0.0, 10.0, 30.0]), rising_DE, np.full(3, target))
+        assert reached.all()
+    less = np.array([[158, 177, 189]]) / 384
+    assert not first_crossings(np.array([0.0, 10.0, 30.0]), rising(less), np.array([190 / 384]))[1].any()
+
+
 def test_scores_between_evaluations_are_linear_problem_by_problem() -> None:
     run = run_of("a", 0, [[0, 8], [4, 8], [8, 0]])
     assert scores_at(run, ROLLOUTS, 50, apart=True) == pytest.approx([0.25, 1.0])
