@@ -32,7 +32,12 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the tables and the report print. `arms` keeps the declared order, `ranking` the order of final pass@1."""
+    """What the tables and the report print.
+
+    Attributes:
+        arms: in the declared order, those that have finished a step; `not_started` are the others.
+        ranking: arms in the order of final pass@1.
+    """
 
     budget: tuple[str, float] | None
     intervals: str
@@ -47,7 +52,14 @@ class Summary:
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
-    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of them
+    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of these two
+    not_started: tuple[str, ...] = ()
+
+    @property
+    def without_curve(self) -> list[str]:
+        """Arms that have begun and have no two evaluations yet, so that nothing is compared with them."""
+        compared = {row.arm for row in self.matched[0].rows} if self.matched else set()
+        return [arm.arm for arm in self.arms if arm.arm not in compared]
 
 
 def summarize(comparison: Comparison) -> Summary:
@@ -78,6 +90,7 @@ def summarize(comparison: Comparison) -> Summary:
         replays=tuple(row for arm, runs in runs_of.items() if (row := replay_costs(arm, runs)) is not None),
         timing=timing_of(started.all_runs),
         tuned=tuple(read_tuning(comparison.directory, comparison.arms)),
+        not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
     )
 
 

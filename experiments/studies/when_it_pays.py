@@ -166,7 +166,7 @@ def _arm_cells(regime: Regime, arm: str) -> list[str]:
 
 def _ratio_cell(spent: Spent) -> str:
     if spent.ratio is None:
-        return "not reached" if spent.bound else "-"
+        return "not reached" if spent.bound and not spent.at_start else "-"
     return f"{SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}" + ("*" if spent.clear else "")
 
 

@@ -29,7 +29,8 @@ class ContrastRow:
         paired: differences are taken within a seed, over the seeds that both arms have.
         p, adjusted_p: two-sided, alone and by Holm within the family; None with one seed.
         clear: adjusted_p is below .05.
-        smallest_shown: the true difference that would be clear four times out of five, by this row's standard error.
+        smallest_shown: the true difference that would be clear four times out of five, by this row's standard error;
+            None where that is not known, or zero.
     """
 
     arm: str
@@ -83,7 +84,7 @@ def _row(pair: Contrast, arm: Mapping[int, Array], reference: Mapping[int, Array
         p=found.p if known else None,
         adjusted_p=None,
         clear=False,
-        smallest_shown=smallest_shown(found.stderr, found.dof, family) if known and found.stderr is not None else None,
+        smallest_shown=smallest_shown(found.stderr, found.dof, family) if known and found.stderr else None,
     )
 
 

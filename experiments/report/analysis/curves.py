@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 ROUNDING = 1e-9
-"""Scores that differ by less are equal: two runs with as many passes in all must not be told apart by their rounding."""
+"""Scores that differ by less are equal: rounding must not tell runs apart that passed equally often."""
 
 
 def evaluated(runs: Sequence[Run]) -> list[Run]:

@@ -43,13 +43,14 @@ class Spent:
     """What an arm spent along one axis until it reached a target.
 
     Attributes:
-        amount: geometric mean over seeds; None if no run reached the target, or all had it from the start.
+        amount: geometric mean over seeds; None if no run reached the target, or one had it from the start.
         bound: "at least" if a run never reached it.
         ratio: to the baseline, by seed where both have the seed; None for the baseline itself, and where both have
             runs that never reached the target.
         ratio_bound: "at least" or "at most" if a run of the arm, or of the baseline, never reached it.
         p, adjusted_p: of a ratio of 1, alone and by Holm over the arms; None where the bound shows nothing about it.
         clear: adjusted_p is below .05.
+        at_start: runs that had the target from the start, at no cost; a geometric mean has no room for them.
     """
 
     amount: Estimate | None
@@ -59,6 +60,7 @@ class Spent:
     p: float | None = None
     adjusted_p: float | None = None
     clear: bool = False
+    at_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,9 @@ def _compare(costs: Mapping[str, _Costs], design: Design) -> dict[str, Spent]:
 
 def _amount(costs: _Costs) -> Spent:
     missed = not all(costs.reached.values())
-    if not any(costs.reached.values()) or not np.isfinite(list(costs.found.values())).all():
-        return Spent(None, "at least" if missed else "")
+    at_start = int(np.isneginf(list(costs.found.values())).sum())
+    if at_start or not any(costs.reached.values()):
+        return Spent(None, "at least" if missed else "", at_start=at_start)
     found = _mean(costs.found, costs.drawn, list(costs.found), costs.problems).estimate.map(math.exp)
     return Spent(replace(found, high=None) if missed else found, "at least" if missed else "")
 

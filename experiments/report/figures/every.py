@@ -17,16 +17,16 @@ def captions(intervals: str) -> Mapping[str, str]:
     """What a reader sees in each picture, by its name."""
     smooth = "Lines are centred moving averages over a tenth of the run, all seeds together."
     return {
-        "learning_curves": "Held-out pass@1 against every measure of cost; only one of them was made equal between "
-        "the arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
-        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance. Of more than {CROWD} arms the {HIGHEST} "
-        f"highest, the {LOWEST} lowest and the baseline, which alone has a band, are in colour.",
-        "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent equally; * is "
-        "the condition by which the comparison is judged. Intervals: 95 %, of each pair alone; filled: clear after "
-        "Holm's adjustment within the panel.",
+        "learning_curves": "Held-out pass@1 against each measure of cost; only the shared budget is equal for all "
+        "arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
+        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance. With more than {CROWD} arms, only the "
+        f"{HIGHEST} highest, the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
+        "contrasts": "Differences in held-out pass@1, first arm minus second, at points where every run has spent the "
+        "same; * marks the condition by which the comparison is judged. Intervals: 95 %, for each pair alone. Filled: "
+        "clear after Holm's adjustment within the panel.",
         "cost_to_reach": "What an arm spent to reach a target, divided by what the baseline spent; geometric means "
-        "over seeds, 95 % intervals; filled: clearly not 1 after Holm's adjustment within the panel. Arrowheads: a run "
-        "never reached the target, so the ratio is at least (right) or at most (left) this.",
+        "over seeds with 95 % intervals. Filled: clearly not 1 after Holm's adjustment within the panel. Arrowheads: "
+        "some run never reached the target, so the ratio is at least (pointing right) or at most (pointing left) this.",
         "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
         "each arm learnt, and when.",
         "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "
@@ -34,13 +34,13 @@ def captions(intervals: str) -> Mapping[str, str]:
         "most signal. Centred moving averages over a tenth of the run, all seeds together.",
         "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {smooth}",
         "prefix_control": "Groups behind a prefix, by the pass count of the parent group. Left: their mean pass rate, "
-        "with 0.5 +- 0.1 shaded. Middle: how many of these groups are degenerate all the same. Right: the prefix "
+        "with 0.5 +- 0.1 shaded. Middle: the share of these groups that are degenerate nevertheless. Right: the prefix "
         f"ratio that the controller set, one line per seed. {smooth}",
-        "rollout_fates": "Mean rollouts of a run by what became of them. Hatched: what the skipped problems would have "
-        "taken; these rollouts were never generated and cost nothing.",
-        "learner_metrics": "Response length (replayed tokens not counted) and what the learner reports. Pale lines: "
-        "means over seeds; strong lines: their moving averages.",
-        "timing": "Where the seconds of a step go. Hatched parts do not count against a budget of seconds.",
+        "rollout_fates": "Rollouts of a run, mean over seeds, by what became of them. Hatched: what the skipped "
+        "problems would have taken; these rollouts were never generated and cost nothing.",
+        "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale lines: means "
+        "over seeds; strong lines: their moving averages.",
+        "timing": "Where the seconds of a step go. Hatched parts do not count towards a budget of seconds.",
     }
 
 

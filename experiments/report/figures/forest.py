@@ -84,7 +84,7 @@ def ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
     ax.axvline(1, color=MUTED, linewidth=0.9)
     for y, (spent, color) in enumerate(zip(row, colors, strict=True)):
         if spent.ratio is None:
-            text = "not reached" if spent.bound else ""
+            text = "not reached" if spent.bound and not spent.at_start else ""
             ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
             continue
         found = spent.ratio

@@ -17,18 +17,15 @@ from halfway.experiments.report.tables.text import (
 def arm_table(summary: Summary) -> TextTable:
     """Held-out pass@1 and what it cost, one row per arm, in the declared order."""
     rank = {arm: str(i + 1) for i, arm in enumerate(summary.ranking)}
-    unfinished = sum(arm.unfinished for arm in summary.arms)
     notes = [
-        f"Budget: {budget_text(summary)}. Tokens: generated; trained: that the updates went over, prompts and replayed "
-        "tokens included, in every epoch.",
+        f"Budget: {budget_text(summary)}. Tokens are those generated. Trained tokens are those that the updates passed "
+        "over: whole sequences, prompts and replayed prefixes included, once per epoch.",
         f"Intervals: {summary.intervals}.",
-        "Seconds: of the training loop without evaluation and checkpoints, median over seeds. Controllers: propose and "
-        f"observe, share of those seconds. {timing_text(summary.timing)}".strip(),
+        "Seconds: the training loop without evaluation and checkpoints, median over seeds. Controllers: the share of "
+        "those seconds in which the chain chose problems and took in their outcomes. "
+        f"{timing_text(summary.timing)}".strip(),
+        *missing_text(summary),
     ]
-    if unfinished:
-        notes.append(f"{unfinished} of the runs have not finished: their numbers are from their last record.")
-    if summary.unreadable:
-        notes.append(f"{summary.unreadable} cut-off last lines of record files were left out.")
     columns = (
         "arm",
         "rank",
@@ -46,6 +43,23 @@ def arm_table(summary: Summary) -> TextTable:
     return TextTable("Arms", (*columns, "controllers"), rows, " ".join(notes))
 
 
+def missing_text(summary: Summary) -> list[str]:
+    """What is not there, or not complete, in sentences."""
+    notes = []
+    if summary.not_started:
+        notes.append(f"No run of {', '.join(summary.not_started)} has finished a step yet.")
+    if summary.matched and summary.without_curve:
+        without = ", ".join(summary.without_curve)
+        notes.append(f"No run of {without} has two evaluations, so it is in none of the comparisons below.")
+    if unfinished := sum(arm.unfinished for arm in summary.arms):
+        runs = "1 run has" if unfinished == 1 else f"{unfinished} runs have"
+        notes.append(f"{runs} not finished: the numbers are those of the last record.")
+    if summary.unreadable:
+        lines = "1 cut-off last line" if summary.unreadable == 1 else f"{summary.unreadable} cut-off last lines"
+        notes.append(f"Left out: {lines} of record files.")
+    return notes
+
+
 def rollout_table(summary: Summary) -> TextTable:
     """What became of the rollouts, one row per arm."""
     columns = (
@@ -61,13 +75,13 @@ def rollout_table(summary: Summary) -> TextTable:
         "starved steps",
     )
     caption = (
-        "Non-degenerate groups: trained groups that neither all passed nor all failed. 3/8..5/8: share of groups with "
-        "such a pass rate among fresh groups (degenerate included) and among trained groups of any origin. Wasted: "
-        "rollouts in dropped or surplus groups, or lost before scoring, out of those generated. Replayed: tokens of "
-        "prefixes, out of all tokens of rollouts. Entropy: of the policy at the trained tokens, nats, mean over the "
-        "steps. Skipped: problems refused before any rollout. "
-        "Starved: steps that trained on fewer groups than asked for. Intervals as above, over seeds; for the shares of "
-        "groups of a single seed, Wilson intervals over groups."
+        "Non-degenerate groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
+        "groups whose pass rate lies in that band, among fresh groups (degenerate ones included) and among trained "
+        "groups of any origin. Wasted: the share of generated rollouts that ended in dropped or surplus groups, or "
+        "were lost before scoring. Replayed tokens: the share of all rollout tokens that came from prefixes. Entropy: "
+        "the policy's, at the trained tokens, in nats, mean over steps. Skipped: problems refused before any rollout. "
+        "Starved steps: those that trained on fewer groups than the recipe asks for. Intervals: over seeds, as above; "
+        "with a single seed, shares of groups have Wilson intervals over groups."
     )
     return TextTable("What the rollouts gave", columns, tuple(map(_rollout_row, summary.arms)), caption)
 
@@ -95,7 +109,10 @@ def quick_table(summary: Summary) -> TextTable:
         )
         for arm in summary.arms
     )
-    caption = f"Valid groups are not degenerate. Budget: {budget_text(summary)}. {summary.intervals}."
+    caption = (
+        "Valid groups: trained groups in which some rollouts passed and some failed. Budget: "
+        f"{budget_text(summary)}. Intervals: {summary.intervals}."
+    )
     return TextTable("Arms", columns, rows, caption)
 
 
@@ -121,13 +138,13 @@ def timing_text(timing: Timing | None) -> str:
         return ""
     low, high = PAPERS_ROLLOUTS
     text = (
-        f"Rollouts take {timing.rollouts:.0%} of them and updates {timing.updates:.0%}; in the sources rollouts take "
-        f"{low:.0%} to {high:.0%} of the hours"
+        f"Rollouts take {timing.rollouts:.0%} of these seconds and updates {timing.updates:.0%}; in the published "
+        f"runs, rollouts take {low:.0%} to {high:.0%} of the hours."
     )
     if timing.rho is not None:
-        text += f", and by these seconds a trained token costs as much as {timing.rho:.2g} generated"
-    remedy = " The time of this machine is inverted: hold arms against each other by tokens or by cost, not by seconds."
-    return f"{text}.{remedy if timing.inverted else ''}"
+        text += f" By these seconds, a trained token costs as much as {timing.rho:.2g} generated tokens."
+    remedy = " This is the reverse of the published balance, so compare arms by tokens or by cost, not by seconds."
+    return f"{text}{remedy if timing.inverted else ''}"
 
 
 def _arm_row(arm: ArmSummary, rank: str) -> tuple[str, ...]:

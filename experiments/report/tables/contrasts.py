@@ -36,38 +36,47 @@ def quick_contrasts(summary: Summary) -> TextTable:
     table = contrast_table(summary)
     cells = [(arms, found.replace(" [", "\n["), p, clear, shown) for arms, found, _, p, clear, shown, *_ in table.rows]
     columns = ("arms", "difference", "p, Holm", "clear", "shown with\n80 % power")
-    family = "planned contrasts" if summary.design.named else "pairs, since the file names none"
-    return TextTable(table.title, columns, tuple(cells), f"Family: {len(summary.design.contrasts)} {family}.")
+    family = contrast_family(len(summary.design.contrasts), summary.design.named)
+    return TextTable(table.title, columns, tuple(cells), f"Holm's adjustment is over {family}.")
+
+
+def contrast_family(planned: int, named: bool) -> str:
+    """Over what p-values are adjusted, in words."""
+    if named:
+        return f"the {planned} contrasts that the file names" if planned > 1 else "the one contrast that the file names"
+    return f"all {planned} pairs of arms, since the file names no contrasts" if planned > 1 else "the one pair of arms"
 
 
 def contrast_caption(summary: Summary, matched: Matched) -> str:
     """What the contrasts rest on."""
     planned = len(summary.design.contrasts)
-    family = f"the {planned} contrasts that the file names" if summary.design.named else f"all {planned} pairs of arms"
     notes = [
-        f"First arm minus second, held-out pass@1 where every run has spent {matched.axis.phrase(matched.amount)}, "
-        f"linear between evaluations. {errors_text(matched)} Intervals are for each pair alone; p is two-sided, and "
-        f"Holm's is adjusted over {family}; clear: below .05 by that. {POWER.capitalize()}: the true difference that "
-        "would be clear four times out of five, by the row's own error.",
+        "Held-out pass@1 of the first arm minus that of the second, at the point where every run has spent "
+        f"{matched.axis.phrase(matched.amount)}; linear between evaluations. {errors_text(matched)} Intervals are for "
+        "each pair alone. p is two-sided; Holm's adjustment is over "
+        f"{contrast_family(planned, summary.design.named)}, and a contrast is clear if its adjusted p is below .05. "
+        f"{POWER.capitalize()}: the true difference that would come out clear four times out of five, given the row's "
+        "own standard error.",
     ]
     missing = planned - len(matched.contrasts)
     if missing:
-        notes.append(f"{missing} of them have no runs to compare yet, and count.")
+        lack = "1 contrast has" if missing == 1 else f"{missing} contrasts have"
+        notes.append(f"{lack} no runs to compare yet, and {'counts' if missing == 1 else 'count'} in the adjustment.")
     if any(not row.paired for row in matched.contrasts):
-        notes.append("Arms that share no two seeds are compared by their means.")
+        notes.append("Unpaired: arms that share fewer than two seeds are compared by their means.")
     if any(row.seeds == 1 for row in matched.contrasts):
         notes.append("1 only: one seed shows no spread over seeds, so nothing is clear; intervals are over problems.")
-    notes.append("Ratios below 1: the first arm filled its batches with fewer rollouts.")
+    notes.append("A ratio of rollouts below 1 means that the first arm filled its batches with fewer rollouts.")
     return " ".join(notes)
 
 
 def errors_text(matched: Matched) -> str:
     """What was resampled."""
     if not matched.problems:
-        return "Errors: over seeds only, since passes by problem were not recorded; Student's t."
+        return "Standard errors are over seeds only, since passes by problem were not recorded; Student's t."
     return (
-        f"Errors: seeds and the {matched.problems} held-out problems are resampled independently (two-way bootstrap, "
-        "here in its closed form); Student's t with seeds - 1 degrees of freedom."
+        f"Standard errors: seeds and the {matched.problems} held-out problems are resampled independently (the two-way "
+        "bootstrap, in its closed form); Student's t with one degree of freedom fewer than seeds."
     )
 
 
@@ -88,8 +97,8 @@ def separation_table(summary: Summary) -> TextTable:
         "Arms told apart",
         columns,
         rows,
-        f"{clear} of {len(headline.pairs)} pairs are clear after Holm's adjustment over all pairs, at equal "
-        f"{headline.axis.label}; differences by seed, errors as in the contrasts.",
+        f"{clear} of {len(headline.pairs)} pairs differ clearly at equal {headline.axis.label}, after Holm's "
+        "adjustment over all pairs. Differences and standard errors as in the contrasts.",
     )
 
 
@@ -102,8 +111,8 @@ def other_contrasts_table(summary: Summary) -> TextTable:
         rows.append((f"{first.arm} vs {first.reference}", *cells))
     columns = ("arms", *(f"equal {matched.axis.label}" for matched in others))
     caption = (
-        "Differences as above, where every run has spent the amount in the tables below. *: clear after Holm's "
-        "adjustment over the contrasts of the column."
+        "Differences as above, at the points where every run has spent the amounts named in the tables below. *: clear "
+        "after Holm's adjustment over the contrasts of the column."
     )
     return TextTable("Contrasts under other conditions", columns, tuple(rows), caption)
 
@@ -117,12 +126,14 @@ def matched_table(matched: Matched) -> TextTable:
     """Every arm at the amount that all have reached."""
     columns = ("arm", "seeds", "pass@1", "degenerate groups", "trained groups", "steps", "rollouts", "tokens")
     caption = (
-        f"Every arm where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has reached."
+        f"Every arm at the point where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has "
+        "reached."
     )
     if matched.headline:
         caption += (
-            f" Linear between evaluations and within steps. {errors_text(matched)} Degenerate: of the groups scored "
-            "until then. Counts: until then, means over seeds."
+            f" Linear between evaluations and within steps. {errors_text(matched)} Degenerate groups: the share of the "
+            "groups scored up to that point. Trained groups, steps, rollouts and tokens: totals up to that point, "
+            "means over seeds."
         )
     title = f"Equal {matched.axis.label}: {matched.amount:,.0f}" + (" (headline)" if matched.headline else "")
     return TextTable(title, columns, tuple(map(_matched_cells, matched.rows)), caption)

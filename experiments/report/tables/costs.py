@@ -9,8 +9,12 @@ SIGNS = {"": "", "at least": "≥ ", "at most": "≤ "}
 GOALS = {
     "fixed": "",
     "lowest": "The target was chosen after the runs, since the file fixes none.",
-    "baseline": "The target of each seed is what {} had at its end with that seed.",
+    "baseline": "The target of each seed is the end of {}'s curve with that seed (without that seed, the mean of its "
+    "ends); made to rise, a curve ends above its last evaluation if that one fell.",
 }
+
+RHO_FROM = {"given": "given in the file", "what the sources' hours imply": "what the hours of published runs imply"}
+"""In the words of a reader."""
 
 
 def reach_tables(summary: Summary) -> list[TextTable]:
@@ -23,8 +27,18 @@ def reach_table(summary: Summary, reach: Reach, explained: bool = True) -> TextT
     axes = reach_axes(summary.design)
     rows = tuple(_row(row, axes) for row in reach.rows)
     columns = ("arm", "reached", *(axis.label for axis in axes))
-    caption = f"{GOALS[reach.kind].format(reach.baseline)} {reach_caption(summary) if explained else ''}".strip()
-    return TextTable(reach_title(reach), columns, rows, caption)
+    notes = [GOALS[reach.kind].format(reach.baseline), *reach_notes(reach), reach_caption(summary) if explained else ""]
+    return TextTable(reach_title(reach), columns, rows, " ".join(filter(None, notes)))
+
+
+def reach_notes(reach: Reach) -> list[str]:
+    """What only some tables have to explain."""
+    notes, seeds_of = [], {row.arm: row.seeds for row in reach.rows}
+    if reach.baseline not in seeds_of:
+        notes.append(f"No run of {reach.baseline} has two evaluations yet, so there is nothing to divide by.")
+    if any(0 < spent.at_start < row.seeds for row in reach.rows for spent in row.spent.values()):
+        notes.append("At the start in k of n: k runs had the target before any training, so there is no mean.")
+    return notes
 
 
 def reach_title(reach: Reach) -> str:
@@ -37,11 +51,12 @@ def reach_title(reach: Reach) -> str:
 def reach_caption(summary: Summary) -> str:
     """How costs were counted, and what the signs mean."""
     return (
-        "Spent until a run's curve, made to rise by isotonic regression and linear between evaluations, first reaches "
-        f"the target: geometric means over seeds; x: relative to {summary.design.baseline}, by seed. Intervals: 95 %, "
-        "seeds and problems resampled, Student's t of the logarithm. ≥ and ≤: some run of the arm, or of the baseline, "
-        "never reached the target and counts with all that it spent, so the true number lies beyond. *: clearly not 1 "
-        f"after Holm's adjustment over the arms. {cost_text(summary)}"
+        "What a run had spent when its curve first reached the target. The curve is made to rise by isotonic "
+        "regression and is linear between evaluations, so that one lucky evaluation is no arrival. Amounts are "
+        f"geometric means over seeds; x: as a multiple of what {summary.design.baseline} spent, seed by seed. "
+        "Intervals: 95 %, seeds and problems resampled, Student's t of the logarithm. ≥ (≤): some run of the arm (of "
+        "the baseline) never reached the target and counts with all that it spent, so the true number is larger "
+        f"(smaller). *: clearly not 1 after Holm's adjustment over the arms. {cost_text(summary)}"
     )
 
 
@@ -50,26 +65,29 @@ def cost_text(summary: Summary) -> str:
     if not summary.design.costs:
         return "There is no cost axis, since these runs did not record what their updates went over."
     text = (
-        "Cost: generated tokens + rho x trained tokens (whole sequences that updates went over, in every epoch); rho "
-        f"is {summary.design.rho_from}. The sources' hours imply .25 to 1."
+        "Cost: generated tokens + rho x trained tokens (whole sequences that the updates passed over, once per epoch); "
+        f"rho is {RHO_FROM.get(summary.design.rho_from, summary.design.rho_from)}. The hours of published runs imply "
+        ".25 to 1."
     )
     price = summary.design.judge_second
     if price is None:
         return text
     if not any("judge_seconds" in axis.weights for axis in summary.design.costs):
-        return f"{text} There is no cost with judging, since these runs did not record its seconds."
+        return f"{text} There is no cost with judging, since not all of these runs recorded its seconds."
     return (
-        f"{text} Judged: + {price:g} x the seconds that the environment took to answer and judge the rollouts, "
-        "added up over them, whether at once or not."
+        f"{text} Judged: + {price:g} x the seconds that the environment took to answer and judge rollouts, summed over "
+        "calls even if they ran at the same time."
     )
 
 
 def _row(row: ReachRow, axes: list[Axis]) -> tuple[str, ...]:
-    return (row.arm, f"{row.reached} of {row.seeds}", *(spent_cell(row.spent[axis.name]) for axis in axes))
+    return (row.arm, f"{row.reached} of {row.seeds}", *(spent_cell(row.spent[axis.name], row.seeds) for axis in axes))
 
 
-def spent_cell(spent: Spent) -> str:
+def spent_cell(spent: Spent, seeds: int) -> str:
     """The amount, and what it is beside the baseline's."""
+    if spent.amount is None and 0 < spent.at_start < seeds:
+        return f"at the start in {spent.at_start} of {seeds}"
     if spent.amount is None:
         return "not reached" if spent.bound else "at the start"
     text = SIGNS[spent.bound] + number(spent.amount, 0)

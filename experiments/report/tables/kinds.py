@@ -35,12 +35,12 @@ def start_table(summary: Summary) -> TextTable:
         "final ratio",
     )
     caption = (
-        "Groups of the data set's problems from their start (fresh), of generated problems, and behind a prefix, these "
-        "by pass count k of the parent group too. A mean near one half helps only if the groups themselves are not "
-        "degenerate: read both columns. Counts: all seeds together. Means and shares: over the seeds that have such "
-        "groups, with 95 % Student-t intervals, which are not cut at 0 and 1. Where a single seed has, its intervals "
-        "say nothing about the spread over seeds: normal ones clustered by problem for means, Wilson ones, which take "
-        "groups for independent, for shares."
+        "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
+        "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
+        "are not degenerate: read both columns. Counts: all seeds together. Means and shares: over the seeds that have "
+        "such groups, with 95 % Student-t intervals, which are not cut at 0 and 1. If only one seed has such groups, "
+        "the intervals say nothing about the spread over seeds: means have normal intervals clustered by problem, and "
+        "shares have Wilson intervals, which treat groups as independent."
     )
     return TextTable("Where groups started", columns, tuple(map(_start_row, summary.starts)), caption)
 

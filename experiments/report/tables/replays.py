@@ -16,10 +16,10 @@ COLUMNS = (
     "replay / generation",
 )
 CAPTION = (
-    "All seeds together. Replays: requests whose prefix went through the environment again. Tools: seconds of all "
-    "commands added up, also of those that ran at the same time; time: on the wall clock, for generated responses that "
-    "of rolling out without replays. Replay / generation: time of one replayed response over that of one generated "
-    "response with its tools."
+    "All seeds together. Replays: requests whose prefix went through the environment again. Tools: seconds summed over "
+    "all commands, including those that ran at the same time. Time: wall clock; for generated responses, that of the "
+    "rollouts without replays. Replay / generation: time per replayed response over time per generated response, tools "
+    "included."
 )
 
 

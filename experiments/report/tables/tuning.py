@@ -17,9 +17,9 @@ def tuning_table(summary: Summary) -> TextTable:
     )
     edges = [f"{row.arm} ({', '.join(row.edge)})" for row in summary.tuned if row.edge]
     caption = (
-        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use; with 95 % "
-        "Student-t intervals over them. The setting with the largest area was chosen"
-        + (", by the mean over the whole budget among those that came so far." if finals else ".")
+        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use, with 95 % "
+        "Student-t intervals over those seeds. The setting with the largest area was chosen"
+        + (": among the finalists, by their area over the whole budget." if finals else ".")
     )
     if edges:
         caption = f"Warning: {', '.join(edges)} chose an end of the grid, so a better setting may lie beyond. {caption}"

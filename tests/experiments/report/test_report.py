@@ -71,7 +71,7 @@ def test_unfinished_runs_are_reported_as_such(tmp_path):
     (started / "decisions.jsonl").write_text('{"step": 0, "prob')
     html = write_report(tmp_path).path.read_text()
     assert "2, 2 of them unfinished" in html
-    assert "1 cut-off last lines" in html
+    assert "1 cut-off last line of" in html and "1 run has not finished" in html
 
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):

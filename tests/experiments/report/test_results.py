@@ -260,7 +260,7 @@ def test_cut_off_last_line_is_left_out_and_counted(tmp_path):
     path.write_text(path.read_text()[:-20])
     run = load_run_records(path.parent)
     assert (len(run.groups), run.unreadable) == (1, 1)
-    assert "1 cut-off" in arm_table(summarize(load_comparison_records(tmp_path))).caption
+    assert "Left out: 1 cut-off last line of" in arm_table(summarize(load_comparison_records(tmp_path))).caption
 
 
 def test_groups_of_a_step_without_its_record_are_left_out(tmp_path):

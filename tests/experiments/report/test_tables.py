@@ -15,7 +15,7 @@ from halfway.experiments.report.analysis.tuning import TunedRow
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
-from halfway.experiments.report.tables.arms import plan_text, timing_text
+from halfway.experiments.report.tables.arms import arm_table, plan_text, timing_text
 from halfway.experiments.report.tables.contrasts import (
     contrast_table,
     matched_table,
@@ -88,6 +88,25 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     assert "a cost of" in matched_table(summary.matched[-1]).caption
 
 
+def test_what_is_missing_is_said() -> None:
+    """Of four arms one has no run, one no curve; and of the planned contrasts only one can be made."""
+    curves = {"grpo": [0.1, 0.3], "up": [0.1, 0.4], "short": [0.1]}
+    runs = [run_of(arm, seed, scores=scores) for arm, scores in curves.items() for seed in (0, 1)]
+    steps = runs[0].steps
+    runs = [replace(run, steps=steps) for run in runs]
+    planned = {"arms": {arm: {} for arm in ("grpo", "up", "short", "later")}, "contrasts": {"baseline": "grpo"}}
+    summary = summarize(comparison_of(runs, **planned))
+    assert (summary.not_started, summary.without_curve) == (("later",), ["short"])
+    caption = arm_table(summary).caption
+    assert "No run of later has finished a step yet." in caption
+    assert "No run of short has two evaluations" in caption
+    assert "2 contrasts have no runs to compare yet, and count in the adjustment." in contrast_table(summary).caption
+    whole = summarize(comparison_of(runs[:4], contrasts={"baseline": "grpo"}))
+    assert "No run of" not in arm_table(whole).caption and "the one contrast that" in contrast_table(whole).caption
+    headless = reach_tables(summarize(comparison_of(runs[2:4], **planned)))[0]
+    assert "No run of grpo has two evaluations yet" in headless.caption
+
+
 def test_arms_told_apart_are_of_all_pairs() -> None:
     """Three arms, of which one is better; the plan names two pairs, the table tells of three."""
     rng = np.random.default_rng(0)
@@ -129,14 +148,17 @@ def test_reach_says_bounds_and_where_targets_come_from() -> None:
     assert fixed.title == "Cost to reach pass@1 = 0.500 (fixed in advance)"
     assert last.title == "Cost to reach the final score of a (0.700)"
     assert fixed.rows[1][:3] == ("b", "1 of 2", "≥ 75, ≥ x1.03")
-    assert "rho is what the sources' hours imply" in fixed.caption and "isotonic" not in last.caption
+    assert "rho is what the hours of published runs imply" in fixed.caption and "isotonic" not in last.caption
     asked = reach_tables(summarize(comparison_of(runs, costs={"judge_second": 50})))[0]
-    assert "did not record its seconds" in asked.caption and not any("judged" in name for name in asked.columns)
+    assert "not all of these runs recorded its seconds" in asked.caption and not any(
+        "judged" in name for name in asked.columns
+    )
     timed = [replace(run, evaluations=[replace(e, judge_seconds=e.seconds) for e in run.evaluations]) for run in runs]
     timed = [replace(run, steps=[replace(s, judge_seconds=s.seconds) for s in run.steps]) for run in timed]
     asked = reach_tables(summarize(comparison_of(timed, costs={"rho": [1], "judge_second": 50})))[0]
     assert "cost, rho 1, judged" in asked.columns and "Judged: + 50 x the seconds" in asked.caption
     afterwards = reach_tables(summarize(comparison_of(runs)))[0]
+    assert last.caption.startswith("The target of each seed is the end of a's curve")
     assert "the highest that every run reached" in afterwards.title and "after the runs" in afterwards.caption
 
 
@@ -144,20 +166,21 @@ def test_reach_says_bounds_and_where_targets_come_from() -> None:
     ("spent", "text"),
     [
         (Spent(None, "at least"), "not reached"),
-        (Spent(None, ""), "at the start"),
+        (Spent(None, "", at_start=3), "at the start"),
+        (Spent(None, "at least", at_start=2), "at the start in 2 of 3"),
         (Spent(Estimate(1234.5, 1000, 2000), ""), "1,234"),
         (Spent(Estimate(1000), "", Estimate(0.5, 0.25, 1.0), clear=True), "1,000, x0.50 [0.25, 1.00]*"),
         (Spent(Estimate(1000), "", Estimate(0.5, None, 1.0), "at most"), "1,000, ≤ x0.50"),
     ],
 )
 def test_what_was_spent_in_a_cell(spent: Spent, text: str) -> None:
-    assert spent_cell(spent) == text
+    assert spent_cell(spent, seeds=3) == text
 
 
 def test_the_seconds_say_what_they_are_good_for() -> None:
-    assert "inverted" not in timing_text(Timing(0.8, 0.2, 0.5))
+    assert "reverse" not in timing_text(Timing(0.8, 0.2, 0.5))
     text = timing_text(Timing(0.3, 0.6, 2.04))
-    assert "inverted" in text and "a trained token costs as much as 2 generated" in text and "78% to 91%" in text
+    assert "reverse" in text and "a trained token costs as much as 2 generated" in text and "78% to 91%" in text
     assert timing_text(None) == ""
 
 

@@ -61,6 +61,13 @@ def test_a_planned_arm_that_has_not_run_counts() -> None:
     assert contrast_rows(comparison_of(runs).runs, [Contrast("late", "a")], ROLLOUTS) == []
 
 
+def test_arms_that_never_pass_have_no_error_and_promise_nothing() -> None:
+    runs = [run_of(arm, seed, [[0, 0], [0, 0]]) for arm in ("a", "b") for seed in (0, 1, 2)]
+    comparison = comparison_of(runs)
+    (row,) = contrast_rows(comparison.runs, [Contrast("b", "a")], ROLLOUTS)
+    assert (row.difference.value, row.p, row.clear, row.smallest_shown) == (0, 1, False, None)
+
+
 def test_one_seed_is_never_clear() -> None:
     runs = [run_of("a", 0, [[0] * 50, [0] * 50]), run_of("b", 0, [[0] * 50, [7, 8] * 25])]
     (row,) = rows_of(comparison_of(runs))

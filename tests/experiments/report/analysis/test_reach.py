@@ -106,7 +106,20 @@ def test_a_target_met_at_the_start_costs_nothing() -> None:
     runs = [run_of(arm, seed, scores=[0.3, 0.6]) for arm in ("base", "other") for seed in (0, 1)]
     fixed = reached(runs, targets=[0.2])[0]
     spent = row_of(fixed, "other").spent["rollouts"]
-    assert (spent.amount, spent.bound, spent.ratio) == (None, "", None)
+    assert (spent.amount, spent.bound, spent.ratio, spent.at_start) == (None, "", None, 2)
+
+
+def test_a_run_of_the_baseline_that_collapses_is_told_apart_from_one_that_never_arrives() -> None:
+    """Its curve, made to rise, is flat: its end was there from the start, so that nothing can be divided by it."""
+    fallen = run_of("base", 1, scores=[0.3, 0.0, 0.0, 0.0, 0.0])
+    fixed, last = reached([*lines("base", 0.4), fallen, *lines("other", 0.4, 0.8)], targets=[0.05])
+    base, other = (row_of(last, arm) for arm in ("base", "other"))
+    assert last.target == pytest.approx((0.4 + 0.06) / 2)
+    assert (base.reached, base.spent["rollouts"].amount, base.spent["rollouts"].at_start) == (2, None, 1)
+    assert (other.reached, other.spent["rollouts"].at_start, other.spent["rollouts"].ratio) == (2, 0, None)
+    assert other.spent["rollouts"].amount is not None
+    assert other.spent["rollouts"].amount.values == pytest.approx((400, 30))
+    assert row_of(fixed, "base").spent["rollouts"].at_start == 1
 
 
 def test_problems_are_resampled_too() -> None:
