@@ -109,13 +109,13 @@ def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Sp
 
 
 def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
-    """One row per regime and kind of information: what to take, by measure of cost."""
+    """One row per regime, or per regime and kind of information if any arm has references: the cheapest by each cost."""
     rows = []
     for regime in regimes:
-        for words, chosen in (("experience", False), ("with references", True)):
-            arms = [arm for arm in regime.others if (arm in references) == chosen]
+        for words, told in ((", experience", False), (", with references", True)) if references else (("", False),):
+            arms = [arm for arm in regime.others if (arm in references) == told]
             cells = [_cheapest_cell(regime, measure, arms) for measure in MEASURES]
-            rows.append((f"{regime.name}, {words}", *cells))
+            rows.append((regime.name + words, *cells))
     baseline = regimes[0].baseline
     return TextTable(
         f"The cheapest way to {baseline}'s final score",
@@ -296,7 +296,7 @@ def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     axes[0][0].minorticks_off()
     for ax in axes[-1]:
         ax.set_xlabel(f"times the cost of {regimes[0].baseline}")
-    legend_above(drawn, handles=_key(regimes[0].baseline))
+    legend_above(drawn, handles=_key(regimes[0].baseline, bool(references)))
     return drawn
 
 
@@ -304,12 +304,10 @@ def _size(regime: Regime) -> int:
     return len(regime.others)
 
 
-def _key(baseline: str) -> list[Line2D]:
+def _key(baseline: str, references: bool) -> list[Line2D]:
     """What colours and markers mean."""
-    lines = [
-        Line2D([], [], color=color, linewidth=2.2, label=label)
-        for color, label in ((ALONE, "from experience alone"), (TOLD, "sees reference solutions"))
-    ]
+    colors = ((ALONE, "from experience alone"), (TOLD, "sees reference solutions")) if references else ()
+    lines = [Line2D([], [], color=color, linewidth=2.2, label=label) for color, label in colors]
     markers = [
         Line2D([], [], color=MUTED, linestyle="", marker=marker, markersize=6, markerfacecolor=inside, label=label)
         for marker, inside, label in (
