@@ -109,7 +109,7 @@ def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Sp
 
 
 def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
-    """One row per regime, or per regime and kind of information if any arm has references: the cheapest by each cost."""
+    """One row per regime, or per kind of information if any arm has references: the cheapest arm by each cost."""
     rows = []
     for regime in regimes:
         for words, told in ((", experience", False), (", with references", True)) if references else (("", False),):
