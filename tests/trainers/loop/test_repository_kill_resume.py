@@ -42,3 +42,8 @@ def test_a_run_killed_amid_episodes_of_repositories_goes_on_to_the_same_bits(tmp
     assert peace == killed
     assert {record["step"] for record in peace["decisions"]} == {0, 1, 2}
     assert peace["weights"] != "0 "
+    for name in ("peace", "killed"):
+        steps = [json.loads(line) for line in (tmp_path / name / "steps.jsonl").read_text().splitlines()]
+        # Judging is the commands and more: opening trees, saving them, running the tests of what was submitted.
+        spent = [(step["tool_seconds"], step["judge_seconds"]) for step in steps]
+        assert spent == sorted(spent) and all(0 < tools < judged for tools, judged in spent)
