@@ -14,7 +14,7 @@ lie beyond.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -159,7 +159,13 @@ def finalists(settings: Sequence[Trial], number: int) -> list[Trial]:
 
 
 def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
-    """The sweep, with its choice of the settings that have finished with every seed; finals decide if there are any."""
+    """The sweep, with its choice of the settings that have finished with every seed; finals decide if there are any.
+
+    A setting that was in the finals until the sweep grew and found better ones is not any more: its final areas decide
+    nothing and are left out, so that what is found depends on the sweep alone and not on how it came about.
+    """
+    names = {trial.name for trial in finalists(settings, finals)}
+    settings = [each if each.name in names else replace(each, final_areas={}, final_area=None) for each in settings]
     last = [trial for trial in finalists(settings, finals) if trial.final_area is not None]
     best = max(last, key=lambda trial: trial.final_area or 0.0) if last else next(iter(finalists(settings, 1)), None)
     if best is None or (finals and not last):

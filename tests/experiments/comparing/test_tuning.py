@@ -104,6 +104,7 @@ class Trainings:
         failing: parts of the names of runs that fail.
         whole: pass@1 for a learning rate in the finals, where it is another; or for a learning rate and a seed.
         interrupt_at: the number of the start at which the user presses Ctrl-C.
+        warmth: what a temperature adds to pass@1.
     """
 
     def __init__(self) -> None:
@@ -112,6 +113,7 @@ class Trainings:
         self.interrupt_at: int | None = None
         self.heights = {1.0: 0.3, 2.0: 0.5, 3.0: 0.4, 4.0: 0.6}
         self.whole: dict[float | tuple[float, int], float] = {}
+        self.warmth: dict[float, float] = {}
 
     def start(self, config: RunConfig, folder: Path) -> Ended:
         if len(self.begun) == self.interrupt_at:
@@ -125,6 +127,7 @@ class Trainings:
         height, lr = self.heights[config.learner.lr], config.learner.lr
         if "/whole/" in name:
             height = self.whole.get((lr, config.seed), self.whole.get(lr, height))
+        height += self.warmth.get(config.rollouts.temperature, 0.0)
         write_curve(folder, [(0, 0.0), (20, height)])
         (folder / "status.json").write_text('{"state": "finished"}')
         return Ended(0)
@@ -283,6 +286,60 @@ def test_a_final_that_fails_leaves_the_choice_to_the_others(contest: ComparisonC
     assert rates(config)["a-0"] == 3.0
     with pytest.raises(UserError, match=r"^tune.finals: 1 is not acceptable; give 2 or more with a share below 1"):
         replace(contest.tune, finals=1)
+
+
+def results(config: ComparisonConfig) -> dict[str, Any]:
+    """What a report would read: the sweep, and of every run of the comparison its settings and its curve."""
+    runs = {
+        f"{arm}-{seed}": (run / "evaluations.jsonl").read_text() + (run / "config.yaml").read_text()
+        for arm in config.arms
+        for seed in config.seeds
+        if (run := config.folder / arm / f"seed-{seed}")
+    }
+    where = str(config.folder.parent)
+    return {"runs": {name: text.replace(where, "") for name, text in runs.items()}, "tuning": tuning_of(config)}
+
+
+TWO_FIELDS = {"rollouts.temperature": [1.0, 1.3], "learner.lr": [2.0, 3.0, 4.0]}
+
+
+@pytest.mark.parametrize("moment", [None, 3, 8, 12])
+def test_a_sweep_that_grew_and_was_interrupted_is_that_of_the_whole_file(
+    contest: ComparisonConfig, trainings: Trainings, tmp_path: Path, moment: int | None
+) -> None:
+    """Grown by values of two fields and by seeds of the finals, in which 3 at 1.0 was at first and is not any more."""
+    trainings.warmth = {1.3: 0.15}
+    trainings.whole = {(4.0, 102): 0.05, 2.0: 0.45}
+    tune = TuneOptions(TWO_FIELDS, (100,), share=0.5, finals=2, final_seeds=(100, 102))
+    whole = replace(contest, arms={"a": {}}, seeds=(0,), tune=tune)
+    first = {"rollouts.temperature": [1.0], "learner.lr": [2.0, 3.0]}
+    stages = [replace(whole, tune=replace(tune, grid=grid, final_seeds=())) for grid in (first, TWO_FIELDS)]
+    stages.append(whole)
+    trainings.interrupt_at = moment
+    for stage in stages:
+        try:
+            grown, failures = go(stage)
+        except KeyboardInterrupt:
+            grown, failures = go(stage)
+        assert failures == []
+    assert trainings.interrupt_at is None
+    fresh, _ = go(replace(whole, base={**whole.base, "output": str(tmp_path / "fresh")}))
+    found = results(fresh)
+    chosen_a = found["tuning"]["arms"]["a"]
+    assert chosen_a["chosen"] == "rollouts.temperature-1.3_learner.lr-2.0"
+    assert sum(bool(each["final_areas"]) for each in chosen_a["settings"]) == 2
+    assert sorted_settings(results(grown)) == sorted_settings(found)
+    rows = [read_tuning(config.folder, list(config.arms)) for config in (grown, fresh)]
+    assert sorted(rows[0], key=repr) == sorted(rows[1], key=repr)
+
+
+def sorted_settings(found: dict[str, Any]) -> dict[str, Any]:
+    """The same with the settings of each arm in one order: values that are added come after earlier ones."""
+    arms = {
+        arm: {**sweep, "settings": sorted(sweep["settings"], key=lambda setting: setting["name"])}
+        for arm, sweep in found["tuning"]["arms"].items()
+    }
+    return {**found, "tuning": {**found["tuning"], "arms": arms}}
 
 
 @pytest.mark.parametrize("moment", [0, 4, 10, 12])
