@@ -176,7 +176,11 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
     """
     repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
     if repeated:
-        raise UserError(f"controllers: two members are called {repeated[0]!r}; give each a name of its own")
+        name = repeated[0]
+        raise UserError(
+            f"controllers: two members are called {name!r}; remove one, or give it another name, in YAML with "
+            f"{{another: {{use: {name}}}}}"
+        )
     for claim in sorted(frozenset().union(*(member.claims for _, member in members))):
         owners = [name for name, member in members if claim in member.claims]
         if len(owners) > 1:

@@ -1,8 +1,9 @@
 """What a YAML file can say: every registered part and every group of settings, in words, with options and defaults."""
 
 import inspect
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
@@ -66,7 +67,19 @@ def explained(name: str) -> dict[str, list[Part]]:
     parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
     if name in SETTINGS:
         parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
-    return parts
+    return {
+        kind: [part._replace(options=_told_together(part.options)) for part in found] for kind, found in parts.items()
+    }
+
+
+def _told_together(options: Sequence[Option]) -> tuple[Option, ...]:
+    """The options with those that share one explanation, such as "mean and standard deviation of ...", on one line."""
+    found: dict[object, Option] = {}
+    for place, option in enumerate(options):
+        path = option.text.partition("=")[0].rpartition(".")[0]
+        key = (path, option.about) if option.about else place
+        found[key] = Option(f"{found[key].text}, {option.text}", option.about) if key in found else option
+    return tuple(found.values())
 
 
 def _names() -> set[str]:
@@ -132,7 +145,8 @@ def _written(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
-    return str(value)
+    # What would break the line, or not be seen at all, is quoted.
+    return json.dumps(value) if isinstance(value, str) and (not value.strip() or "\n" in value) else str(value)
 
 
 def first_line(text: str | None) -> str:

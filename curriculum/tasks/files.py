@@ -17,6 +17,9 @@ from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
+MOST_NAMES = 8
+"""Columns that a complaint about a row lists."""
+
 
 class Bad(NamedTuple):
     """Why a row is not a problem. `reason` is what the report counts, `detail` what it shows of the first rows."""
@@ -130,7 +133,9 @@ class File(Source):
 
     def _complaint(self, bad: list[tuple[str, Bad]], good: int) -> str:
         more = f", and {len(bad) - 1} more bad rows" if len(bad) > 1 else ""
-        remedy = "correct the file, or set on_bad_row=drop" if good else "no row is left; check the column names"
+        remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
+        if good:
+            remedy = "correct the file, or set the source's on_bad_row to drop"
         where, why = bad[0]
         return f"{where}: {why}{more}; {remedy}"
 
@@ -141,8 +146,13 @@ class File(Source):
             raise UserError(f"source file: {self.path!r} ends in {ending!r}; give a .jsonl, .json or .parquet file")
         try:
             yield from read[ending]()
+        except FileNotFoundError:
+            raise UserError(
+                f"problem file: {self.path!r} does not exist; correct the source's path (a relative one is looked for "
+                "beside the YAML file, in the current folder and in the repository)"
+            ) from None
         except OSError as error:
-            raise UserError(f"{self.path}: cannot be read ({one_line(error)}); check source.path") from error
+            raise UserError(f"{self.path}: cannot be read ({one_line(error)}); check the source's path") from error
 
     def _read_jsonl(self) -> Iterator[FileRow]:
         with open(self.path, "rb") as lines:
@@ -156,7 +166,7 @@ class File(Source):
         except ValueError as error:
             raise UserError(f"{self.path}: not JSON ({one_line(error)}); correct it") from error
         if not isinstance(values, list):
-            raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one a problem")
+            raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one per problem")
         for number, value in enumerate(values, start=1):
             yield FileRow(f"{self.path}:row {number}", value if isinstance(value, dict) else Bad("not an object"))
 
@@ -282,10 +292,16 @@ def message_text(messages: Sequence[Message]) -> str:
 def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     value = values.get(column)
     if value is None:
-        return Bad(f"no {column}")
+        return Bad(f"no {column}", "" if column in values else f"the row has {_names(values)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return Bad(f"{column} is not text", one_line(value))
     return str(value) if str(value).strip() else Bad(f"empty {column}")
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    """The first few columns of a row."""
+    shown = [str(name) for name in values][:MOST_NAMES]
+    return ", ".join(shown + ["..."] * (len(values) > len(shown))) or "nothing"
 
 
 def _feature(values: Mapping[str, Any], column: str) -> float | str | tuple[float, ...] | Bad:

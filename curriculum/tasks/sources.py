@@ -127,14 +127,21 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
         kept_out, rest = other.problems[:heldout], loaded.problems
         dropped = Counter(loaded.report.dropped) + Counter(other.report.dropped)
     if len(kept_out) < heldout:
-        raise UserError(f"held-out problems: {heldout} wanted, the source has {len(kept_out)}; ask for fewer")
+        raise UserError(
+            f"held-out problems: {heldout} wanted, the source has {len(kept_out)}; lower evaluation.problems"
+        )
     ids, prompts = {p.id for p in kept_out}, {p.prompt for p in kept_out}
     free = [p for p in rest if p.id not in ids and p.prompt not in prompts]
     chosen = free if train is None else free[:train]
     if not chosen or (train is not None and len(chosen) < train):
+        remedy = (
+            "lower evaluation.problems, or give the source more"
+            if train is None
+            else "lower problems.train or evaluation.problems"
+        )
         raise UserError(
             f"training problems: {'some' if train is None else train} wanted, the source has {len(free)} beside the "
-            f"{heldout} held out; ask for fewer"
+            f"{heldout} held out; {remedy}"
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)

@@ -127,6 +127,7 @@ def assert_goes_on_as_if_nothing_had_happened(undisturbed: Path) -> None:
             "prefix_sampling and again both own the prefixes",
             "keep only one",
         ),
+        ("controllers=[uniform, greso, greso]", "controllers", "two members are called 'greso'", "{use: greso}"),
         ("rollouts.num_rollouts=1", "rollouts.num_rollouts", "1", "at least 2"),
         ("problems.source.file.verifier=coins", "problems.source.file.verifier", "'coins'", "did you mean 'coin'?"),
     ],
@@ -141,8 +142,14 @@ def test_a_configuration_that_cannot_work(run_file: Path, override: str, field: 
     ("rows", "where", "what", "remedy"),
     [
         ([], "problems.jsonl", "no rows", "at least one problem"),
-        ([{"prompt": "1+1", "answer": "2"}, {"prompt": "1+2"}], "problems.jsonl:2", "no answer", "on_bad_row=drop"),
+        (
+            [{"prompt": "1+1", "answer": "2"}, {"prompt": "1+2"}],
+            "problems.jsonl:2",
+            "no answer (the row has prompt)",
+            "on_bad_row to drop",
+        ),
         ([{"prompt": "1+1", "answer": " "}], "problems.jsonl:1", "empty answer", "no row is left"),
+        ([{"question": "1+1"}], "problems.jsonl:1", "no prompt (the row has question)", "prompt_column, answer_column"),
     ],
 )
 def test_a_problem_file_that_cannot_be_used(
@@ -158,7 +165,7 @@ def test_a_problem_file_that_cannot_be_used(
     [
         (["model.path=./absent"], "model.path", "'./absent' is no folder"),
         (["model.path=."], "model.path", "holds no config.json"),
-        (["problems.source.file.path=absent.jsonl"], "absent.jsonl", "cannot be read"),
+        (["problems.source.file.path=absent.jsonl"], "problem file", "'absent.jsonl' does not exist"),
         (["environment=ledger"], "environment", "'ledger' does not suit the problems of problems.source"),
         (["problems.source=ledger", "problems.train=4"], "environment", "'single_turn' does not suit"),
         (["problems.source=running_sums"], "source running_sums", "in problems.train"),
@@ -303,6 +310,33 @@ def test_a_full_disk_while_writing_a_checkpoint(
     )
     assert saved_steps(Path("runs/run")) == [1, 2]  # and no half-written file beside them
     assert_goes_on_as_if_nothing_had_happened(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("policy/model.safetensors", b"torn", "SafetensorError"),
+        ("optimizer.pt", b"PK torn", ""),
+        ("optimizer.pt", None, "FileNotFoundError"),
+        ("loop.json", b'{"session":', "JSONDecodeError"),
+        ("loop.json", b"{}", "KeyError: 'session'"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on_to_the_same_bits(
+    run_file: Path, undisturbed: Path, file: str, content: bytes | None, why: str
+) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    Path("runs/run/status.json").unlink()
+    folder = Path("runs/run/checkpoints/step-00000004")
+    damaged = folder / file
+    damaged.unlink() if content is None else damaged.write_bytes(content)
+    line = complaint("resume", "runs/run")
+    assert line.startswith(f"checkpoint: {folder} cannot be read (") and why in line, line
+    assert line.endswith("; mend it, or move this folder elsewhere and resume from the checkpoint of step 3")
+    assert decisions(Path("runs/run")) == decisions(undisturbed)
+    if why.startswith("Safetensor"):
+        folder.rename("elsewhere")
+        assert_goes_on_as_if_nothing_had_happened(undisturbed)
 
 
 def test_a_run_directory_that_does_not_belong_to_its_configuration(run_file: Path) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app, split_seeds
+from halfway.trainers.distributed.cluster import DEVICES
 
 SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
 RUN = "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nbudget: {steps: 2}\n"
@@ -121,12 +122,29 @@ def test_list_explains_the_options_of_one() -> None:
         assert lines[:2] == ["settings", lines[1]] and lines[1].startswith(f"  {name}: ")
         assert all(": " in line for line in lines[2:]) and len(lines) > 3, lines
     learner = halfway("list", "learner").stdout
-    assert "    eps=1e-08: AdamW." in learner and "    deepspeed.offload_optimizer=false: keep the" in learner
-    assert "    schedule=constant: learning-rate" in learner and "betas=[0.9, 0.95]: AdamW." in learner
+    assert "    deepspeed.offload_optimizer=false: keep the" in learner
+    assert (
+        "    schedule=constant: learning-rate" in learner
+        and "betas=[0.9, 0.95], eps=1e-08, weight_decay=0.0: AdamW." in learner
+    )
     both = halfway("list", "running_sums").stdout
-    assert "sources\n" in both and "verifiers\n" in both and "min_lines=8: lines a sheet" in both
+    assert "sources\n" in both and "verifiers\n" in both and "min_lines=8, max_lines=12: lines per sheet" in both
     pool = halfway("list", "pool").stdout
     assert "id_column=id: column of stable, unique ids; empty = a hash of the content." in pool
+
+
+def test_list_keeps_every_option_on_a_line_and_shows_empty_defaults() -> None:
+    greso = halfway("list", "greso").stdout
+    assert "belief.bayes.mu=0.0, belief.bayes.tau=1.5: mean and standard deviation" in greso
+    assert greso.count("mean and standard deviation of the roots") == 1
+    hints = halfway("list", "hints").stdout
+    assert "low=0.2, high=0.6: " in hints and 'separator="", width=0, shortest=1: ' in hints
+    assert r'seed_functions=["def f(a):\n    return a"]: ' in halfway("list", "function_induction").stdout
+
+
+def test_list_names_every_device_that_costs_can_come_from() -> None:
+    cluster = halfway("list", "cluster").stdout
+    assert all(device in cluster for device in DEVICES)
 
 
 def test_mistakes_are_one_line(run_file: Path) -> None:

@@ -90,8 +90,10 @@ class ClusterOptions:
         train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
             engines stand on the training hosts, and so share the devices of the ranks.
         devices_per_node: devices of a host, and ranks of a training host.
-        device: the accelerator, one of `DEVICES`; only a comparison's `costs: {from: cluster}` asks for it.
+        device: the accelerator: a100, h100, h200, b200, l40s or rtx4090. Only a comparison's `costs: {from: cluster}`
+            asks for it.
         device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
+            Leave them out if a comparison that runs elsewhere only takes its costs from these machines.
         port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
         model: sizes of the model.
     """

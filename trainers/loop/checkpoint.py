@@ -2,13 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.options import CheckpointOptions
 
 STATE_FILE = "loop.json"
@@ -57,13 +60,29 @@ class Checkpoints:
             ) from error
         self._prune()
 
-    def read_latest(self) -> tuple[Path, Any] | None:
-        """Folder and state of the newest checkpoint, or None."""
+    def latest(self) -> Path | None:
+        """The folder of the newest checkpoint, or None."""
         steps = self.steps()
-        if not steps:
-            return None
-        folder = self.path(steps[-1])
-        return folder, json.loads((folder / STATE_FILE).read_text())
+        return self.path(steps[-1]) if steps else None
+
+    @contextmanager
+    def reading(self, folder: Path) -> Iterator[Any]:
+        """The state in a checkpoint, while the rest of it is read by others.
+
+        Raises:
+            UserError: if a file of the checkpoint is missing or damaged.
+        """
+        try:
+            yield json.loads((folder / STATE_FILE).read_text())
+        except Exception as error:
+            if not means_damage(error):
+                raise
+            earlier = [step for step in self.steps() if self.path(step) < folder]
+            where = f"from the checkpoint of step {earlier[-1]}" if earlier else "from the start"
+            raise UserError(
+                f"checkpoint: {folder} cannot be read ({one_line(error)}); mend it, or move this folder elsewhere and "
+                f"resume {where}"
+            ) from error
 
     def _intact(self) -> str:
         steps = self.steps()
@@ -72,3 +91,14 @@ class Checkpoints:
     def _prune(self) -> None:
         for step in self.steps()[: -self.options.keep]:
             shutil.rmtree(self.path(step))
+
+
+def means_damage(error: Exception) -> bool:
+    """Whether reading a file failed for what is in it, or because it is not there.
+
+    The errors of safetensors and of torch's archives are known by their names and words, since neither is imported
+    here.
+    """
+    if isinstance(error, OSError | ValueError | LookupError | EOFError | UnpicklingError):
+        return not isinstance(error, UserError)
+    return type(error).__name__ == "SafetensorError" or "PytorchStreamReader" in str(error)

@@ -164,17 +164,18 @@ class Training:
         """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
 
         Raises:
-            UserError: if the checkpoint belongs to another problem set, other controllers or another model.
+            UserError: if the checkpoint is damaged, or belongs to another problem set, other controllers or another
+                model.
         """
-        found = self.checkpoints.read_latest()
-        if found is None:
+        folder = self.checkpoints.latest()
+        if folder is None:
             self.log.truncate()
             return
-        folder, state = found
-        self.session.load_state_dict(state["session"])
-        self.progress = from_plain(Progress, state["progress"])
-        self.carried = from_plain(tuple[Group, ...], state["carried"])
-        self.learner.load(folder)
+        with self.checkpoints.reading(folder) as state:
+            self.session.load_state_dict(state["session"])
+            self.progress = from_plain(Progress, state["progress"])
+            self.carried = from_plain(tuple[Group, ...], state["carried"])
+            self.learner.load(folder)
         self.sync()
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
 

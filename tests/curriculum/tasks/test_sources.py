@@ -141,7 +141,7 @@ def test_what_a_source_shares_with_the_held_out_problems_does_not_train() -> Non
     parts = split(source, None, 1, STREAM)
     assert [p.id for p in parts.train] == ["c"]
     assert parts.report.dropped["shared with held-out"] == 2
-    with pytest.raises(UserError, match="2 wanted, the source has 1 beside the 1 held out"):
+    with pytest.raises(UserError, match=r"the source has 1 beside the 1 held out; lower problems.train or"):
         split(source, 2, 1, STREAM)
 
 
@@ -268,7 +268,7 @@ def test_a_bad_row_is_refused_or_dropped_with_file_and_line(tmp_path: Path, row:
     with pytest.raises(UserError) as error:
         File(path, verifier_column="judge").load(None, STREAM)
     assert str(error.value).startswith(f"{path}:3: {reason}") and "\n" not in str(error.value)
-    assert str(error.value).endswith("; correct the file, or set on_bad_row=drop")
+    assert str(error.value).endswith("; correct the file, or set the source's on_bad_row to drop")
     kept = File(path, verifier_column="judge", on_bad_row="drop").load(None, STREAM)
     assert [p.prompt for p in kept.problems] == ["1+1="]
     assert kept.report.dropped == {reason: 1}
@@ -291,7 +291,7 @@ def test_a_repeated_id_names_both_lines(tmp_path: Path) -> None:
 
 def test_further_bad_rows_are_counted(tmp_path: Path) -> None:
     path = jsonl(tmp_path, GOOD, {"prompt": "x"}, "{", {"prompt": "y"})
-    with pytest.raises(UserError, match=r":2: no answer, and 2 more bad rows; correct the file"):
+    with pytest.raises(UserError, match=r":2: no answer \(the row has prompt\), and 2 more bad rows; correct the file"):
         File(path).load(None, STREAM)
     report = File(path, on_bad_row="drop").load(None, STREAM).report
     assert report.dropped == {"no answer": 2, "not JSON": 1}
@@ -316,7 +316,11 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ("empty.jsonl", "", "the file has no rows"),
         ("empty.json", "[]", "the file has no rows"),
         ("blank.jsonl", "\n\n", "the file has no rows"),
-        ("all_bad.jsonl", '{"question": "x", "answer": "1"}\n', "1: no prompt; no row is left; check the column names"),
+        (
+            "all_bad.jsonl",
+            '{"question": "x", "answer": "1"}\n',
+            "1: no prompt (the row has question, answer); no row is left; name the file's columns with prompt_column",
+        ),
         ("half.json", "[", "not JSON"),
         ("object.json", "{}", "holds a dict; give a list of objects"),
         ("text.parquet", "no", "not a Parquet file"),
@@ -336,7 +340,7 @@ def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read \(FileNotFoundError"):
+    with pytest.raises(UserError, match=r"^problem file: '.*absent\.jsonl' does not exist; correct the source's path"):
         File(str(tmp_path / "absent.jsonl")).load(None, STREAM)
     pq.write_table(pa.Table.from_pylist([GOOD]), tmp_path / "tasks.parquet")
     with pytest.raises(UserError, match=r"column: unknown name 'answers'; did you mean 'answer'"):
@@ -360,12 +364,12 @@ def test_a_held_out_file_of_its_own(tmp_path: Path) -> None:
     assert sorted(p.prompt for p in parts.heldout) == ["0+0=", "1+1=", "2+2="]
     assert sorted(p.prompt for p in parts.train) == [f"{i}+{i}=" for i in range(3, 10)]
     assert parts.report.dropped == {"shared with held-out": 3}
-    with pytest.raises(UserError, match="held-out problems: 4 wanted, the source has 3"):
+    with pytest.raises(UserError, match=r"held-out problems: 4 wanted, the source has 3; lower evaluation.problems"):
         split(File(train, heldout), None, 4, STREAM)
 
 
 def test_a_file_with_nothing_left_to_train_on(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="some wanted, the source has 0 beside the 5 held out"):
+    with pytest.raises(UserError, match=r"has 0 beside the 5 held out; lower evaluation.problems, or"):
         split(File(jsonl(tmp_path, *rows(5))), None, 5, STREAM)
 
 
@@ -392,7 +396,7 @@ def test_a_pool_wants_guesses(tmp_path: Path) -> None:
     row = GOOD | {"id": "g1", "verifier": "exact", "probed_rate": 0.25, "probed_by": "abc"}
     [problem] = Pool(jsonl(tmp_path, row)).load(None, STREAM).problems
     assert problem == Problem("g1", "1+1=", "2", "tasks", "exact", {"probed_rate": 0.25, "probed_by": "abc"})
-    with pytest.raises(UserError, match=r":1: no probed_rate; no row is left"):
+    with pytest.raises(UserError, match=r":1: no probed_rate \(the row has prompt, .*\); no row is left"):
         Pool(jsonl(tmp_path, {k: v for k, v in row.items() if k != "probed_rate"})).load(None, STREAM)
     with pytest.raises(UserError, match="the file has no rows"):
         Pool(jsonl(tmp_path)).load(None, STREAM)
