@@ -8,6 +8,7 @@ Messages in both directions: a header (lengths of two parts), a JSON object, byt
 """
 
 import ctypes
+import errno
 import json
 import os
 import platform
@@ -40,12 +41,23 @@ NO_RANDOM_ADDRESSES = 0x0040000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 # System calls of x86-64 that no build or test needs and that reach parts of the kernel which namespaces do not divide:
-# keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules, clocks, mounts.
+# keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules, clocks, mounts. Then those that hold
+# memory which belongs to no process: segments of System V, and files without a file system.
 REFUSED_CALLS = (
     *(101, 310, 311, 298, 321, 323, 425, 426, 427, 248, 249, 250, 153, 155, 161, 163, 164, 165, 166, 167, 168, 169),
     *(172, 173, 175, 176, 177, 178, 179, 180, 227, 246, 303, 304, 305, 308, 313, 320, 428, 429, 430, 431, 432, 433),
     *(434, 438, 440, 442, 443),
+    *(29, 30, 31, 67, 319, 447),
 )
+X32_CALLS = 0x40000000
+"""Numbers from here are the same calls once more, for programs with short pointers."""
+
+SOCKET_CALL = 41
+SOCKET_FAMILIES = (1, 2, 10, 16)
+"""Unix, the two internets, netlink: those that a network namespace divides. Others, such as those of virtual machines,
+would reach the host."""
+
+DESCRIPTORS = 4096
 
 
 class RefusalError(Exception):
@@ -71,11 +83,15 @@ def unmount(target: str) -> None:
 
 
 def system_call_filter() -> bytes:
-    """A seccomp program that refuses `REFUSED_CALLS` with EPERM and lets everything else through."""
-    count = len(REFUSED_CALLS)
+    """A seccomp program that refuses `REFUSED_CALLS` and sockets of other families, and allows the rest."""
+    refused, families = len(REFUSED_CALLS), len(SOCKET_FAMILIES)
+    allow, refuse = (0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)
     program = [(0x20, 0, 0, 4), (0x15, 1, 0, 0xC000003E), (0x06, 0, 0, 0x80000000), (0x20, 0, 0, 0)]
-    program += [(0x15, count - i, 0, number) for i, number in enumerate(REFUSED_CALLS)]
-    program += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
+    program += [(0x35, refused + 2, 0, X32_CALLS), (0x15, refused + 2, 0, SOCKET_CALL)]
+    program += [(0x15, refused - i, 0, number) for i, number in enumerate(REFUSED_CALLS)]
+    program += [allow, refuse, (0x20, 0, 0, 16)]
+    program += [(0x15, families - i, 0, family) for i, family in enumerate(SOCKET_FAMILIES)]
+    program += [refuse, allow]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
 
 
@@ -162,8 +178,9 @@ class Worker:
 
     def save(self) -> bytes:
         harvest, where = (trees.harvest, "upper") if self.overlay else (trees.harvest_copy, "tree")
-        tree = harvest(f"{self.box}/{where}", self.base, self.clock)
-        scratch = trees.lasting(trees.harvest(f"{self.box}/tmp", "/nowhere", self.clock))
+        room = self.settings["disk"]
+        tree = harvest(f"{self.box}/{where}", self.base, self.clock, room)
+        scratch = trees.lasting(trees.harvest(f"{self.box}/tmp", "/nowhere", self.clock, room))
         packed: bytes = trees.pack(trees.Changes(self.clock, tree, scratch))
         return packed
 
@@ -207,7 +224,7 @@ class Worker:
                 return output, "time"
             if now >= watched:
                 watched = now + WATCH_SECONDS
-                if memory_used() > self.settings["memory"]:
+                if memory_used(self.settings["memory"]) > self.settings["memory"]:
                     return output, "memory"
             ready, _, _ = select.select([source, 0], [], [], max(min(deadline, watched) - now, 0))
             if 0 in ready:  # Halfway sends nothing while a command runs, so it has ended
@@ -239,6 +256,7 @@ class Worker:
             resource.RLIMIT_AS: settings["memory"],
             resource.RLIMIT_FSIZE: settings["disk"],
             resource.RLIMIT_CPU: int(seconds) + 2,
+            resource.RLIMIT_NOFILE: DESCRIPTORS,
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_MEMLOCK: 0,
             resource.RLIMIT_MSGQUEUE: 0,
@@ -283,19 +301,37 @@ class Output:
             self.left_out += over
 
 
-def memory_used() -> int:
-    """Bytes of private memory of the processes in this process table."""
-    total = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            try:
-                with open(f"/proc/{name}/statm") as file:
-                    fields = file.read().split()
-            except OSError:
-                continue
+def memory_used(enough: int) -> int:
+    """Bytes of memory of all processes in this process table: what each has of its own, and what they share.
+
+    Args:
+        enough: shared memory is looked for only if the processes' address spaces together are larger than this.
+    """
+    own = reserved = 0
+    processes = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+    for name in processes:
+        with suppress(OSError), open(f"/proc/{name}/statm") as file:
+            fields = file.read().split()
             if len(fields) > 2:
-                total += (int(fields[1]) - int(fields[2])) * PAGE
-    return total
+                own += (int(fields[1]) - int(fields[2])) * PAGE
+                reserved += int(fields[0]) * PAGE
+    return own if reserved <= enough else own + shared_memory(processes)
+
+
+def shared_memory(processes: list[str]) -> int:
+    """Bytes of the memory that processes share without a file, each piece counted once and in full.
+
+    How much of a piece is in use cannot be told from the processes that map it.
+    """
+    pieces: dict[str, int] = {}
+    for name in processes:
+        with suppress(OSError), open(f"/proc/{name}/maps") as file:
+            for line in file:
+                fields = line.split(maxsplit=5)
+                if len(fields) == 6 and fields[1].endswith("s") and fields[5].startswith("/dev/zero"):
+                    start, end = (int(address, 16) for address in fields[0].split("-"))
+                    pieces[fields[4]] = max(pieces.get(fields[4], 0), int(fields[2], 16) + end - start)
+    return sum(pieces.values())
 
 
 def read(size: int) -> bytes:
@@ -335,8 +371,10 @@ def serve(worker: Worker) -> None:
                 case "close":
                     worker.drop()
                     answer({})
-        except (RefusalError, OSError, ValueError) as error:
-            answer({"error": str(error), "full": getattr(error, "errno", None) == 28})
+        except (RefusalError, OSError, ValueError, RecursionError) as error:
+            # What cannot be saved is what commands made: too much, or nested too deeply.
+            full = request["do"] == "save" or getattr(error, "errno", None) == errno.ENOSPC
+            answer({"error": str(error)[:500], "full": full, "lost": request["do"] == "run"})
 
 
 def main() -> None:

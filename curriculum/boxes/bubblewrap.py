@@ -44,7 +44,7 @@ class Bubblewrap:
 
     Attributes:
         memory_mib: limit on the memory of all processes of a command together, checked twenty times a second, and on
-            the address space of each.
+            the address space of each. Memory that processes share counts once and in full.
         processes: most processes and threads of a command.
         disk_mib: size of the files that an episode may have changed or added, including /tmp and /dev/shm, which are
             held in memory.
@@ -218,12 +218,18 @@ class _Worker:
     ) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin is not None
         head = json.dumps(request).encode()
+        if self._process.stdin.closed:
+            raise BoxLostError("the process of the box has been ended")
         try:
             self._process.stdin.write(HEADER.pack(len(head), len(data)) + head + data)
             self._process.stdin.flush()
         except OSError as error:
             raise BoxLostError(f"the process of the box has ended ({error})") from error
-        return self._receive(seconds)
+        try:
+            return self._receive(seconds)
+        except BoxLostError:
+            self.stop()  # else a late answer would be taken for that to another request
+            raise
 
     def rest(self) -> None:
         """Drop the work tree and wait for the next box."""
@@ -241,6 +247,8 @@ class _Worker:
         data = self._read(lengths[1], deadline)
         if facts.get("full"):
             raise BoxFullError(str(facts["error"]))
+        if facts.get("lost"):
+            raise BoxLostError(f"a command cannot be started ({facts['error']})")
         if "error" in facts:
             raise UserError(_not_here(str(facts["error"])))
         return facts, data

@@ -55,7 +55,7 @@ VOLATILE = tuple(
         (r"\x1b\[[0-9;?]*[A-Za-z]|\r", ""),
         (r"\b(in|took|after|elapsed:?) \d+(?:\.\d+)? ?(s|sec|seconds|ms)\b(?: \(\d+:\d\d:\d\d\))?", r"\1 ...\2"),
         # The slowest tests, whichever these are this time.
-        (r"^\s*\d+\.\d+s (?:call|setup|teardown) .*\n?", ""),
+        (r"^[ \t]*\d+\.\d+s (?:call|setup|teardown) .*\n?", ""),
         (r"^\n?\(\d+ durations < .*\)$\n?", ""),
         (r"^(real|user|sys)\t\d+m[\d.]+s$", r"\1\t..."),
         (r"/tmp/pytest-of-\w+/pytest-\d+", "/tmp/pytest-of-sandbox/pytest-0"),

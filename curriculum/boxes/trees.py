@@ -3,6 +3,7 @@
 Runs inside a box's walls too, from `box_worker`, so it imports nothing but the standard library.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -94,11 +95,19 @@ def digest(packed: bytes) -> str:
     return hashlib.blake2b(packed, digest_size=8).hexdigest()
 
 
-def harvest(upper: str, base: str, clock: int) -> tuple[Entry, ...]:
+def harvest(upper: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
     """The changes in the upper layer of an overlay, by path. Nothing may be running in it.
 
     Times from the machine's clock are replaced by the box's clock. Folders that are as in the base are left out, and so
     are caches and sockets.
+
+    Args:
+        room: most bytes of all files together, by their lengths; holes and hard links can make files longer than the
+            space that they occupy.
+
+    Raises:
+        OSError: if the files have more bytes, or a path is longer than the system allows.
+        RecursionError: if folders are nested too deeply.
     """
     found: list[Entry] = []
     for path, entry in _walk(upper):
@@ -117,6 +126,9 @@ def harvest(upper: str, base: str, clock: int) -> tuple[Entry, ...]:
         elif stat.S_ISFIFO(status.st_mode):
             found.append(Entry(path, "pipe", mode, time))
         elif stat.S_ISREG(status.st_mode):
+            room -= status.st_size
+            if room < 0:
+                raise OSError(errno.ENOSPC, "files are longer than the disk is large", path)
             found.append(Entry(path, "file", mode, time, _content(entry.path)))
     return tuple(sorted(found, key=lambda entry: entry.path))
 
@@ -126,10 +138,10 @@ def lasting(scratch: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry in scratch if not TEMPORARY.match(entry.path))
 
 
-def harvest_copy(tree: str, base: str, clock: int) -> tuple[Entry, ...]:
+def harvest_copy(tree: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
     """As `harvest`, for a whole copy of the base: how it differs from the base."""
     kept = dict(_walk(tree))
-    found = [entry for entry in harvest(tree, base, clock) if not _as_in_base(entry, base)]
+    found = [entry for entry in harvest(tree, base, clock, room) if not _as_in_base(entry, base)]
     missing = sorted(path for path, _ in _walk(base) if path not in kept)
     gone: list[str] = []
     for path in missing:

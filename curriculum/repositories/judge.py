@@ -1,14 +1,14 @@
 """Whether a changed work tree passes its task: judged in a fresh tree, with source changes only, by test reports.
 
 A program under test runs in the test runner's process, so it can tamper with the runner. To guard against that, the
-exit status does not count, every listed test has to be reported as passed, and a failing test, whose name nobody can
-know beforehand, has to be reported as failed. This does not exclude code written against this very judge, which tells
-the canary from the listed tests while it runs, and forges each report as needed. A Harbor task folder has a script
-instead, whose reward is believed, since no canary can be added to tests that are not known here.
+exit status does not count, every listed test has to be reported as passed in the runner's own summary, and failing
+tests, whose names nobody can know beforehand, have to be reported as failed. This does not exclude code that changes
+the outcomes of the listed tests only, nor answers that satisfy the tests without doing what these are meant to test. A
+Harbor task folder has a script instead, whose reward is believed, since no canary can be added to tests that are not
+known here.
 """
 
 import re
-import secrets
 import shlex
 import sys
 from collections.abc import Collection, Sequence
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from halfway.curriculum.boxes.base import Box, BoxFullError, BoxMaker
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
+from halfway.curriculum.repositories.canaries import canaries
 from halfway.curriculum.repositories.harbor import rewarded
 from halfway.curriculum.repositories.task import RepositoryTask, is_test
 from halfway.curriculum.support.errors import UserError
@@ -37,11 +38,22 @@ RUNNER = frozenset(
 )
 """Modules of the test runner, which a file in the work tree could replace."""
 
-STEERING = frozenset({"sitecustomize.py", "usercustomize.py"})
-"""Modules that Python runs by itself."""
+STEERING = frozenset({"sitecustomize", "usercustomize"})
+"""Modules that Python imports by itself when it starts."""
+
+MODULE_ENDINGS = (".py", ".pyc", ".so")
 
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
+SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
+COUNTS = re.compile(r"^=* ?\d+ [a-z ]+(?:, \d+ [a-z ]+)* in \d+(?:\.\d+)? ?s", re.MULTILINE)
+NUM_PASSED = re.compile(r"\b(\d+) passed\b")
+PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)", re.MULTILINE)
+
 LISTING_SECONDS = 30.0
+LISTING = "ls -A . src 2> /dev/null"
+MODULES = "python3 -I -c 'import pkgutil\nfor m in pkgutil.iter_modules(): print(m.name)' 2> /dev/null"
+"""Commands that list the top of a work tree, and the modules that can be imported without it."""
+
 APPLY = "git apply --recount --whitespace=nowarn -"
 
 
@@ -72,28 +84,57 @@ def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
         raise UserError(f"repository: the fault of {task.name!r} does not apply to its base ({why}); drop the row")
 
 
-def countable(entry: Entry, known: Collection[str], tests_apart: bool = False) -> bool:
-    """Whether a change may be part of the tree that is judged: source code, but nothing that configures the tests.
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """What is known of an untouched work tree, to decide which changes count.
 
-    Args:
-        known: names at the top of the base and of its folder src.
+    Attributes:
+        tops: names at the top of the base and of its folder src.
+        modules: names that can be imported without the work tree.
+        tests: files that the judge runs or adds, whatever their names.
         tests_apart: whether the tests are outside the work tree, so that files of any name may belong to it.
     """
+
+    tops: Collection[str] = ()
+    modules: Collection[str] = ()
+    tests: Collection[str] = ()
+    tests_apart: bool = False
+
+
+def untouched(box: Box, task: RepositoryTask) -> Untouched:
+    """Read it from a box in which nothing has been done yet."""
+    tops, modules = (box.exec(command, LISTING_SECONDS).output.split("\n") for command in (LISTING, MODULES))
+    tests = {*task.test_files, *PATCHED.findall(task.test_patch)}
+    return Untouched(frozenset(tops), frozenset(modules), tests, tests_apart=bool(task.folder))
+
+
+def countable(entry: Entry, known: Untouched) -> bool:
+    """Whether a change may be part of the tree that is judged: source code, but nothing that configures the tests.
+
+    A new module may not replace one that the tests can import without the work tree.
+    """
     parts = entry.path.split("/")
-    if entry.kind in ("link", "pipe") or parts[-1] in STEERING or parts[-1].endswith(".pth"):
+    if entry.kind in ("link", "pipe") or parts[-1].endswith(".pth") or entry.path in known.tests:
         return False
-    if not tests_apart and (is_test(entry.path) or any(part.startswith(".") for part in parts)):
+    if any(_module(part) in STEERING for part in parts):
         return False
-    if not tests_apart and (parts[-1] in SETTINGS or parts[-1].endswith((".pyc", ".so", ".egg-link"))):
+    if not known.tests_apart and (is_test(entry.path) or any(part.startswith(".") for part in parts)):
+        return False
+    if not known.tests_apart and (parts[-1] in SETTINGS or parts[-1].endswith((".pyc", ".so", ".egg-link"))):
         return False
     top = parts[1] if parts[0] == "src" and len(parts) > 1 else parts[0]
-    module = top.removesuffix(".py")
-    return top in known or not (module in RUNNER or module in sys.stdlib_module_names)
+    module = _module(top)
+    return top in known.tops or not (module in RUNNER or module in sys.stdlib_module_names or module in known.modules)
 
 
-def source_changes(saved: bytes, known: Collection[str], tests_apart: bool = False) -> bytes:
+def _module(name: str) -> str:
+    """The name by which Python imports a file or folder."""
+    return name.partition(".")[0] if name.endswith(MODULE_ENDINGS) else name
+
+
+def source_changes(saved: bytes, known: Untouched) -> bytes:
     """The part of the saved changes that counts."""
-    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known, tests_apart))))
+    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known))))
 
 
 def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -> Judged:
@@ -107,8 +148,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     """
     box = boxes.open(task.base)
     try:
-        known = set(box.exec("ls -A . src 2> /dev/null", LISTING_SECONDS).output.split("\n"))
-        box.restore(source_changes(saved, known, tests_apart=bool(task.folder)))
+        box.restore(source_changes(saved, untouched(box, task)))
         return judge_in(box, task, seconds)
     except BoxFullError:
         return Judged(False, "no room on disk")
@@ -125,26 +165,38 @@ def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
     if task.test_patch and box.exec(APPLY, seconds, task.test_patch.encode()).status:
         return Judged(False, "the patch of tests does not apply")
     folder = task.test_files[0].rpartition("/")[0] if task.test_files else ""
-    name = f"test_{secrets.token_hex(6)}.py"
-    canary = f"{folder}/{name}" if folder else name
-    function = f"test_{secrets.token_hex(4)}"
-    box.write(canary, f"def {function}():\n    assert {secrets.randbelow(10**6)} == -1\n".encode())
-    done = box.exec(_command(task, [*task.test_files, canary]), seconds)
+    added = canaries(folder)
+    box.write(added.path, added.text.encode())
+    done = box.exec(_command(task, [*task.test_files, added.path]), seconds)
     if done.ended != "exit":
         return Judged(False, f"tests end by the limit on {done.ended}", task.tests, done.seconds)
     reports = reports_of(done.output)
     missing = tuple(test for test in task.tests if reports.get(test) != {"PASSED"})
-    if reports.get(f"{canary}::{function}") != {"FAILED"}:
+    if added.alarm(reports):
         why = "the canary was not reported as failed" if reports else "no test was reported"
         return Judged(False, why, missing, done.seconds)
     return Judged(not missing, "tests fail" if missing else "", missing, done.seconds)
 
 
 def reports_of(output: str) -> dict[str, set[str]]:
-    """What pytest reports about each test, also by the name that R2E-Gym uses: "Class.test" without the file."""
+    """What pytest reports about each test, also by the name that R2E-Gym uses: "Class.test" without the file.
+
+    If there is a summary, only the last one counts, up to its line of totals, and the result is empty if it reports
+    more passed tests than that line. Otherwise a program could print reports of tests that were skipped.
+    """
+    header = None
+    for header in SUMMARY.finditer(output):  # noqa: B007 - the last one is meant
+        pass
+    summary = output[header.end() :] if header else output
+    counts = COUNTS.search(summary) if header else None
+    reported = REPORT.findall(summary[: counts.start()] if counts else summary)
+    if counts:
+        said = NUM_PASSED.search(counts[0])
+        if sum(outcome == "PASSED" for outcome, _ in reported) > (int(said[1]) if said else 0):
+            return {}
     found: dict[str, set[str]] = {}
-    for outcome, rest in REPORT.findall(output):
-        test = rest.split(" - ")[0].strip()
+    for outcome, rest in reported:
+        test = rest.strip() if outcome == "PASSED" else rest.split(" - ")[0].strip()
         for name in {test, ".".join(test.split("::")[1:]) or test}:
             found.setdefault(name, set()).add(outcome)
     return found

@@ -71,8 +71,8 @@ class RepositoryTask:
 
     @property
     def test_files(self) -> tuple[str, ...]:
-        """The files that contain these tests, in order."""
-        return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
+        """The files that contain these tests, in order. R2E-Gym names its tests without their files."""
+        return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests if "::" in test))
 
 
 def to_problem(
@@ -128,7 +128,7 @@ def from_text(text: str, problem_id: str) -> RepositoryTask:
 
 
 TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_tests?\.py|conftest\.py|tests?\.py)$")
-TEST_FOLDERS = frozenset({"test", "tests", "testing"})
+TEST_FOLDERS = frozenset({"test", "tests", "testing", "r2e_tests"})
 
 
 def is_test(path: str) -> bool:

@@ -97,6 +97,48 @@ def test_files_are_read_and_written(box: Box) -> None:
         box.write("large", b"x" * (20 * 2**20))
 
 
+FULL = {
+    "a path too long": "d=$(printf 'd%.0s' $(seq 200)); for i in $(seq 30); do mkdir $d && cd $d; done",
+    "holes": "for i in $(seq 30); do truncate -s 15M f$i; done",
+    "hard links": "head -c 9000000 /dev/zero > f; ln f g",
+    "too much in /tmp": "head -c 9000000 /dev/zero > /tmp/f; ln /tmp/f /tmp/g",
+}
+
+
+@needs_boxes
+@pytest.mark.parametrize("what", sorted(FULL))
+def test_what_cannot_be_kept_is_the_commands_fault(box: Box, base: Base, what: str) -> None:
+    """It neither ends the run nor is read into memory, and the box goes on."""
+    assert box.exec(FULL[what], 20).status == 0
+    with pytest.raises(BoxFullError):
+        box.save()
+    box.restore(b"")
+    assert box.exec("ls", 9).output == "stats\ntests\n"
+
+
+@needs_boxes
+def test_folders_nested_deeper_than_the_interpreter_allows(base: Base) -> None:
+    opened = replace(SMALL, files=5000).open(base)
+    nest = "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')"
+    assert opened.exec(f'python -c "{nest}"', 30).status == 0
+    with pytest.raises(BoxFullError):
+        opened.save()
+    opened.close()
+
+
+@needs_boxes
+def test_an_answer_that_comes_late_is_nobodys(base: Base) -> None:
+    """A box that was given up does not serve again, where its answer would be taken for that to another command."""
+    opened = SMALL.open(base)
+    worker = opened._worker  # type: ignore[attr-defined]
+    with pytest.raises(BoxLostError):
+        worker.ask({"do": "run", "argv": ["sleep", "9"], "seconds": 9}, b"", 0.1)
+    with pytest.raises(BoxLostError):
+        opened.exec("true", 9)
+    opened.close()
+    assert all(worker not in idle for idle in module._IDLE.values())
+
+
 def test_changes_survive_packing() -> None:
     changes = Changes(
         3, (Entry("a", "file", 0o644, 7, b"\n\x00"), Entry("b", "deleted")), (Entry("c", "folder", 0o755),)
@@ -143,6 +185,26 @@ def test_equal_commands_give_equal_outputs_and_trees(base: Base, name: str) -> N
         opened.close()
         time.sleep(0.02)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", ["\n" * 300_000, " \t\n" * 100_000, "in " + "1" * 300_000, "Jan " * 80_000])
+def test_the_normaliser_takes_linear_time(text: str) -> None:
+    """Quadratic, it would take many minutes, in which the whole run stands still."""
+    began = time.process_time()
+    assert normalised(text) == text
+    assert time.process_time() - began < 20
+
+
+@needs_boxes
+def test_stale_bytecode_does_not_outlive_its_command(base: Base) -> None:
+    """Bytecode that is never compared with its source is gone when the source is read again."""
+    compiled = "import py_compile as p; p.compile('m.py', invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
+    opened = SMALL.open(base)
+    opened.exec(f"echo 'print(1)' > m.py; python -c \"{compiled}\"; echo 'print(2)' > m.py", 20)
+    assert opened.exec("python -c 'import m'", 20).output == "1\n"  # it is stale indeed, within one box
+    opened.restore(opened.save())
+    assert opened.exec("python -c 'import m'", 20).output == "2\n"
+    opened.close()
 
 
 def test_the_normaliser_leaves_other_numbers_alone() -> None:
@@ -215,7 +277,9 @@ def test_limits_are_named() -> None:
     eater = "import time\nx = []\nwhile True: x.append(bytearray(2**20)); time.sleep(0.001)"
     many = f"for i in 1 2 3 4; do python -c '{eater}' & done; wait"
     assert opened.exec(many, 30).ended == "memory"
-    assert opened.exec("echo fine", 9).output == "fine\n"
+    shared = "import mmap\nx = []\nwhile True:\n    x.append(mmap.mmap(-1, 2**23))\n    x[-1].write(bytes(2**23))"
+    assert opened.exec(f"for i in 1 2 3; do python -c '{shared}' & done; wait", 30).ended == "memory"
+    assert opened.exec("ulimit -Hn; echo fine", 9).output == "4096\nfine\n"
     opened.close()
 
 

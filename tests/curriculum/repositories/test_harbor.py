@@ -37,6 +37,10 @@ TEST = """#!/bin/bash
 if python3 /tests/look.py; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
 """
 LOOK = 'import os\nassert open("out/greeting.txt").read().strip() == os.environ["WANTED"]\n'
+COMPILED = (
+    "echo 'import os; os._exit(0)' > x.py; "
+    'python -c \'import py_compile as p; p.compile("x.py", "sitecustomize.pyc")\'; rm x.py'
+)
 GREET = 'mkdir -p out && echo "Hello, Harbor\'s world!" > out/greeting.txt'
 
 
@@ -156,10 +160,12 @@ def test_the_reference_passes_and_the_untouched_tree_does_not(tmp_path: Path) ->
         ("true", False),
         ("mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo > /tests/look.py", False),
         ("echo 'import os; os._exit(0)' | tee sitecustomize.py > usercustomize.py", False),
+        ("mkdir sitecustomize; echo 'import os; os._exit(0)' > sitecustomize/__init__.py", False),
+        (COMPILED, False),
         ("echo 'raise SystemExit(0)' > os.py; cp os.py random.py", False),
         (f"{GREET}; mkdir .config; touch .config/x tests.py setup.cfg", True),
     ],
-    ids=["done", "nothing", "forged", "startup", "shadow", "other files"],
+    ids=["done", "nothing", "forged", "startup", "startup folder", "startup bytecode", "shadow", "other files"],
 )
 def test_a_submission_is_judged_by_its_tree(tmp_path: Path, command: str, passes: bool) -> None:
     write(tmp_path / "tasks" / "greeting")

@@ -1,0 +1,106 @@
+"""Tests that must fail, beside a repository's own: whoever passes tests by changing the test runner passes these too.
+
+They fail in each of the ways in which tests say that something is wrong, since a program under test may silence any of
+these and leave the others as they are.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ASSERTIONS = (
+    *("Equal(N, -1)", "NotEqual(N, N)", "True(N < 0)", "False(N >= 0)", "Is(N, None)", "IsNot(N, N)", "IsNone(N)"),
+    *("IsNotNone(None)", "In(N, ())", "NotIn(N, (N,))", "IsInstance(N, str)", "NotIsInstance(N, int)"),
+    *("Greater(-1, N)", "GreaterEqual(-1, N)", "Less(N, -1)", "LessEqual(N, -1)", "AlmostEqual(N, -1)"),
+    *("ListEqual([N], [])", "TupleEqual((N,), ())", "SetEqual({N}, set())", "DictEqual({1: N}, {})"),
+    *("SequenceEqual([N], [])", "CountEqual([N], [])", "MultiLineEqual('a', 'b')", "Regex('', 'N')"),
+    *("Raises(ValueError, int, N)", "RaisesRegex(ValueError, 'N', int, N)"),
+)
+"""Methods of unittest.TestCase, with arguments on which they fail; N is a number of at least 0."""
+
+ARRAYS = ("assert_equal", "assert_array_equal", "assert_allclose", "assert_almost_equal", "assert_array_almost_equal")
+
+TEXT = """\
+import sys
+import unittest
+
+import pytest
+
+N = {number}
+
+
+def {name}():
+    assert N == -1
+
+
+def {name}_raises():
+    raise ValueError(N)
+
+
+def {name}_expects():
+    with pytest.raises(ValueError):
+        int(N)
+
+
+def {name}_near():
+    assert N == pytest.approx(-1)
+
+
+def {name}_fails():
+    pytest.fail(str(N))
+
+
+@pytest.mark.parametrize("value", [N])
+def {name}_each(value):
+    assert value == -1
+
+
+@pytest.mark.parametrize("way", {arrays})
+def {name}_array(way):
+    assert "numpy" in sys.modules
+    import numpy.testing
+
+    getattr(numpy.testing, way)(N, -1.0)
+
+
+class Test_{name}:
+    def {name}(self):
+        assert N == -1
+
+
+class Case_{name}(unittest.TestCase):
+    def {name}(self):
+        self.fail(N)
+"""
+METHOD = """
+    def {name}_{i}(self):
+        self.assert{assertion}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Canaries:
+    """Tests of names that nobody can know beforehand.
+
+    Attributes:
+        path: of their file.
+        first: of the one that pytest finds whatever its settings call a test class.
+        text: their file.
+    """
+
+    path: str
+    first: str
+    text: str
+
+    def alarm(self, reports: Mapping[str, set[str]]) -> bool:
+        """Whether the reports of a run cannot be believed: one of these tests did not fail, or no word of the first."""
+        ours = [outcomes for test, outcomes in reports.items() if test.startswith(f"{self.path}::")]
+        return reports.get(f"{self.path}::{self.first}") is None or any(outcomes != {"FAILED"} for outcomes in ours)
+
+
+def canaries(folder: str) -> Canaries:
+    """New ones for a folder of a work tree, "" being its root."""
+    name, file = f"test_{secrets.token_hex(4)}", f"test_{secrets.token_hex(6)}.py"
+    text = TEXT.format(name=name, number=secrets.randbelow(10**6), arrays=ARRAYS)
+    text += "".join(METHOD.format(name=name, i=i, assertion=assertion) for i, assertion in enumerate(ASSERTIONS))
+    return Canaries(f"{folder}/{file}" if folder else file, name, text)
