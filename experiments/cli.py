@@ -380,7 +380,7 @@ def propel(
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
     format_name: Annotated[str, typer.Option("--format", help="Format of all files; else it is recognised.")] = "",
-    reward: Annotated[str, typer.Option(help="Reward column, if there are several.")] = "",
+    reward: Annotated[str, typer.Option(help="Reward column, if there are several or its name is unusual.")] = "",
     passes_at: Annotated[
         float | None, typer.Option(help="Lowest reward that counts as a success; else guessed.")
     ] = None,

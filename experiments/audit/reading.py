@@ -9,7 +9,8 @@ import numpy as np
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.files import Found, find, number_in
-from halfway.experiments.audit.formats.base import FORMATS, Choices, Reader, recognised
+from halfway.experiments.audit.formats.base import FORMATS, Choices, Reader, head_of, recognised
+from halfway.experiments.audit.formats.table import ColumnNames
 from halfway.experiments.audit.history import History, Log
 from halfway.experiments.audit.strangers import why_unknown
 
@@ -37,7 +38,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader
     found = [each for each in find(path, lambda reason: dropped.update((reason,))) if each.path.name not in SIDE_FILES]
     runs: defaultdict[tuple[str, Path], list[Found]] = defaultdict(list)
     for each in found:
-        name = format_name or recognised(each)
+        name = format_name or recognised(each) or _table_with(choices.reward, each)
         if name is None and each.path == path:
             raise UserError(f"{path}: {why_unknown(each)}; `halfway audit --help` lists the formats")
         if name is None:
@@ -56,6 +57,12 @@ def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader
     if dropped:
         logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
     return logs
+
+
+def _table_with(reward: str, found: Found) -> str | None:
+    """The name of the plain tables' format if a file is one once its reward column is named."""
+    columns = head_of(found).columns if reward else frozenset[str]()
+    return "table" if reward in columns and ColumnNames.of(columns, reward).enough else None
 
 
 def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:

@@ -17,7 +17,10 @@ def why_unknown(found: Found) -> str:
     head = head_of(found)
     if head.columns:
         names = ", ".join(sorted(head.columns)[:MOST_NAMES]) + (", ..." if len(head.columns) > MOST_NAMES else "")
-        return f"it has {names}, which no known trainer's log has; a table needs a problem and a reward"
+        return (
+            f"it has {names}, which no known trainer's log has; a table needs a problem and a reward; --reward NAME "
+            "says which column is the reward"
+        )
     try:
         with opened(found.path) as file:
             start = file.read(LOOKED_AT)

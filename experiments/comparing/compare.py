@@ -110,6 +110,8 @@ def outcome(arm: str, sweep: Sweep) -> str:
     finished = sum(other.mean_area is not None for other in sweep.settings)
     missing = f" of which {finished} finished" if finished < len(sweep.settings) else ""
     edge = f"; at the edge of the grid: {', '.join(sweep.at_edge)}" if sweep.at_edge else ""
+    if sweep.equals > 1:
+        edge = f"; {sweep.equals} settings did equally well, the first of them was taken{edge}"
     area, last = trial.mean_area, trial.final_area
     height = f"area {area:.3f}" if last is None else f"area {last:.3f} in the finals, {area:.3f} before"
     return f"{arm}: tuned to {values} ({height}, best of {len(sweep.settings)}{missing}){edge}"

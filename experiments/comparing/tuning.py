@@ -8,8 +8,8 @@ decides.
 `tuning.json` in the comparison's directory says how it went: `seeds`, `final_seeds` (empty without finals), and for
 each of `arms` its `settings` (`name`, which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed
 is missing, `final_areas` and `final_area` likewise with the whole budget), `chosen` (the name; null if no setting has
-finished) and `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better one may
-lie beyond.
+finished), `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better one may
+lie beyond (unless another value did as well), and `equals`: how many settings did as well, the chosen one included.
 """
 
 import json
@@ -60,12 +60,15 @@ class Sweep:
 
     Attributes:
         chosen: name of the best setting; None if there is none yet.
-        at_edge: fields whose chosen value is the smallest or the largest that was tried.
+        at_edge: fields whose chosen value is the smallest or the largest that was tried, unless a setting with another
+            value did as well.
+        equals: number of settings that did as well as the chosen one, itself included; the first of them is chosen.
     """
 
     settings: Sequence[Trial]
     chosen: str | None = None
     at_edge: Sequence[str] = field(default_factory=list)
+    equals: int = 1
 
     @property
     def choice(self) -> Trial | None:
@@ -170,7 +173,18 @@ def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
     best = max(last, key=lambda trial: trial.final_area or 0.0) if last else next(iter(finalists(settings, 1)), None)
     if best is None or (finals and not last):
         return Sweep(settings)
-    return Sweep(settings, best.name, [name for name, values in grid.items() if at_edge(best.values[name], values)])
+    equals = [trial.values for trial in settings if _height(trial) == _height(best)]
+    edges = [
+        name
+        for name, values in grid.items()
+        if at_edge(best.values[name], values) and all(tied[name] == best.values[name] for tied in equals)
+    ]
+    return Sweep(settings, best.name, edges, len(equals))
+
+
+def _height(trial: Trial) -> tuple[float | None, float | None]:
+    """What a choice goes by."""
+    return (trial.mean_area, None) if trial.final_area is None else (None, trial.final_area)
 
 
 def at_edge(value: Any, tried: Sequence[Any]) -> bool:

@@ -20,6 +20,8 @@ from halfway.trainers.rollouts.options import RolloutOptions
 MOST_PROMPTS = 20_000
 """Prompts that are shown to the tokenizer: a second or so."""
 POINTS_FOR_TARGETS = 12
+GROUPS = {"fill.groups", "learner.minibatch_groups", "learner.num_minibatches"}
+"""Fields that say how many groups a batch or an optimizer step has."""
 
 Drawn = dict[str, ProblemSplit]
 """Problems that were drawn already, by all that they depend on: arms mostly share them."""
@@ -76,10 +78,12 @@ def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]
     if config.targets and points < POINTS_FOR_TARGETS:
         remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
         found.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
-    if uneven := _uneven({arm: _groups_per_update(run) for arm, run in runs.items()}):
+    # What the sweep of an arm is to choose is not what its file says.
+    fixed = {arm: run for arm, run in runs.items() if not GROUPS & config.grid(arm).keys()}
+    if uneven := _uneven({arm: _groups_per_update(run) for arm, run in fixed.items()}):
         remedy = "the same learner.minibatch_groups for all keeps a larger batch from being a slower learner"
         found.append(f"arms differ in groups per optimizer step: {uneven}; {remedy}")
-    refilling = {arm: run.fill.first_request for arm, run in runs.items() if run.fill.policy == "refill"}
+    refilling = {arm: run.fill.first_request for arm, run in fixed.items() if run.fill.policy == "refill"}
     if uneven := _uneven(refilling):
         remedy = "the same fill.request_factor for all keeps the size of a round out of the comparison"
         found.append(f"arms that refill differ in the groups of a first request: {uneven}; {remedy}")

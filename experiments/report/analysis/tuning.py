@@ -24,6 +24,7 @@ class TunedRow:
         final_areas: seed of the finals -> that area.
         chosen: whether the comparison runs with it.
         edge: fields of the chosen setting whose value is at an end of the grid, so that a better one may lie beyond.
+        equals: for the chosen setting the number of settings that did as well, itself included.
     """
 
     arm: str
@@ -33,6 +34,7 @@ class TunedRow:
     edge: tuple[str, ...]
     final: Estimate | None = None
     final_areas: Mapping[str, float] = field(default_factory=dict)
+    equals: int = 1
 
 
 class _Setting(msgspec.Struct):
@@ -46,6 +48,7 @@ class _Arm(msgspec.Struct):
     settings: list[_Setting]
     chosen: str | None = None
     at_edge: list[str] = []
+    equals: int = 1
 
 
 class _Tuning(msgspec.Struct):
@@ -74,6 +77,7 @@ def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
             edge=tuple(tuned.at_edge) if setting.name == tuned.chosen else (),
             final=_over_seeds(setting.final_areas),
             final_areas=setting.final_areas,
+            equals=tuned.equals if setting.name == tuned.chosen else 1,
         )
         for arm in arms
         if (tuned := tuning.arms.get(arm)) is not None

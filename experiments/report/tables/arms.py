@@ -110,7 +110,8 @@ def quick_table(summary: Summary) -> TextTable:
         for arm in summary.arms
     )
     caption = (
-        "Valid groups: trained groups in which some rollouts passed and some failed. Budget: "
+        "Valid groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: share of the trained "
+        "groups with such a pass rate. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
     return TextTable("Arms", columns, rows, caption)

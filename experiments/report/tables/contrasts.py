@@ -37,7 +37,11 @@ def quick_contrasts(summary: Summary) -> TextTable:
     cells = [(arms, found.replace(" [", "\n["), p, clear, shown) for arms, found, _, p, clear, shown, *_ in table.rows]
     columns = ("arms", "difference", "p, Holm", "clear", "shown with\n80 % power")
     family = contrast_family(len(summary.design.contrasts), summary.design.named)
-    return TextTable(table.title, columns, tuple(cells), f"Holm's adjustment is over {family}.")
+    caption = (
+        f"Held-out pass@1 of the first arm minus that of the second. Clear: p below .05 after Holm's adjustment over "
+        f"{family}. {POWER.capitalize()}: the true difference that would come out clear four times out of five."
+    )
+    return TextTable(table.title, columns, tuple(cells), caption)
 
 
 def contrast_family(planned: int, named: bool) -> str:
@@ -76,7 +80,8 @@ def errors_text(matched: Matched) -> str:
         return "Standard errors are over seeds only, since passes by problem were not recorded; Student's t."
     return (
         f"Standard errors: seeds and the {matched.problems} held-out problems are resampled independently (the two-way "
-        "bootstrap, in its closed form); Student's t with one degree of freedom fewer than seeds."
+        "bootstrap, in its closed form); Student's t with one degree of freedom fewer than seeds (than problems, where "
+        "there is one seed)."
     )
 
 

@@ -16,9 +16,11 @@ def tuning_table(summary: Summary) -> TextTable:
         for row in summary.tuned
     )
     edges = [f"{row.arm} ({', '.join(row.edge)})" for row in summary.tuned if row.edge]
+    intervals = any(row.area and row.area.low is not None for row in summary.tuned)
     caption = (
-        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use, with 95 % "
-        "Student-t intervals over those seeds. The setting with the largest area was chosen"
+        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use"
+        + (", with 95 % Student-t intervals over those seeds" if intervals else "")
+        + ". The setting with the largest area was chosen"
         + (": among the finalists, by their area over the whole budget." if finals else ".")
     )
     if edges:
@@ -36,4 +38,5 @@ def _final_cells(row: TunedRow) -> tuple[str, str]:
 def _mark(row: TunedRow) -> str:
     if not row.chosen:
         return ""
-    return "chosen, at the edge" if row.edge else "chosen"
+    words = ["chosen", *(["first of equals"] if row.equals > 1 else []), *(["at the edge"] if row.edge else [])]
+    return ", ".join(words)

@@ -297,3 +297,20 @@ def test_prompts_of_a_table_are_hashed(tmp_path: Path) -> None:
     [problem] = log.history.problems
     assert len(problem) == 16 and log.texts[problem] == "what?"
     assert any("no step" in trap for trap in log.reading.traps)
+
+
+def test_a_table_whose_reward_has_a_name_of_its_own_is_read_once_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {"prompt": f"{i}+1=", "step": step, "verdict": float(i > n)}
+        for step in (0, 1)
+        for i in range(3)
+        for n in range(4)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"a table needs a problem and a reward; --reward NAME says which column"):
+        read_logs([path])
+    [log] = read_logs([path], Choices(reward="verdict"))
+    assert log.reading.format == "table" and len(log.history) == 6
+    with pytest.raises(UserError, match="no known trainer's log"):
+        read_logs([path], Choices(reward="absent"))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing import runner
-from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
+from halfway.experiments.comparing.compare import outcome, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.processes import Workforce
 from halfway.experiments.comparing.tuning import Trial, area_under_curve, at_edge, chosen, mean_height
@@ -56,10 +56,21 @@ def trial(name: str, area: float | None, **values: Any) -> Trial:
 def test_the_largest_area_is_chosen_and_the_first_of_equals() -> None:
     settings = [trial("a", 0.3, lr=1), trial("b", 0.4, lr=2), trial("c", 0.4, lr=3), trial("d", None, lr=4)]
     found = chosen(settings, {"lr": [1, 2, 3, 4]})
-    assert (found.chosen, found.at_edge) == ("b", [])
+    assert (found.chosen, found.at_edge, found.equals) == ("b", [], 2)
     assert chosen(settings[:1], {"lr": [1, 2]}).at_edge == ["lr"]
     assert chosen([trial("zero", 0.0, lr=1)], {"lr": [1]}).chosen == "zero"
     assert chosen(settings[3:], {"lr": [4]}).chosen is None
+
+
+def test_a_choice_among_equals_is_at_an_edge_only_where_they_agree() -> None:
+    settings = [trial(f"{lr}-{n}", 0.3, lr=lr, n=n) for lr in (1, 2) for n in (8, 16)]
+    found = chosen(settings, {"lr": [1, 2], "n": [8, 16]})
+    assert (found.chosen, found.at_edge, found.equals) == ("1-8", [], 4)
+    assert outcome("a", found).endswith("best of 4); 4 settings did equally well, the first of them was taken")
+    agreed = chosen(settings[:2], {"lr": [1, 2], "n": [8, 16]})
+    assert (agreed.at_edge, agreed.equals) == (["lr"], 2)
+    final = [replace(each, final_area=area) for each, area in zip(settings, (0.4, 0.4, 0.5, 0.1), strict=True)]
+    assert chosen(final, {"lr": [1, 2], "n": [8, 16]}, finals=4).at_edge == ["lr", "n"]
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,8 @@ def test_validate_warns_of_few_evaluations(contest_file: Path, points: int, warn
         (["arms.greso.fill.groups=16", "learner.minibatch_groups=8"], ""),
         (["arms.greso.fill={policy: refill, request_factor: 1.5}"], "first request: 32 (refill), 48 (greso); the same"),
         (["arms.greso.fill={policy: refill, request_factor: 1.5}", "arms.refill.fill.request_factor=1.5"], ""),
+        # What the sweep chooses is not in the file.
+        (["arms.greso.fill.groups=16", "tune.grid={fill.groups: [8, 16]}"], ""),
         (["arms.greso.fill.request_factor=1.5"], ""),  # asks for its batch, since it does not refill
     ],
 )

@@ -306,6 +306,8 @@ def test_tables_print_values_with_their_intervals(tmp_path):
     summary = summarize(comparison(tmp_path, {"a": {0: ([decision()], [step_record()], curve(0.4, 0.6))}}))
     assert quick_table(summary).rows[0][1] == "0.400 -> 0.600\n[0.561, 0.639]"
     assert start_table(summary).rows == ()
+    caption = quick_table(summary).caption
+    assert all(f"{column}: " in caption for column in ("Valid groups", "3/8..5/8", "Wasted"))
     assert quick_table(summary).rich().row_count == 1
 
 

@@ -20,6 +20,7 @@ from halfway.experiments.report.tables.contrasts import (
     contrast_table,
     matched_table,
     other_contrasts_table,
+    quick_contrasts,
     separation_table,
 )
 from halfway.experiments.report.tables.costs import reach_tables, spent_cell
@@ -82,6 +83,9 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     assert float(up[5]) > 0 and up[6] == "8"
     assert "the 2 contrasts that the file names" in table.caption
     assert "the 64 held-out problems are resampled" in table.caption
+    short = quick_contrasts(summary).caption
+    assert "minus that of the second. Clear: p below .05" in short and "the 2 contrasts" in short
+    assert "Shown with 80 % power: " in short
     others = other_contrasts_table(summary)
     assert others.columns[1:4] == ("equal steps", "equal generated tokens", "equal cost, rho 0.25")
     assert others.rows[0][1].endswith("]*") and others.rows[1][1].endswith("]")
@@ -192,6 +196,10 @@ def test_a_choice_at_the_edge_is_warned_of() -> None:
     assert table.caption.startswith("Warning: a (lr) chose an end of the grid")
     inside = tuning_table(replace(summary, tuned=(replace(rows[1], edge=()),)))
     assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
+    assert "interval" not in table.caption  # there are none in it
+    several = tuning_table(replace(summary, tuned=(replace(rows[1], area=Estimate(0.3, 0.2, 0.4), equals=2),)))
+    assert "95 % Student-t intervals over those seeds" in several.caption
+    assert several.rows[0][2] == "chosen, first of equals, at the edge"
 
 
 def test_finals_have_a_column_if_there_were_any() -> None:
