@@ -8,6 +8,7 @@
 - `model_files`: what a model's own files say of it
 - `components`: registered components: `{name: options}` to dataclasses
 - `chains`: the controllers of a recipe as a chain, for other trainers
+- `names`: names of runs and arms, and seeds
 - `yaml_files`: files over their bases, and overrides
 - `paths`: paths that lead there from anywhere
 - `validation`: plain mappings to dataclasses, naming the field that is wrong

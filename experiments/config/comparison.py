@@ -1,7 +1,6 @@
 """What a YAML file may say of a comparison of arms. Importing and checking needs no torch and no MLflow."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from halfway.experiments.config.design import (
     dotted,
     settings_of,
 )
-from halfway.experiments.config.run import NAME, RunConfig, parse_run_config
+from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.config.validation import typed
 from halfway.trainers.loop.options import Budget
 
@@ -72,12 +72,11 @@ class ComparisonConfig:
     costs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
+        require_name(self.name)
         require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
-        unique = len(set(self.seeds)) == len(self.seeds) > 0
-        require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
+        require_seeds(self.seeds)
         for arm, changes in self.arms.items():
-            require(re.fullmatch(r"[\w.-]+", arm) is not None, "arms", arm, "use letters, digits, '.', '_' and '-'")
+            require(is_label(arm), "arms", arm, CHARACTERS)
             require(
                 arm not in FOLDERS, "arms", arm, "a comparison has a folder of that name itself; call it differently"
             )

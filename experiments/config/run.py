@@ -1,6 +1,5 @@
 """What a YAML file may say of a run. Importing and checking needs no torch and no MLflow."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from halfway.experiments.config.components import (
     members,
     with_defaults,
 )
+from halfway.experiments.config.names import require_name
 from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
 from halfway.experiments.config.validation import typed
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
@@ -28,8 +28,6 @@ from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.rollouts.options import RolloutOptions
-
-NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,7 @@ class RunConfig:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def __post_init__(self) -> None:
-        require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
-        require(".." not in self.name.split("/"), "name", self.name, "stay inside the folder `output`")
+        require_name(self.name)
         require(self.seed >= 0, "seed", self.seed, "give 0 or more")
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
 

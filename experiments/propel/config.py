@@ -1,6 +1,5 @@
 """What a PROPEL study's YAML file may say. Importing and checking needs no torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import paths, yaml_files
 from halfway.experiments.config.components import Component, component, with_defaults
 from halfway.experiments.config.loading import flat
+from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
 from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
-from halfway.experiments.config.run import NAME, check_precision, planned_run
+from halfway.experiments.config.run import check_precision, planned_run
 from halfway.experiments.config.validation import typed
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.probes.options import ActivationOptions, SweepOptions
@@ -131,16 +131,14 @@ class PropelConfig:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        require(NAME.fullmatch(self.name) is not None, "name", self.name, "use letters, digits, '.', '_' and '-'")
-        require(".." not in self.name.split("/"), "name", self.name, "stay inside the folder `output`")
-        unique = len(set(self.seeds)) == len(self.seeds) > 0
-        require(unique and min(self.seeds) >= 0, "seeds", list(self.seeds), "give different numbers from 0 on")
+        require_name(self.name)
+        require_seeds(self.seeds)
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
         require(self.solver.model.lora.rank == 0, "solver.model.lora.rank", self.solver.model.lora.rank, UNTRAINED)
         require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
         for arm in self.arms:
-            named = re.fullmatch(r"[\w.-]+", arm) is not None and arm != BASE
-            require(named, "arms", arm, f"use letters, digits, '.', '_' and '-', and not {BASE!r}")
+            named = is_label(arm) and arm != BASE
+            require(named, "arms", arm, f"{CHARACTERS}, and not {BASE!r}")
 
     @property
     def folder(self) -> Path:
@@ -244,9 +242,7 @@ def _check_oracles(config: PropelConfig) -> None:
     else:
         require(not config.oracles, "oracles", sorted(config.oracles), f"{name} has answers of its own; leave them out")
     for oracle in config.oracles:
-        require(
-            re.fullmatch(r"[\w.-]+", oracle) is not None, "oracles", oracle, "use letters, digits, '.', '_' and '-'"
-        )
+        require(is_label(oracle), "oracles", oracle, CHARACTERS)
         rank = config.oracle(oracle).model.lora.rank
         require(rank == 0, f"oracles.{oracle}.model.lora.rank", rank, UNTRAINED)
 

@@ -1,13 +1,11 @@
 """A controller from another installed package: found through its entry point, checked, listed and run from YAML."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from installed_package import install
+from installed_package import installed_part
 from typer.testing import CliRunner, Result
 
 from halfway.controllers import CONTROLLERS
@@ -40,14 +38,8 @@ threads: 1
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path of modules, holding a distribution as pip leaves it."""
-    install(tmp_path / "site", MODULE, CONTROLLERS.group, "choosy", "Choosy")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    CONTROLLERS._added.pop("choosy", None)  # what it has loaded
-    sys.modules.pop("somebody_elses", None)
-    torch.use_deterministic_algorithms(False)
+    with installed_part(tmp_path, monkeypatch, CONTROLLERS, MODULE, "choosy", "Choosy") as folder:
+        yield folder
 
 
 def halfway(*words: str) -> Result:

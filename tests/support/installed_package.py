@@ -1,15 +1,36 @@
 """Somebody else's package, as pip leaves it."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+import torch
 
-def install(site: Path, module: str, group: str, name: str, attribute: str) -> None:
-    """Put a distribution with one module and one entry point into a folder, which has to be on the path of modules.
+from halfway.curriculum.support.registry import Registry
+
+
+@contextmanager
+def installed_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry, module: str, name: str, attribute: str
+) -> Iterator[Path]:
+    """Enter a folder, with an installed package on the path of modules that adds one part to a registry.
 
     Args:
-        module: its source.
-        group, name: of the entry point, which leads to `attribute` of the module.
+        module: the source of its module.
+        name, attribute: the part's name, and its class in the module.
     """
+    _install(folder / "site", module, registry.group, name, attribute)
+    monkeypatch.syspath_prepend(folder / "site")
+    monkeypatch.chdir(folder)
+    yield folder
+    registry._added.pop(name, None)  # what it has loaded
+    sys.modules.pop("somebody_elses", None)
+    torch.use_deterministic_algorithms(False)
+
+
+def _install(site: Path, module: str, group: str, name: str, attribute: str) -> None:
     site.mkdir()
     (site / "somebody_elses.py").write_text(module)
     information = site / "somebody_elses-1.0.dist-info"

@@ -66,16 +66,22 @@ def train(trained: PolicyGradientLearner, steps: range) -> list[dict[str, float]
 def gradients(model: Qwen3ForCausalLM, groups: list[Group], options: LearnerOptions) -> tuple[dict[str, Any], Any]:
     """The gradient of every weight as the optimizer sees it, before clipping, and the metrics."""
     trained = learner(model, replace(options, max_grad_norm=0.0))
-    seen: dict[str, torch.Tensor] = {}
-    step = trained._backend.optimizer.step
-
-    def record() -> None:
-        seen.update({name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None})
-        step()
-
-    trained._backend.optimizer.step = record
+    seen = recorded_gradients(trained._backend.optimizer, trained.policy)
     metrics = trained.update(groups, Stream(0))
     return seen, metrics
+
+
+def recorded_gradients(optimizer: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A dictionary that every step of the optimizer fills with the module's gradients, by name."""
+    seen: dict[str, torch.Tensor] = {}
+    step = optimizer.step
+
+    def record() -> None:
+        seen.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
+        step()
+
+    optimizer.step = record
+    return seen
 
 
 def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], rtol: float) -> None:

@@ -179,6 +179,13 @@ class LearnerOptions:
     deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
     def __post_init__(self) -> None:
+        self._check_optimizer()
+        self._check_minibatches()
+        self._check_schedule()
+        self._check_advantages()
+        self._check_loss()
+
+    def _check_optimizer(self) -> None:
         require(0 < self.lr < math.inf, "learner.lr", self.lr, "give a positive number such as 1e-6")
         within = all(0 <= beta < 1 for beta in self.betas)
         require(within, "learner.betas", self.betas, "give two numbers from 0 to below 1, such as [0.9, 0.95]")
@@ -186,6 +193,8 @@ class LearnerOptions:
         require(0 < self.clip_low < 1, "learner.clip_low", self.clip_low, "give a number between 0 and 1")
         require(self.clip_high > 0, "learner.clip_high", self.clip_high, "give a positive number such as 0.28")
         require(self.dual_clip == 0 or self.dual_clip > 1, "learner.dual_clip", self.dual_clip, "give 0 or above 1")
+
+    def _check_minibatches(self) -> None:
         require(self.num_minibatches >= 1, "learner.num_minibatches", self.num_minibatches, "give at least 1")
         held = self.minibatch_groups
         require(held >= 0, "learner.minibatch_groups", held, "give 0 (= use num_minibatches) or a number of groups")
@@ -196,6 +205,8 @@ class LearnerOptions:
             f"minibatch_groups={held} sets the number of mini-batches; leave num_minibatches at 1, or that at 0",
         )
         require(self.num_epochs >= 1, "learner.num_epochs", self.num_epochs, "give at least 1")
+
+    def _check_schedule(self) -> None:
         require(
             self.normalization != "constant" or self.normalization_length > 0,
             "learner.normalization_length",
@@ -210,6 +221,8 @@ class LearnerOptions:
             self.total_updates,
             f"schedule={self.schedule} needs the number of optimizer steps it spans, more than warmup_steps",
         )
+
+    def _check_advantages(self) -> None:
         require(
             self.advantage == "gae" or self.critic == CriticOptions(),
             "learner.critic",
@@ -229,6 +242,8 @@ class LearnerOptions:
             stage,
             "advantage=gae trains its critic without DeepSpeed only; give null",
         )
+
+    def _check_loss(self) -> None:
         for name in ("weight_decay", "max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
         require(

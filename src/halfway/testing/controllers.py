@@ -79,9 +79,6 @@ class Trial:
     def session(self, seed: int = 0, controller: PassRateController[Any] | None = None) -> Session:
         return Session(self.problems, controller or self.controller, self.size, seed, provides=NEEDS)
 
-    def own_state(self, session: Session) -> Any:
-        return session.state[self.name] if isinstance(self.controller, Chain) else session.state
-
 
 def check_controller(controller: PassRateController[Any], problems: ProblemSet | None = None) -> None:
     """Run all of `controller_checks` on a controller, in a chain in which it has work to do.

@@ -1,13 +1,11 @@
 """An engine from another installed package: found by its entry point, listed, checked, estimated, launched and run."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from installed_package import install
+from installed_package import installed_part
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
@@ -102,15 +100,9 @@ WEIGHTS = 16 * (2 * 1024 * 128 * 16 + 3 * 1024 * 4096) + 2 * 65536 * 1024
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the run, and on the path of modules the package with the engine."""
-    install(tmp_path / "site", MODULE, ENGINES.group, "noting", "Noting")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text(RUN)
-    yield tmp_path
-    ENGINES._added.pop("noting", None)  # what it has loaded
-    sys.modules.pop("somebody_elses", None)
-    torch.use_deterministic_algorithms(False)
+    with installed_part(tmp_path, monkeypatch, ENGINES, MODULE, "noting", "Noting") as folder:
+        (folder / "mine.yaml").write_text(RUN)
+        yield folder
 
 
 def halfway(*words: str) -> Result:

@@ -20,6 +20,7 @@ from learner_harness import (
     make_turn,
     plain_logprobs,
     random_groups,
+    recorded_gradients,
     train,
     weights,
 )
@@ -128,24 +129,10 @@ def critic_gradients(
     critic = trained._critic
     assert critic is not None
     set_head(trained, bias)
-    seen: dict[str, Tensor] = {}
-    step = critic._optimizer.step
-
-    def record() -> None:
-        seen.update({name: p.grad.clone() for name, p in critic._module.named_parameters()})
-        step()
-
-    critic._optimizer.step = record
-    policy: dict[str, Tensor] = {}
-    policy_step = trained._backend.optimizer.step
-
-    def record_policy() -> None:
-        policy.update({name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None})
-        policy_step()
-
-    trained._backend.optimizer.step = record_policy
+    own = recorded_gradients(critic._optimizer, critic._module)
+    policy = recorded_gradients(trained._backend.optimizer, trained.policy)
     metrics = trained.update(groups, Stream(0))
-    return policy, seen, metrics
+    return policy, own, metrics
 
 
 def set_head(trained: PolicyGradientLearner, bias: float) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,25 @@
+"""Checks of the fields that every kind of file has: the name of what it runs, its seeds, and names of its parts."""
+
+import re
+from collections.abc import Sequence
+
+from halfway.curriculum.support.errors import require
+
+CHARACTERS = "use letters, digits, '.', '_' and '-'"
+
+
+def require_name(name: str) -> None:
+    """Raise UserError unless `name` is a path below the folder `output`, such as "study/arm"."""
+    require(re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is not None, "name", name, CHARACTERS)
+    require(".." not in name.split("/"), "name", name, "stay inside the folder `output`")
+
+
+def is_label(name: str) -> bool:
+    """Whether an arm or an oracle may have this name, which also names a folder."""
+    return re.fullmatch(r"[\w.-]+", name) is not None
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raise UserError unless there are seeds, all different and none negative."""
+    unique = len(set(seeds)) == len(seeds) > 0
+    require(unique and min(seeds) >= 0, "seeds", list(seeds), "give different numbers from 0 on")
