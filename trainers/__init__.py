@@ -3,11 +3,11 @@
 - `contracts`: the interfaces: rollouts, learner, recorder
 - `policy`: a model with its tokenizer and end tokens, as it is loaded
 - `loop`: the training loop: batches, records, checkpoints, evaluation
-- `rollouts`: from requests to scored groups
+- `rollouts`: turns requests into scored groups
 - `engines`: what samples tokens: transformers, vLLM here, vLLM servers
-- `learner`: from groups to new weights
+- `learner`: turns groups into new weights
 - `distributed`: several processes, and the machines they run on
 - `probes`: heads that read hidden states and guess pass rates
-- `hosts`: the same chains inside the trainers of others
+- `hosts`: the same chains inside other projects' trainers
 - `propel`: training a task generator on a probe's guess (PROPEL)
 """

@@ -15,8 +15,8 @@ class Rollouts(Protocol):
 
 
 def judge_seconds(rollouts: Rollouts) -> float:
-    """How long the environment has taken so far to answer and judge, over all rollouts, at once or not; replays do not
-    count. 0 where `rollouts` has no attribute of that name."""
+    """Seconds that the environment has taken so far to answer and judge, summed over all rollouts, concurrent or not,
+    and without replays. 0 where `rollouts` has no attribute of that name."""
     return float(getattr(rollouts, "judge_seconds", 0.0))
 
 
@@ -31,7 +31,7 @@ class Learner(Protocol):
 
 
 class Appraiser(Protocol):
-    """Knows the values of rollouts."""
+    """Estimates the values of rollouts."""
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with a value on every token."""

@@ -1,9 +1,9 @@
-"""Several processes at one run, and the machines they run on.
+"""Several processes working on one run, and the machines they run on.
 
-- `workers`: the leader orders, the other processes do their share
-- `collectives`: waiting and broadcasting, with patience, noticing who died
+- `workers`: the leader gives orders, and the other processes do their share
+- `collectives`: waiting and broadcasting with long timeouts, noticing processes that died
 - `colocated`: learner and engine take turns on the same devices
-- `cluster`: settings: hosts, devices, memory, sizes of the model
+- `cluster`: settings: hosts, devices, memory, and sizes of the model
 - `restarts`: how long to wait before a process that ended is started again
 - `ports`: free ports of this host
 """

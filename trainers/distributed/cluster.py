@@ -11,8 +11,8 @@ class Device:
     """Peak rates of an accelerator, from its vendor's data sheet.
 
     Attributes:
-        flops: floating-point operations a second in bfloat16 with float32 sums, without sparsity.
-        bandwidth: bytes a second between its memory and its cores.
+        flops: floating-point operations per second in bfloat16 with float32 sums, without sparsity.
+        bandwidth: bytes per second between its memory and its cores.
     """
 
     flops: float
@@ -31,7 +31,7 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """Sizes of a model, in the words of its config.json. Only needed where model.path is no folder on this machine.
+    """Sizes of a model, as its config.json names them. Needed only where model.path is not a folder on this machine.
 
     Attributes:
         hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
@@ -61,7 +61,7 @@ class ShapeOptions:
 
     @property
     def layer_weights(self) -> int:
-        """Parameters of one layer, norms left out."""
+        """Number of parameters of one layer, without norms."""
         head = self.head_dim or self.hidden_size // self.num_attention_heads
         attention = 2 * self.hidden_size * head * (self.num_attention_heads + self.num_key_value_heads)
         return attention + 3 * self.hidden_size * self.intermediate_size
@@ -72,12 +72,12 @@ class ShapeOptions:
 
     @property
     def weights(self) -> int:
-        """All parameters."""
+        """Number of all parameters."""
         return self.num_hidden_layers * self.layer_weights + self.embedding * (1 if self.tie_word_embeddings else 2)
 
     @property
     def cache_per_token(self) -> int:
-        """Elements of keys and values."""
+        """Number of elements of keys and values per token."""
         head = self.head_dim or self.hidden_size // self.num_attention_heads
         return 2 * self.num_hidden_layers * self.num_key_value_heads * head
 
@@ -87,14 +87,14 @@ class ClusterOptions:
     """What a run is launched on (`halfway launch`), and checked against (`halfway validate`).
 
     Attributes:
-        train_nodes, rollout_nodes: hosts that train, and hosts that only serve rollouts. With none of the latter the
-            engines stand on the training hosts, and so share the devices of the ranks.
-        devices_per_node: devices of a host, and ranks of a training host.
+        train_nodes, rollout_nodes: number of hosts that train, and of hosts that only serve rollouts. Without the
+            latter, the engines run on the training hosts and share the ranks' devices.
+        devices_per_node: number of devices per host, and of ranks per training host.
         device: the accelerator: a100, h100, h200, b200, l40s or rtx4090. Only a comparison's `costs: {from: cluster}`
             asks for it.
         device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
             Leave them out if a comparison that runs elsewhere only takes its costs from these machines.
-        port: the first rank waits for the others at this port; server j of a host listens at port + 1 + j.
+        port: port at which the first rank waits for the others; server j of a host listens at port + 1 + j.
         model: sizes of the model.
     """
 

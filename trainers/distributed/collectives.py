@@ -1,4 +1,4 @@
-"""How the processes of a run wait for one of them, while it samples, speaks to servers or converts files."""
+"""How the processes of a run wait for one of them while it samples, talks to servers or converts files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ PATIENCE = timedelta(days=1)
 
 
 def control_group() -> Any:
-    """All processes, connected by gloo and with patience; the group that trains gives up after ten minutes.
+    """All processes, connected by gloo with a long timeout; the group that trains gives up after ten minutes.
 
-    All have to ask for it the first time, and at about the same time. There has to be a process group.
+    The first time, all processes have to call it at about the same time. A process group has to exist.
     """
     return _beside(distributed.group.WORLD)
 
@@ -29,7 +29,7 @@ def _beside(world: Any) -> Any:
 
 
 def wait_for_all() -> None:
-    """Wait, with patience, until all processes are here. Nothing if there is one.
+    """Wait, with a long timeout, until all processes have arrived. Does nothing if there is only one.
 
     Raises:
         UserError: if a process is lost.
@@ -40,7 +40,7 @@ def wait_for_all() -> None:
 
 
 def broadcast_from_first(value: Any) -> Any:
-    """What the first process gives here, on all of them; they wait for it with patience.
+    """Return the first process's value on all processes, which wait for it with a long timeout.
 
     Raises:
         UserError: if a process is lost.

@@ -1,4 +1,4 @@
-"""Learner and engine on the same devices, one after the other."""
+"""Learner and engine that take turns on the same devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from halfway.trainers.contracts import AppraisingLearner
 
 @dataclass(frozen=True)
 class Colocated:
-    """A learner that sends the engine to sleep before it updates. The weight sync after that wakes the engine up."""
+    """A learner that sends the engine to sleep before it updates. The weight sync afterwards wakes the engine up."""
 
     learner: AppraisingLearner
     sleep: Callable[[], None]

@@ -1,9 +1,9 @@
 """How long to wait before a process that has ended is started again."""
 
-# This long at first, then twice as long each time.
+# The first pause; each further pause is twice as long.
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 
 
 def restart_pause(starts: int) -> float:
-    """Seconds from the latest of so many starts that came to nothing to the next one."""
+    """Seconds to wait after this many starts without success."""
     return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)

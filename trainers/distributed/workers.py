@@ -1,8 +1,8 @@
-"""Several processes at one run: the first one leads, the others do their share of what it orders.
+"""Several processes working on one run: the first one leads, and the others do their share of what it orders.
 
 Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `WorkerGroup` in
-the place of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by
-the learner).
+place of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by the
+learner).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ class WorkerGroup:
     processes call `serve`. When a process dies, the others end with a UserError as soon as they need it.
 
     Attributes:
-        judge_seconds: that the environments of all processes took; known to the leader.
+        judge_seconds: seconds that the environments of all processes took; known to the leader.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class WorkerGroup:
     ):
         """
         Args:
-            rollouts, learner, sync: of this process; the learner works on all processes together.
+            rollouts, learner, sync: this process's parts; the learner works on all processes together.
             leader_rolls_out: whether the leader's rollouts take all requests.
         """
         self._leader_rolls_out = leader_rolls_out
         self._rollouts, self._learner, self._sync = rollouts, learner, sync
         self.judge_seconds = 0.0
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-        # Whoever waits for an order may wait for hours.
+        # A process may wait for an order for hours.
         self._group = control_group()
 
     @property
@@ -52,7 +52,7 @@ class WorkerGroup:
         return self._learner.policy_version
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group a request, in the order of the requests."""
+        """One group per request, in the order of the requests."""
         groups: list[Group] = self._order("run", requests, stream)
         return groups
 
@@ -87,7 +87,7 @@ class WorkerGroup:
                 name, arguments = order[0]
                 try:
                     self._do(name, arguments)
-                except OSError as error:  # as for a full disk, which only the leader makes one line of
+                except OSError as error:  # a full disk, for example, which only the leader reports in one line
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any) -> Any:
@@ -113,7 +113,7 @@ class WorkerGroup:
         assert name == END, name
 
     def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """All groups on the leader; on the others none."""
+        """All groups on the leader; none on the other processes."""
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
         before = judge_seconds(self._rollouts)
@@ -129,10 +129,10 @@ class WorkerGroup:
 
 
 def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:
-    """Positions of the requests of every process, about equally many rollouts each.
+    """Positions of each process's requests, with about equally many rollouts each.
 
-    Requests that agree in problem and origin stay together, in their order: the random streams of the second one count
-    those before it, so that the outcome is the same on any number of processes.
+    Requests that agree in problem and origin stay together, in order: the random stream of such a request counts those
+    before it, so the outcome is the same on any number of processes.
     """
     bundles: dict[tuple[str, str], list[int]] = {}
     for i, request in enumerate(requests):

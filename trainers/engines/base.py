@@ -15,8 +15,8 @@ class Completion:
     """Freshly sampled tokens. Log-probabilities and entropies (nats) belong to the sampling distribution.
 
     Attributes:
-        entropies_T: NaN where the engine does not know them and was not asked to find out.
-        policy_version: the weights that sampled it, see `Engine.sync`.
+        entropies_T: NaN where the engine does not know them and was not asked to compute them.
+        policy_version: version of the weights that sampled it, see `Engine.sync`.
     """
 
     tokens_T: IntArray
@@ -35,14 +35,14 @@ class EngineSetup:
     """What an engine is made from.
 
     Attributes:
-        policy: with the weights the run starts from: the learner's own module, or a whole copy of one that is sharded,
-            for an engine that samples from the module itself.
+        policy: the policy with the weights the run starts from: the learner's own module or, if that is sharded, a
+            whole copy for an engine that samples from the module itself.
         model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
         temperature: divides the logits; positive.
-        max_sequences: sequences decoded at once.
-        policy_version: of the weights that the engine starts with; 0 = as they were loaded, without an update.
+        max_sequences: largest number of sequences decoded at once.
+        policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
     """
 
     policy: "nn.Module"
@@ -58,9 +58,10 @@ class Engine(Protocol):
     """Samples continuations. Equal contexts, limits and seeds give equal completions.
 
     Attributes:
-        serves_all: with several training processes: whether the first one samples for all of them, through what it
-            shares out itself, while the others only help to hand over the weights.
-        replicas: copies of the policy that it samples from now; different contexts in one call go to different copies.
+        serves_all: with several training processes: whether the first process samples for all, distributing the work
+            itself, while the others only help to hand over the weights.
+        replicas: number of copies of the policy that it samples from now; different contexts in one call go to
+            different copies.
     """
 
     serves_all: bool
@@ -81,8 +82,9 @@ class Engine(Protocol):
             contexts: token ids, one array per sequence, not padded.
             max_new_tokens: the limit of each sequence, at least 1.
             seeds: the 64-bit seed of each sequence; its draws depend on nothing else.
-            finished: called once for every sequence, before this returns; soon after its end if the engine can tell, so
-                that it can be judged while others are still sampled. In any order, and from any thread, one at a time.
+            finished: called once for every sequence before this method returns, and soon after the sequence ends if the
+                engine can tell, so that it can be judged while others are still sampled. Calls come in any order and
+                from any thread, one at a time.
         """
         ...
 
@@ -90,14 +92,14 @@ class Engine(Protocol):
         """Take over the weights of the learner's policy.
 
         Args:
-            version: of these weights: the number of learner updates behind them. Every completion says which version
-                sampled it.
+            version: version of these weights, the number of learner updates behind them. Every completion says which
+                version sampled it.
         """
         ...
 
 
 class SleepingEngine(Engine, Protocol):
-    """An engine that can leave its devices to others."""
+    """An engine that can free its devices for others."""
 
     def sleep(self) -> None:
         """Clear the devices until the next `sync`."""

@@ -1,5 +1,4 @@
-"""What the rest of the code asks of a rollout engine before it is built: options, checks, memory, and the servers it
-needs."""
+"""What the rest of the code asks of a rollout engine before it is built: options, checks, memory, and its servers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,20 +13,20 @@ GIB = 2**30
 
 
 def bytes_of(dtype: str) -> int:
-    """Bytes per number of a type, given by its name in torch."""
+    """Bytes per number of a type, which is given by its name in torch."""
     return 2 if dtype == "bfloat16" else 4
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """What is known of a run before any of it is built.
+    """What is known about a run before any of it is built.
 
     Attributes:
         model_path: as in the configuration.
         dtype: the policy's, "float32" or "bfloat16".
         max_response_tokens, max_sequences: see `halfway.trainers.rollouts.options.RolloutOptions`.
         cluster: the machines that the run is meant for.
-        shape: sizes of the model; None where they are not known.
+        shape: sizes of the model; None if they are not known.
     """
 
     model_path: str
@@ -43,10 +42,10 @@ class EngineMemory:
     """The memory that an engine needs beside the learner's, in bytes, by purpose.
 
     Attributes:
-        sampling: of each device that the engine is on, while it samples.
-        updating: of each such device, while the learner updates.
-        host: of a host's main memory while the learner updates, per device of the host.
-        remedy: which of the engine's options reduce it, for the message when a run does not fit.
+        sampling: memory of each of the engine's devices while it samples.
+        updating: memory of each of these devices while the learner updates.
+        host: the host's main memory while the learner updates, per device of the host.
+        remedy: the engine's options that reduce it, for the message when a run does not fit.
     """
 
     sampling: Mapping[str, float]
@@ -61,8 +60,8 @@ class Service:
 
     Attributes:
         words: the program with its arguments.
-        port: where it answers on its host.
-        environment: of its process, beside what every process has.
+        port: port at which it answers on its host.
+        environment: its process's additional environment variables.
     """
 
     words: tuple[str, ...]
@@ -71,14 +70,14 @@ class Service:
 
 
 class EnginePart(ABC):
-    """A registered engine: a frozen dataclass of its options, which can build it and answers for it before that.
+    """A registered engine: a frozen dataclass of its options, which can build it and describes it before that.
 
-    A configuration names it in `rollouts.engine`, as `name` or `{name: options}`. Importing it is light: what loads a
-    deep-learning library belongs in `build`.
+    A configuration names it in `rollouts.engine`, as `name` or `{name: options}`. Importing it must be cheap: whatever
+    loads a deep-learning library belongs in `build`.
 
     Attributes:
-        placement: options that only say where it computes. They change no result, so a run may be resumed with other
-            values.
+        placement: options that only say where the engine computes. They change no result, so a run may be resumed with
+            other values.
         address_option: the option that takes the "host:port" of its `services`, as a list.
     """
 
@@ -95,7 +94,7 @@ class EnginePart(ABC):
 
     @abstractmethod
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
-        """What it needs of the machines' memory.
+        """The memory that it needs on the machines.
 
         Args:
             shape: sizes of the model.
@@ -106,14 +105,14 @@ class EnginePart(ABC):
         """Whether the engine computes with the module in `EngineSetup.policy`, the learner's own where that is whole.
 
         A learner that spreads its weights over processes then keeps a full copy for it (see `EngineSetup`), and a model
-        that is not trained goes to the device. False = it has weights of its own, and only reads the module at a sync.
+        that is not trained goes to the device. False = it has its own weights, and only reads the module at a sync.
         """
         return True
 
     @property
     def changes_process(self) -> bool:
-        """Whether it starts other processes, or leaves its own process changed. Then every run gets a fresh process,
-        where several runs otherwise share one."""
+        """Whether it starts other processes, or leaves its own process changed. If so, every run gets a fresh process;
+        otherwise several runs may share one."""
         return True
 
     @property
@@ -123,14 +122,14 @@ class EnginePart(ABC):
 
     @property
     def max_length(self) -> int:
-        """Most tokens of prompt and response together that it holds; 0 = what the model was made for."""
+        """Largest number of tokens of prompt and response together that it holds; 0 = the model's own maximum."""
         return 0
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse a run that it could not serve. The engine's own options are checked when they are read.
+        """Refuse a run that the engine could not serve. Its own options are checked when they are read.
 
         Raises:
-            UserError: in one line, which names the field from `rollouts` on.
+            UserError: in one line that names the field by its path from `rollouts` on.
         """
         limit, room = run.max_response_tokens, self.max_length
         require(
@@ -141,5 +140,5 @@ class EnginePart(ABC):
         )
 
     def services(self, run: PlannedRun) -> Sequence[Service]:
-        """The servers that one rollout host runs for it; none if it only works inside the training processes."""
+        """The servers that one rollout host runs for it; none if it works only inside the training processes."""
         return ()

@@ -1,4 +1,4 @@
-"""Weight sync with a check: do engine and learner still stand for the same policy?"""
+"""A check after each weight sync that engine and learner still hold the same policy."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,12 +11,12 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import broadcast_from_first
 from halfway.trainers.engines.base import Completion, Engine
 
-# Long enough to fill blocks of a prefix cache, so that a cache left over from older weights shows too.
+# Long enough to fill blocks of a prefix cache, so that a cache left over from older weights is noticed too.
 CONTEXT_TOKENS, NEW_TOKENS = 160, 16
 
 
 class Scorer(Protocol):
-    """The learner, as far as the check needs it."""
+    """The part of the learner that the check needs."""
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray: ...
 
@@ -26,10 +26,10 @@ class SyncCheck:
     """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its replicas.
 
     Attributes:
-        vocab_size: the contexts are drawn from all of it, always the same.
-        max_length: most tokens the engine holds. Where it is below 176 tokens the contexts are shorter.
-        samples: whether this process's engine samples. If the first process's does so for all of them, this one only
-            helps to compute the learner's log-probabilities.
+        vocab_size: size of the vocabulary from which the contexts, always the same, are drawn.
+        max_length: most tokens the engine holds. If that is below 176 tokens, the contexts are shorter.
+        samples: whether this process's engine samples. If the first process's engine samples for all, the others only
+            help to compute the learner's log-probabilities.
         tolerance: largest acceptable |log-probability in the engine - in the learner| of a token, in nats.
     """
 
@@ -44,7 +44,7 @@ class SyncCheck:
         """The largest difference found, in nats.
 
         Raises:
-            UserError: if it is beyond the tolerance, or no number.
+            UserError: if it is beyond the tolerance, or NaN.
         """
         length = max(1, min(CONTEXT_TOKENS, self.max_length - NEW_TOKENS))
         stream = Stream(0).at("sync_check")
@@ -67,7 +67,7 @@ class SyncCheck:
         return gap
 
     def _sample(self, length: int, stream: Stream) -> list[tuple[IntArray, Completion]]:
-        """As many sequences as there are replicas: equal contexts would all go to the first one."""
+        """One sequence per replica, with different contexts, since equal contexts would all go to the first replica."""
         shape = (max(1, self.engine.replicas), length)
         contexts = list(stream.generator().integers(0, self.vocab_size, shape).astype(np.int32))
         limits, seeds = [NEW_TOKENS] * len(contexts), [stream.integer()] * len(contexts)

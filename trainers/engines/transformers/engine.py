@@ -14,15 +14,15 @@ from halfway.curriculum.rollouts import IntArray
 from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.learner.weights import copy_weights
 
-# Rows that have ended leave the batch together once they are this share of it: each removal copies the cache.
+# Rows that have ended leave the batch together once they make up this share of it, since each removal copies the cache.
 ENDED_SHARE = 0.125
 
-# Columns that the cache grows by when it is full: each growth copies it.
+# Number of columns by which a full cache grows, since each growth copies it.
 MORE_COLUMNS = 32
 
 
 class TransformersEngine:
-    """Samples from a causal language model of `transformers` by inverse transform, one uniform number a token.
+    """Samples from a causal language model of `transformers` by inverse transform, one uniform number per token.
 
     The uniforms of a sequence come from its seed alone, so its tokens do not depend on what else is in the batch
     (except where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give
@@ -43,13 +43,13 @@ class TransformersEngine:
     ):
         """
         Args:
-            policy: the model, unwrapped, on its device. It is used in place: give the learner's own module to share
-                the weights, or a module of its own to sample from a copy (see `sync`).
+            policy: the model, unwrapped, on its device. It is used in place: give the learner's own module to share the
+                weights, or another module to sample from a copy (see `sync`).
             eos_token_ids: the tokens that end a response.
             pad_token_id: any valid token; it fills the left of shorter contexts and is never attended to.
             temperature: divides the logits; positive.
-            max_sequences: sequences decoded at once; bounds the memory of the cache.
-            policy_version: of the policy's weights now.
+            max_sequences: largest number of sequences decoded at once, which bounds the cache's memory.
+            policy_version: version of the policy's present weights.
         """
         self.policy = policy
         self.eos_token_ids = np.asarray(eos_token_ids, np.int64)
@@ -92,13 +92,13 @@ class TransformersEngine:
         return [completions[i] for i in range(len(calls))]
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Take over the weights of `policy`: nothing to do if it is the engine's own module, else tensor by tensor."""
+        """Copy the weights of `policy` tensor by tensor, or do nothing if it is the engine's own module."""
         if policy is not self.policy:
             copy_weights(policy, self.policy)
         self.policy_version = version
 
     def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> Iterator[tuple[int, Completion]]:
-        """Row and completion of each call, those that end early first."""
+        """Index and completion of each call; calls that end early come first."""
         contexts = [context for context, _, _ in calls]
         limits_B = np.asarray([limit for _, limit, _ in calls])
         uniforms_BT = np.zeros((len(calls), limits_B.max()))
@@ -128,7 +128,7 @@ class TransformersEngine:
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]]:
         """Rows that leave the batch together, with tokens, log-probabilities and entropies.
 
-        What follows a row's end or limit is arbitrary.
+        The content after a row's end or limit is arbitrary.
         """
         num_rows, num_tokens = uniforms_BT.shape
         batch = _Batch(self.policy, contexts, num_tokens, self.pad_token_id)
@@ -162,13 +162,13 @@ class TransformersEngine:
 
 
 class _Batch:
-    """The sequences decoded together: the policy's cache of what was read, and where each row stands."""
+    """The sequences decoded together: the policy's cache of what it has read, and each row's position."""
 
     def __init__(self, policy: nn.Module, contexts: Sequence[IntArray], num_tokens: int, pad_token_id: int):
-        """Read the contexts, each different one once: the rollouts of a group begin with the same one.
+        """Read the contexts, each distinct one once, since the rollouts of a group share their context.
 
         Args:
-            num_tokens: the most tokens a row will be extended by.
+            num_tokens: the largest number of tokens by which a row will be extended.
         """
         self.policy = policy
         device = next(policy.parameters()).device
@@ -200,13 +200,13 @@ class _Batch:
         self.logits_BV = logits_UV[copies_B]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only. `logits_BV` still belong to the old rows until the next `advance`."""
+        """Continue with these rows only. `logits_BV` belongs to the old rows until the next `advance`."""
         self._cache.batch_select_indices(rows)
         self._mask_BT = self._mask_BT[rows]
         self._positions_B = self._positions_B[rows]
 
     def advance(self, token_B: Tensor) -> None:
-        """Read one more token a row."""
+        """Read one more token per row."""
         self._column += 1
         self._positions_B = self._positions_B + 1
         self.logits_BV = self._forward(token_B[:, None], self._positions_B[:, None])
@@ -214,7 +214,7 @@ class _Batch:
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor) -> Tensor:
         output = self.policy(
             input_ids=tokens_BT,
-            # Without padding a mask would only cost: it is made anew for every token.
+            # Without padding a mask would only cost time, since it is made anew for every token.
             attention_mask=self._mask_BT[:, : self._column] if self._padded else None,
             position_ids=positions_BT,
             past_key_values=self._cache,
@@ -229,7 +229,7 @@ _Layer: Any = DynamicLayer  # its functions are only half typed
 
 
 class RoomyLayer(_Layer):  # type: ignore[misc]
-    """Keys and values of one layer, with room for more tokens: the original copies all of them for every token."""
+    """Keys and values of one layer, with room for more tokens; the original copies all of them for every token."""
 
     _room: tuple[Tensor, Tensor]
     _filled: int
@@ -266,9 +266,9 @@ class RoomyLayer(_Layer):  # type: ignore[misc]
 
 
 def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """One token a row, by inverse transform of the tempered softmax.
+    """One token per row, by inverse transform of the tempered softmax.
 
-    A token that has probability 0 in float32 is never sampled.
+    A token with probability 0 in float32 is never sampled.
 
     Args:
         logits_BV: of any floating type; the distribution is computed in float32, its cumulation in float64.

@@ -28,7 +28,7 @@ class Transformers(EnginePart):
         )
 
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
-        """A cache of keys and values for full responses; what it took stays reserved during the update."""
+        """A cache of keys and values for full responses, whose memory stays reserved during the update."""
         tokens = run.max_sequences * run.max_response_tokens
         cache = {"cache": float(shape.cache_per_token * tokens * bytes_of(run.dtype))}
         return EngineMemory(cache, cache, remedy="rollouts.max_sequences")

@@ -36,7 +36,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
     """
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise UserError(f"{NEEDED_BY} runs inside one training process only; use rollouts.engine=transformers")
-    # Read at import; an engine in a process of its own could not take tensors over by reference.
+    # Read at import. An engine in another process could not take tensors over by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     vllm = load_extra("vllm", NEEDED_BY, "vllm")
@@ -51,7 +51,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
             block_size=options.block_size,
             enforce_eager=options.eager,
             enable_prefix_caching=True,
-            # On CPU vLLM cannot take back the draw of a seeded request whose context it has read in part only.
+            # On a CPU, vLLM cannot undo the draw of a seeded request whose context it has read only in part.
             enable_chunked_prefill=torch.cuda.is_available(),
             # Log-probabilities of the distribution that is sampled, temperature included; vLLM's default leaves it out.
             logprobs_mode="processed_logprobs",
@@ -69,7 +69,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
             entropies,
             setup.policy_version,
         )
-        # What the kernels cannot do shows at the first forward pass only; the first one also compiles a little.
+        # What the kernels cannot do shows only at the first forward pass, which also compiles a little.
         engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
     except (ValueError, RuntimeError, OSError) as error:
         raise UserError(f"{NEEDED_BY} cannot run the model of model.path: {one_line(error)}") from error
@@ -79,8 +79,8 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
 class VllmEngine:
     """Samples through a `vllm.LLM` in this process.
 
-    A sequence draws from a generator of its own, made from its seed. Its tokens may still depend on what else is in the
-    batch where rounding does, more often than with the engine "transformers"; equal calls give equal completions.
+    Each sequence draws from its own generator, made from its seed. Its tokens may still depend on what else is in the
+    batch, through rounding, more often than with the engine "transformers"; equal calls give equal completions.
     """
 
     serves_all = False
@@ -100,8 +100,8 @@ class VllmEngine:
         Args:
             llm: with processed log-probabilities and `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
-            policy: the learner's or a copy of it; it computes the entropies, if they are wanted.
-            policy_version: of the weights that `llm` holds now.
+            policy: the learner's policy or a copy of it, which computes the entropies if they are wanted.
+            policy_version: version of the weights that `llm` holds now.
         """
         self._llm = llm
         self._sampling_params = sampling_params
@@ -120,7 +120,8 @@ class VllmEngine:
     ) -> list[Completion]:
         """Continue each context, see `halfway.trainers.engines.base.Engine.generate`. One submission for all of them.
 
-        Entropies come from one more forward pass over all sequences, so that with them none is told before the end.
+        Entropies come from another forward pass over all sequences, so with them no sequence is reported before the
+        end.
 
         Raises:
             UserError: if a context and its limit together exceed what the engine was made for.
@@ -172,7 +173,7 @@ class VllmEngine:
         self.policy_version = version
 
     def forget(self) -> None:
-        """Empty the prefix cache: what it holds belongs to the weights that computed it."""
+        """Empty the prefix cache, whose content belongs to the weights that computed it."""
         if not self._llm.reset_prefix_cache():
             raise UserError(f"{NEEDED_BY} could not empty its prefix cache: a request is still running")
 
@@ -189,7 +190,7 @@ class VllmEngine:
 
 
 def completion(output: Any, policy_version: int) -> Completion:
-    """A completion from one of vLLM's, without entropies.
+    """A completion from one of vLLM's outputs, without entropies.
 
     Raises:
         UserError: if vLLM gave up on the request.

@@ -1,4 +1,4 @@
-"""What both engines of vLLM may be told."""
+"""The options that both vLLM engines share."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,10 +8,10 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, PlannedRun, bytes_of
 
 LARGEST_SEED = 2**63 - 1
-# Share of a GPU that vLLM wants free before it starts. It would size the cache by it; we give the cache's size, and the
-# learner may be on the same GPU. On a CPU vLLM looks at it only where no size is given.
+# Share of a GPU that vLLM requires to be free before it starts. It would size the cache by it, but we give the cache's
+# size, and the learner may be on the same GPU. On a CPU, vLLM looks at it only where no size is given.
 FREE_SHARE = 0.001
-# What an engine keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
+# Memory that an engine keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
 EXTRA_GIB = 3.0
 
 
@@ -20,11 +20,11 @@ class VllmOptions(EnginePart):
     """Sampling with vLLM.
 
     Attributes:
-        dtype: of weights and cache; "auto" = model.dtype.
+        dtype: type of weights and cache; "auto" = model.dtype.
         max_length: most tokens of prompt and response together; 0 = the model's own maximum.
-        kv_cache_gib: memory for the key-value cache, GiB. It is taken as given, whatever is free at the start.
-        block_size: tokens in a block of the cache. Only whole blocks of a shared context are computed once.
-        eager: run without compiling. Compiling takes half a minute once, and sampling gets faster.
+        kv_cache_gib: memory for the key-value cache, in GiB. It is reserved whatever is free at the start.
+        block_size: tokens per block of the cache. Only whole blocks of a shared context are computed once.
+        eager: whether to run without compiling. Compiling takes half a minute once and makes sampling faster.
     """
 
     name: ClassVar[str]

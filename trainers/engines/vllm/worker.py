@@ -14,17 +14,17 @@ class WeightLoader:
     reload_weights: Any
 
     def load_named_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights of the model. Only for an engine in this process: nothing is copied on the way."""
+        """Replace the weights of the model. Only for an engine in this process, since nothing is copied on the way."""
         self.reload_weights(weights_iterator=iter(weights))
         repack_tied_heads(self.model_runner.get_model())
 
 
 def repack_tied_heads(model: nn.Module) -> None:
-    """Prepare the output layers anew that share their weight with the input embedding.
+    """Pack the output layers that share their weight with the input embedding again.
 
     On CPU vLLM keeps a packed copy of an output layer's weight. Reloading renews the packed copies of the layers that
     weights were loaded into, and a tied weight is loaded into the embedding only: without this the output layer would
-    go on with the old weights, and nothing would say so.
+    silently keep the old weights.
     """
     embeddings: Any = import_module("vllm.model_executor.layers.vocab_parallel_embedding")
     owners: dict[int, list[nn.Module]] = {}

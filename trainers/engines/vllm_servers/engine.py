@@ -31,12 +31,12 @@ GRACE_SECONDS = 10.0
 
 
 class VllmServersEngine:
-    """Spreads sequences over servers by load; those with one context, such as a group, go to one server.
+    """Spreads sequences over servers by load; those that share a context, such as a group, go to one server.
 
     All servers that get work hold the weights of the last `sync`; a completion sampled by any others is not accepted.
-    What a failed server has not answered is sampled again, with the same seeds, by the others. A server of ours is
-    started again and gets the current weights before work; one given by address is taken back once it answers, and
-    gets weights before its first work too.
+    The others sample again, with the same seeds, what a failed server has not answered. Halfway's own servers are
+    restarted and get the current weights before they work; a server given by address is used again once it answers, and
+    also gets the weights first.
     """
 
     serves_all = True
@@ -78,10 +78,10 @@ class VllmServersEngine:
         return sum(server.usable for server in self.servers)
 
     def begin(self) -> None:
-        """Start the servers that are ours, and wait for all. Those given by address have no weights until `sync`.
+        """Start Halfway's own servers, and wait for all. Servers given by address have no weights until `sync`.
 
         Raises:
-            UserError: if one is not up in time, or cannot take weights.
+            UserError: if a server is not up in time, or cannot take weights.
         """
         for server in self.servers:
             if server.command:
@@ -100,7 +100,7 @@ class VllmServersEngine:
             raise UserError(f"{NEEDED_BY}: a server does not say how long a sequence may be ({error})") from error
 
     def close(self) -> None:
-        """End the servers that are ours, and remove the files."""
+        """End Halfway's own servers, and remove the files."""
         for server in self.servers:  # without threads: an interpreter that ends starts none
             server.ask_to_end()
         for server in self.servers:
@@ -118,11 +118,11 @@ class VllmServersEngine:
 
         Raises:
             UserError: if a context and its limit together exceed what a server was made for, or if sequences are still
-                unanswered after so many rounds as there may be.
+                unanswered after the allowed number of rounds.
         """
         assert self._synced or all(server.command for server in self.servers), "a sync before the first sequence"
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
-        # A server would lower the limit without a word.
+        # A server would silently lower the limit.
         if self._max_length is not None and longest > self._max_length:
             raise UserError(
                 f"{FIELD}.max_length: a prompt and its response may need {longest} tokens and a server holds "
@@ -147,7 +147,7 @@ class VllmServersEngine:
         return [done[i] for i in range(len(contexts))]
 
     def sleep(self) -> None:
-        """Have the servers clear their devices until the next `sync`; our own that have only started are ended."""
+        """Have the servers clear their devices until the next `sync`; own servers that have only started are ended."""
         self._asleep = True
         in_parallel(self._send_to_sleep, self.servers)
 
@@ -183,7 +183,7 @@ class VllmServersEngine:
         for server in self.servers:
             if server.usable and server not in ready:
                 self._lost(server)
-        wait_for_all()  # gathering weights has no patience with those who come late
+        wait_for_all()  # gathering weights does not wait long for processes that come late
         weights = named_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
@@ -200,7 +200,7 @@ class VllmServersEngine:
         """Give a server that answers the current weights. Returns whether it has them now.
 
         Raises:
-            UserError: if that has to wait for the next `sync`, and no other server has them.
+            UserError: if that has to wait for the next `sync` and no other server has them.
         """
         try:
             self.transfer.catch_up(server, self.version)
@@ -218,16 +218,16 @@ class VllmServersEngine:
         return server.usable
 
     def _answers(self, server: Server) -> bool:
-        """Whether it can take weights. If it is ours and has ended, it is started again."""
+        """Whether a server can take weights. An own server that has ended is restarted."""
         server.start_again()
         return server.ready()
 
     def _revive(self, server: Server) -> bool:
-        """Take a server back if it answers. Returns whether it can work."""
+        """Use a server again if it answers. Returns whether it can work."""
         return server.usable or (self._answers(server) and self._refresh(server))
 
     def _lost(self, server: Server, error: ServerError | None = None) -> None:
-        """Send nothing more to a server; start it again, if it is ours and its device is not the learner's now."""
+        """Send nothing more to a server; restart it if it is our own and the learner does not need its device now."""
         if error is not None:
             server.failure = str(error)
         if server.usable and not server.command:
@@ -242,7 +242,7 @@ class VllmServersEngine:
             server.start()
 
     def _last_words(self) -> str:
-        """What is known of the servers that cannot work."""
+        """What is known about the servers that cannot work."""
         return " | ".join(server.last_words() for server in self.servers if not server.usable)
 
     def _available(self) -> list[Server]:
@@ -250,7 +250,7 @@ class VllmServersEngine:
         return self._wait_for(self._revive)
 
     def _wait_for(self, answers: Callable[[Server], bool]) -> list[Server]:
-        """The servers for which it is true. Waits until there is one.
+        """The servers for which `answers` is true. Waits until there is one.
 
         Raises:
             UserError: if there is none in time.
@@ -268,7 +268,7 @@ class VllmServersEngine:
     def _round(
         self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]]
     ) -> Iterator[tuple[int, Completion]]:
-        """Send out what is missing, once. Gives what is answered, as it comes."""
+        """Send out what is missing, once. Yields answers as they come."""
         servers = self._available()
         of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
         version, seconds = self.version, self.options.seconds
@@ -283,7 +283,7 @@ class VllmServersEngine:
                 failed.setdefault(server, error)
                 return None
 
-        # One pool a server: each has as much to do as it was made for, and no more.
+        # One pool per server: each gets as many sequences at once as it was made for, and no more.
         pools = [ThreadPoolExecutor(self._setup.max_sequences) for _ in servers]
         try:
             asked = {
@@ -301,7 +301,7 @@ class VllmServersEngine:
                     pool.shutdown(wait, cancel_futures=True)
         for server, error in failed.items():
             if isinstance(error, OtherWeightsError):
-                server.usable = False  # and is given the right weights before the next round
+                server.usable = False  # it gets the right weights before the next round
             else:
                 self._lost(server, error)
 
@@ -320,7 +320,7 @@ class VllmServersEngine:
 def assign(
     missing: Sequence[int], contexts: Sequence[IntArray], limits: Sequence[int], num_servers: int
 ) -> list[list[int]]:
-    """The sequences of every server: equal contexts together, about equally many tokens to generate each."""
+    """The sequences of every server: equal contexts together, with about equally many tokens to generate each."""
     groups: dict[bytes, list[int]] = {}
     for i in missing:
         groups.setdefault(contexts[i].tobytes(), []).append(i)

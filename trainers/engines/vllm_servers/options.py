@@ -1,4 +1,4 @@
-"""What the engine of vLLM servers may be told."""
+"""The options of the engine that uses vLLM servers."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,7 +10,7 @@ from halfway.trainers.engines.vllm.options import VllmOptions
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 ASLEEP_GIB = 2.0
-"""What a sleeping server keeps of its device."""
+"""Memory that a sleeping server keeps on its device."""
 
 
 @dataclass(frozen=True)
@@ -18,20 +18,20 @@ class ServerOptions(VllmOptions):
     """Sampling with vLLM servers.
 
     Attributes:
-        addresses: "host:port" of servers that are already running, with the flags that Halfway starts its own with;
-            none = start `count` servers on this host.
-        count: servers to start.
+        addresses: "host:port" of servers that are already running, started with the flags that Halfway uses for its
+            own; none = start `count` servers on this host.
+        count: number of servers to start.
         transfer: how weights are handed over: "files" that all servers can read; or "broadcast" to all of them at once,
-            by NCCL between GPUs, each process on one of its own, and by gloo between CPUs; there a server that was lost
-            comes back at the next sync.
-        folder: for the files, shared memory on one host, a shared disk on several; and for the servers' logs.
+            by NCCL between GPUs, one GPU per process, and by gloo between CPUs; with "broadcast", a lost server comes
+            back at the next sync.
+        folder: folder for the files and the servers' logs: shared memory on one host, a shared disk on several.
         start_seconds: how long a server may take to answer for the first time.
-        seconds: how long a server may take over a request; what it has not answered by then is sampled by another
-            server. While it still answers /health, a sequence may take up to ten times as long.
+        seconds: how long a server may take over a request before another server samples it instead. While the server
+            still answers /health, a sequence may take up to ten times as long.
         rounds: how often a call sends out its unanswered sequences before it fails.
-        tensor_parallel: devices that one server splits the model over.
-        sleep: whether the servers clear their devices during the update, which the learner then has to itself; for
-            servers that share devices with it. One that only starts is ended then, and started again at the sync.
+        tensor_parallel: number of devices over which one server splits the model.
+        sleep: whether the servers clear their devices during the update, for servers that share devices with the
+            learner. A server that is still starting is ended then, and started again at the sync.
     """
 
     name: ClassVar[str] = "vllm_servers"
@@ -71,7 +71,7 @@ class ServerOptions(VllmOptions):
         return self.sleep
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse lengths that servers do not hold, and a model that cannot be split as `tensor_parallel` says."""
+        """Refuse lengths that servers cannot hold, and a model that cannot be split as `tensor_parallel` says."""
         super().check(run)
         width, cluster = self.tensor_parallel, run.cluster
         field, devices = f"{FIELD}.tensor_parallel", cluster.devices_per_node

@@ -11,7 +11,7 @@ from halfway.trainers.engines.vllm_servers.server import SERVER_ENVIRONMENT, ser
 
 @dataclass(frozen=True)
 class VllmServers(ServerOptions):
-    """Sampling through vLLM servers, started here or given by address; a lost one costs a retry, and is restarted."""
+    """Sampling through vLLM servers, started here or given by address; a lost server costs a retry and is restarted."""
 
     def build(self, setup: EngineSetup) -> Engine:
         from halfway.trainers.engines.vllm_servers.start import vllm_servers_engine
@@ -19,7 +19,7 @@ class VllmServers(ServerOptions):
         return vllm_servers_engine(self, setup)
 
     def services(self, run: PlannedRun) -> Sequence[Service]:
-        """With GPUs as many servers as a host has devices for, else `count`."""
+        """With GPUs, as many servers as a host has devices for; otherwise `count`."""
         cluster, width = run.cluster, self.tensor_parallel
         count = max(1, cluster.devices_per_node // width) if cluster.gpus else self.count
         found = []

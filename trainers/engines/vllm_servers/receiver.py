@@ -23,9 +23,9 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
     """A group of processes for broadcasts, in which the learner has rank 0.
 
     Attributes:
-        address, port: of the learner's store.
-        rank: of this server's first worker.
-        size: of the group.
+        address, port: where the learner's store is.
+        rank: rank of this server's first worker.
+        size: size of the group.
         seconds: how long the group waits for a member.
     """
 
@@ -42,7 +42,7 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
 
     Attributes:
         path: a safetensors file that the server can read; empty = they are broadcast, in the order of the lists.
-        names, dtypes, shapes: of what is broadcast.
+        names, dtypes, shapes: of the tensors that are broadcast.
     """
 
     path: str = ""
@@ -90,7 +90,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
 
 
 class Registration:
-    """Mixed into vLLM's worker class; to import this module is all that it is for."""
+    """Mixed into vLLM's worker class, only so that this module is imported."""
 
 
 def register(factory: Any = WeightTransferEngineFactory) -> None:

@@ -27,23 +27,23 @@ from halfway.trainers.engines.vllm_servers import watchdog
 from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 
 PROBE_SECONDS = 5.0
-# A request to a busy server may take so many times as long as a silent one, and then even a healthy one is lost.
+# A healthy but busy server may take this many times as long over a request as a silent one before it counts as lost.
 PATIENCE = 10
-# The end of the name of the weights that a server holds in part.
+# The suffix of the name of weights that a server holds only in part.
 UNFINISHED = "-unfinished"
-# Refusals that say nothing about the request.
+# Statuses of refusals that say nothing about the request.
 TIMED_OUT, TOO_MANY = 408, 429
 BACKEND = "halfway"
 EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all servers of a host share its first core
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
 def version_in(name: str) -> int:
-    """The policy version in a name of weights, which is "RUN-VERSION": other runs may use the same server."""
+    """The policy version in a name of weights, which is "RUN-VERSION", since other runs may use the same server."""
     return int(name.rpartition("-")[2])
 
 
@@ -56,7 +56,7 @@ class RefusedError(ServerError):
 
 
 class OtherWeightsError(ServerError):
-    """A server answers, but from other weights than it was given last."""
+    """A server answers, but from other weights than those it was given last."""
 
 
 @dataclass(eq=False)
@@ -65,14 +65,14 @@ class Server:
 
     Attributes:
         address: "host:port".
-        command: what starts it again; empty if it is not ours.
-        log: file with the messages of a server of ours, in the run's own folder, which is removed if the run is killed.
-        environment: of its process, beside what every server gets.
+        command: the command that starts it; empty if it is not our own.
+        log: file with our own server's messages, in the run's folder, which is removed if the run is killed.
+        environment: additional environment variables of its process.
         version: the name of the weights that this process last gave it, see `version_in`; None = it must get weights
             before work.
         usable: False from a failure until it has been revived.
-        width: workers that the model is split over.
-        attempts: starts since it was last usable.
+        width: number of workers over which the model is split.
+        attempts: number of starts since it was last usable.
         started: when it was last started, on the monotonic clock.
         failure: what went wrong last.
     """
@@ -111,16 +111,16 @@ class Server:
             )
 
     def ended(self) -> bool:
-        """Whether it is ours and does not run."""
+        """Whether it is our own and does not run."""
         return bool(self.command) and (self.process is None or self.process.poll() is not None)
 
     def start_again(self) -> None:
-        """Start it if it has ended, after a pause that grows with every start that came to nothing."""
+        """Start it if it has ended, after a pause that grows with every failed start."""
         if self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts):
             self.start()
 
     def ask_to_end(self) -> None:
-        """Tell the process to tidy up, shared memory for one, and to end; `stop` waits for that."""
+        """Tell the process to clean up, for example its shared memory, and to end; `stop` waits for that."""
         if self.process is not None:
             self.process.terminate()
 
@@ -142,13 +142,13 @@ class Server:
     def call(
         self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS, patient: bool = False
     ) -> Any:
-        """The answer to a request, as JSON if it is any.
+        """The answer to a request, as JSON if it has any.
 
         Args:
-            patient: wait longer for a server that only is busy, see `_wait`.
+            patient: whether to wait longer for a server that is only busy, see `_wait`.
 
         Raises:
-            RefusedError: if the server takes the request for wrong.
+            RefusedError: if the server rejects the request.
             ServerError: if there is no answer within `seconds` of silence, or an error.
         """
         parts = urlsplit(f"//{self.address}")
@@ -173,10 +173,10 @@ class Server:
         return json.loads(content) if content.startswith((b"{", b"[")) else None
 
     def _wait(self, connection: http.client.HTTPConnection, seconds: float) -> None:
-        """Wait for the first byte of an answer; after `seconds` only as long as the server is healthy.
+        """Wait for the first byte of an answer, and beyond `seconds` only as long as the server is healthy.
 
         Raises:
-            TimeoutError: if it is not, or if it has given no answer to this request in `PATIENCE` times `seconds`.
+            TimeoutError: if it is not healthy, or has not answered this request within `PATIENCE` times `seconds`.
         """
         for _ in range(PATIENCE):
             if wait([connection.sock], seconds):
@@ -186,7 +186,7 @@ class Server:
         raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise {FIELD}.seconds")
 
     def last_words(self) -> str:
-        """What went wrong last, and what its log says of it, on one line: the log goes with the run."""
+        """What went wrong last, and what its log says about it, on one line, since the log is removed with the run."""
         if self.log is None or not self.log.exists():
             return f"{self.failure or f'{self.address} gives no answer'}; see its own log"
         lines = self.log.read_text(errors="replace").splitlines()
@@ -202,9 +202,9 @@ class Server:
         return True
 
     def ready(self) -> bool:
-        """Whether it answers and can take weights: a server with half an update cannot, until it is restarted.
+        """Whether it answers and can take weights; a server with half an update cannot until it is restarted.
 
-        An update that broke off leaves layers half loaded, which none that follows mends.
+        An interrupted update leaves layers half loaded, which no later update repairs.
         """
         if not self.healthy():
             return False
@@ -246,7 +246,7 @@ class Server:
         """Stop sampling, and get ready for new weights.
 
         Args:
-            changes: False = it has the weights already, and none will come.
+            changes: False = it already has the weights, and none will come.
 
         Raises:
             ServerError: if it fails.
@@ -254,7 +254,7 @@ class Server:
         self.version = None
         self.call("POST", "/pause?mode=wait", seconds=seconds)
         if changes:
-            # Should this process die or give up in the middle, the server itself can tell.
+            # If this process dies or gives up in the middle, the server itself can tell.
             self.call("POST", "/update_weight_version", {"new_version": version + UNFINISHED}, seconds)
             self.call("POST", "/start_weight_update", seconds=seconds)
 
@@ -263,7 +263,7 @@ class Server:
         self.call("POST", "/update_weights", {"update_info": part}, seconds)
 
     def end_update(self, version: str, seconds: float, changes: bool = True) -> None:
-        """Go on with the new weights, without the cache that the old weights filled. Raises ServerError if it fails."""
+        """Continue with the new weights and an empty cache. Raises ServerError if it fails."""
         if changes:
             self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
         else:
@@ -275,7 +275,7 @@ class Server:
         self.version = version
 
     def generate(self, context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float) -> Completion:
-        """One sequence, sampled by the weights of that version.
+        """One sequence, sampled by the weights of this version.
 
         Raises:
             UserError: if the server refuses the request, or is too old to say which weights sampled it.
@@ -316,14 +316,14 @@ class Server:
 def server_command(
     model_path: str, address: str, dtype: str, options: ServerOptions, max_sequences: int, chunked: bool
 ) -> tuple[str, ...]:
-    """What starts a server, by this Python, see `server_flags`.
+    """The command that starts a server with this Python, see `server_flags`.
 
     Args:
         address: "host:port" where it listens.
     """
     host, _, port = address.rpartition(":")
     return (
-        # What `vllm serve` runs, vllm.entrypoints.cli.main, fails where the package is vllm-cpu.
+        # `vllm serve` runs vllm.entrypoints.cli.main, which fails where the package is vllm-cpu.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *(f"--model={model_path}", f"--host={host}", f"--port={port}"),
         *server_flags(dtype, options, max_sequences, chunked),
@@ -354,7 +354,7 @@ def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked
     switches = [
         "enable-prefix-caching",
         "skip-tokenizer-init",
-        "enable-scale-out",  # the endpoint that takes and gives tokens
+        "enable-scale-out",  # the endpoint that takes and returns tokens
         "disable-log-stats",
         "disable-uvicorn-access-log",
         "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",

@@ -24,17 +24,17 @@ from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, Serv
 from halfway.trainers.engines.vllm_servers.server import Server, server_command
 from halfway.trainers.learner.weights import named_weights
 
-# Of this host: a shared disk may keep the locks of another one to itself.
+# This host's name: on a shared disk, another host's locks may not be visible.
 PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
 def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     """The engine, with the servers that it starts here or that are given by address.
 
-    With several training processes the first one speaks to the servers.
+    With several training processes, the first one talks to the servers.
 
     Raises:
-        UserError: if vLLM is not installed, the weights cannot get to the servers, or these do not start.
+        UserError: if vLLM is not installed, the weights cannot reach the servers, or these do not start.
     """
     if distributed.is_initialized() and distributed.get_rank() > 0:
         return with_own_weights(SyncOnlyEngine(), options, setup)
@@ -60,23 +60,23 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
 
 
 def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
-    """The engine, its servers with the policy's weights: those given by address may hold another run's.
+    """The engine after its servers got the policy's weights, since servers given by address may hold another run's.
 
     All processes have to call it, since each may hold a part of the weights.
     """
     if options.addresses:
-        wait_for_all()  # the others wait with patience for the one that waits for the servers
+        wait_for_all()  # the others wait, with a long timeout, for the process that waits for the servers
         engine.sync(setup.policy, setup.policy_version)
     return engine
 
 
 def own_folder(parent: str) -> Path:
-    """A new folder for weights and logs. What killed runs have left beside it, and nobody has removed, is removed.
+    """A new folder for weights and logs. Folders that killed runs have left beside it are removed.
 
-    A run locks a file in its folder for as long as it lives. A file system that cannot lock keeps what was left.
+    A run locks a file in its folder as long as it lives. On a file system without locks, old folders stay.
 
     Raises:
-        UserError: if there can be no folder.
+        UserError: if the folder cannot be made.
     """
     for left in Path(parent).glob(f"{PREFIX}*"):
         with suppress(OSError), (left / CLAIM).open("rb+") as claim:
@@ -92,12 +92,12 @@ def own_folder(parent: str) -> Path:
         ) from error
     with suppress(OSError):
         fcntl.flock(own, fcntl.LOCK_EX)
-    (folder / "claim").rename(folder / CLAIM)  # none without its lock is ever seen
+    (folder / "claim").rename(folder / CLAIM)  # no folder is ever visible without its lock
     return folder
 
 
 def own_devices(number: int, width: int) -> dict[str, str]:
-    """Which devices of this host a server sees; servers beyond the last one start again at the first."""
+    """Which devices of this host a server sees; after the last device, servers start again at the first."""
     if not torch.cuda.is_available():
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -111,7 +111,7 @@ def device_indices(number: int, width: int) -> list[int]:
 
 
 def require_own_devices(options: ServerOptions, learner: int) -> None:
-    """Refuse a broadcast between processes that share a device: NCCL has one process on each.
+    """Refuse a broadcast between processes that share a device, since NCCL allows one process per device.
 
     Args:
         learner: the device of this process.
@@ -129,7 +129,7 @@ def require_own_devices(options: ServerOptions, learner: int) -> None:
 
 
 class SyncOnlyEngine:
-    """The engine of a training process that does not speak to the servers."""
+    """The engine of a training process that does not talk to the servers."""
 
     serves_all = True
     replicas = 1

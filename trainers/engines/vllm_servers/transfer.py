@@ -22,9 +22,9 @@ from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.vllm_servers.options import FIELD
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 
-# Weights in one part: the learner's memory holds no more of the gathered model at a time.
+# Bytes of weights in one part: the learner holds no more of the gathered model in memory at a time.
 PART_BYTES = 2**28
-# NCCL's own limit ends the process, so that it is well beyond the one that only raises.
+# NCCL's own timeout ends the process, so it is well beyond the timeout that only raises.
 NCCL_LIMITS = 5
 Weights = Iterator[tuple[str, Tensor]]
 c10d: Any = distributed  # only half typed
@@ -34,7 +34,7 @@ class Transfer(Protocol):
     """Hands weights over to servers."""
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
-        """Give all of these servers the weights. One that fails meanwhile has `version` None afterwards.
+        """Give all of these servers the weights. A server that fails meanwhile has `version` None afterwards.
 
         Raises:
             UserError: if this cannot be done, whatever the servers do.
@@ -42,9 +42,9 @@ class Transfer(Protocol):
         ...
 
     def catch_up(self, server: Server, version: str) -> None:
-        """Give one server what was sent last, or leave its `version` at None if that has to wait for the next `send`.
+        """Give a server the weights sent last, or leave its `version` at None if that has to wait for the next `send`.
 
-        Before anything was sent the server keeps the weights that it started with.
+        If nothing has been sent yet, the server keeps the weights with which it started.
 
         Raises:
             ServerError: if it fails.
@@ -62,7 +62,7 @@ class Files:
         """
         self.folder, self.seconds = folder, seconds
         self._paths: list[str] = []
-        self._sent = 0  # a version may be sent again: an update may have had nothing to train on
+        self._sent = 0  # a version may be sent again, since an update may have had nothing to train on
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
         """See `Transfer.send`.
@@ -111,7 +111,7 @@ class Broadcast:
             seconds: how long a server may be silent over one part.
         """
         self.seconds = seconds
-        self._members: Sequence[object] = []  # the servers' processes, by which a restart shows
+        self._members: Sequence[object] = []  # the servers' processes, which reveal a restart
         self._group: Any = None
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._sent = False
@@ -120,7 +120,7 @@ class Broadcast:
         """See `Transfer.send`.
 
         Raises:
-            UserError: if a server is lost on the way: what the others then hold is of no version.
+            UserError: if a server is lost on the way, since what the others then hold belongs to no version.
         """
         self._sent = True
         try:
@@ -155,13 +155,13 @@ class Broadcast:
             receipt.result()
 
     def _connect(self, servers: Sequence[Server]) -> None:
-        """Make a group of this process, rank 0, and all workers of the servers, unless it is there already."""
+        """Make a group of this process, rank 0, and all workers of the servers, unless it already exists."""
         members = [server.process or server.address for server in servers]
-        # A server that was lost may be another process by now, behind the same address.
+        # A lost server may have become another process behind the same address.
         lost = any(server.version is None for server in servers)
         if self._group is not None and members == self._members and not lost:
             return
-        # Servers elsewhere cannot reach this host by the address that one on it sees.
+        # Servers elsewhere cannot reach this host by the address that a local server sees.
         address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
@@ -190,10 +190,10 @@ TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {
 
 @contextmanager
 def updates(servers: Sequence[Server], version: str, seconds: float, changes: bool = True) -> Iterator[None]:
-    """A scope in which the servers can receive weights. After it they hold `version`, and nothing cached.
+    """A scope in which the servers can receive weights. Afterwards they hold `version` and an empty cache.
 
     Args:
-        changes: whether they will receive any, or hold these weights already.
+        changes: whether they will receive any, or already hold these weights.
     """
     in_parallel(lambda server: server.begin_update(version, seconds, changes), servers)
     yield
@@ -201,27 +201,27 @@ def updates(servers: Sequence[Server], version: str, seconds: float, changes: bo
 
 
 def in_parallel(act: Callable[[Server], object], servers: Sequence[Server]) -> None:
-    """Do it with every server at once. Raises what the first one raised."""
+    """Call `act` with every server at once. Raises the first server's exception."""
     if servers:
         with ThreadPoolExecutor(len(servers)) as pool:
             list(pool.map(act, servers))
 
 
 def own_address(peer: str) -> str:
-    """The address of this host as "host:port" sees it."""
+    """The address of this host as seen from "host:port"."""
     parts = urlsplit(f"//{peer}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((parts.hostname or "", parts.port or 1))  # sends nothing
+        probe.connect((parts.hostname or "", parts.port or 1))  # this sends nothing
         return str(probe.getsockname()[0])
 
 
 def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:
-    """A process group beside those that the process may have: NCCL's on "cuda", gloo's on "cpu".
+    """A process group in addition to those that the process may have: NCCL's on "cuda", gloo's on "cpu".
 
-    All members have spoken to each other when this returns: NCCL connects them at the first broadcast only.
+    All members have communicated when this returns, since NCCL connects them only at the first broadcast.
 
     Args:
-        address: of this process, for gloo.
+        address: this process's address, for gloo.
         seconds: how long it waits for a member.
 
     Raises:
@@ -244,7 +244,7 @@ def make_group(store: Any, rank: int, size: int, device: str, address: str, seco
 def broadcast(group: Any, tensor: Tensor, seconds: float) -> None:
     """Have every member hold the tensor of rank 0. Raises RuntimeError if one is lost, at the latest after `seconds`.
 
-    Without a limit NCCL's `wait` would only put the streams in order, and say nothing of a lost member.
+    Without a timeout, NCCL's `wait` would only order the streams, and not report a lost member.
     """
     options = c10d.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
@@ -252,7 +252,7 @@ def broadcast(group: Any, tensor: Tensor, seconds: float) -> None:
 
 
 def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:
-    """The weights as they come, at least `PART_BYTES` at a time. A part is emptied when the next one is asked for."""
+    """The weights as they come, at least `PART_BYTES` at a time. A part is emptied when the next is asked for."""
     held: list[tuple[str, Tensor]] = []
     size = 0
     for name, weight in weights:
@@ -267,7 +267,7 @@ def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:
 
 
 def write_files(weights: Weights, folder: Path) -> Iterator[str]:
-    """Write weights as they come, to one file after the other. Gives the paths."""
+    """Write weights as they come to one file after the other, and yield the paths."""
     from safetensors.torch import save_file
 
     for number, part in enumerate(parts(weights)):

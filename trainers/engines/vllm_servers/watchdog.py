@@ -2,8 +2,8 @@
 
     python watchdog.py FOLDER COMMAND...
 
-Whoever holds the other end of the input may die in any way, kill -9 included: what it started does not outlive it, and
-neither does its folder.
+The process at the other end of the input may die in any way, including kill -9: neither what it started nor its folder
+outlives it.
 """
 
 import os
