@@ -1,8 +1,8 @@
-"""From YAML files to tables: the command line and all that it needs. Beside the code: recipes for the lab (`lab/`) and
-for clusters (`cluster/`), and committed `results/`.
+"""From YAML files to tables: the command line and everything it needs. Beside the code: recipes for the lab (`lab/`)
+and for clusters (`cluster/`), and committed `results/`.
 
-- `audit`: what a rollout log of any trainer says about where its rollouts went
-- `advice`: which controllers a log speaks for: a simulated learner fitted to it, and a ranking
+- `audit`: what any trainer's rollout log says about where its rollouts went
+- `advice`: which controllers to try, given a log: a simulated learner fitted to it, and a ranking
 - `cli`: the commands of `halfway`
 - `catalogue`: everything that a YAML file can say, in words
 - `controllers_page`: the page about all controllers

@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, type[Any]] = {
     **{name: hint for name, hint in get_type_hints(RunConfig).items() if isinstance(hint, type) and is_dataclass(hint)},
     "comparison": ComparisonConfig,
 }
-"""The fields of a run that have fields of their own; and a comparison."""
+"""The fields of a run that have further fields, and a comparison."""
 
 
 class Option(NamedTuple):
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
-    """The parts of one kind, or of all; settings come without their options, which `explained` gives.
+    """The parts of one kind, or of all kinds; settings come without their options, which `explained` gives.
 
     Raises:
         UserError: for an unknown kind.
@@ -63,7 +63,7 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
 
 
 def explained(name: str) -> dict[str, list[Part]]:
-    """The parts called `name` by their kinds, settings included; nothing if there are none."""
+    """The parts called `name` by kind, including settings; empty if there are none."""
     parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
     if name in SETTINGS:
         parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
@@ -95,7 +95,7 @@ def _part(registry: Registry, name: str) -> Part:
 
 
 def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
-    """The options of a part, including its own parts' options, by dotted names."""
+    """The options of a part, including those of its own parts, by dotted names."""
     found: list[Option] = []
     texts = attribute_texts(kind)
     for field in fields(kind):
@@ -140,7 +140,7 @@ def _option(field: Field[Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """A default as YAML has it."""
+    """A default as it is written in YAML."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):
@@ -150,5 +150,5 @@ def _written(value: Any) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """The first sentence line of a docstring."""
+    """The first line of a docstring."""
     return (text or "").strip().split("\n")[0]

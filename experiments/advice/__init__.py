@@ -1,10 +1,10 @@
 """Advice from a log: fit a simulated learner to it, play every chain on such learners, rank them at the user's prices.
 
-- `logs`: what a log says, as evidence
+- `logs`: a log as evidence for the fit
 - `candidates`: the chains to choose from
 - `play`: a chain on a simulated learner
 - `ranking`: fit, play, compare
 - `model_error`: how far simulated leads are from measured ones
-- `telling`: the ranking in words, as a table, and as a YAML file
+- `telling`: the ranking as a sentence, as a table, and as a YAML file
 - `command`: what `halfway advise` does
 """

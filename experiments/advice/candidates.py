@@ -1,6 +1,6 @@
-"""The chains that advice chooses from: one for every registered controller, and two of several.
+"""The chains that advice chooses from: one for every registered controller, and some with two or more.
 
-A controller has the options that it comes with; one that needs a category takes what else describes the problems.
+A controller has its default options; one that needs a category uses whichever feature describes the problems.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from halfway.trainers.loop.options import FillOptions
 
 BASELINE = "uniform"
 FIRST = frozenset({"prefixes", "generated", "stored"})
-"""Who claims these stands before the member that chooses problems."""
+"""Controllers with these claims come before the member that chooses problems."""
 UNKNOWN_HERE = {
     "generated": "what a new problem would teach is not in a log",
     "advantages": "the simulation knows outcomes, not what tokens are worth",
 }
 CATEGORY, FEATURE = "category", "feature:"
 LEAST_ALIKE, MOST_COLUMNS = 4, 64
-"""Problems that share a word on average, and columns, for a feature to tell which problems are alike."""
+"""Least mean number of problems per word, and most columns, for a feature to tell which problems are alike."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Candidate:
     """A chain, and how batches are filled.
 
     Attributes:
-        controllers: as a configuration has them.
-        fill: options that differ from the log's.
+        controllers: the controllers as in a configuration.
+        fill: fill options that differ from the log's.
     """
 
     name: str
@@ -46,18 +46,18 @@ class Candidate:
         return chain(*members(list(self.controllers)))
 
     def filling(self, groups: int) -> FillOptions:
-        """How its batches are filled, if plain batches have so many groups."""
+        """How its batches are filled, if plain batches have `groups` groups."""
         return replace(FillOptions(groups=groups), **self.fill)
 
 
 def candidates(groups: int, problems: ProblemSet | None = None) -> list[Candidate]:
-    """The plain chain first, then one per registered controller, two of several, then the ways to refill.
+    """The plain chain first, then one chain per registered controller, combinations, and the ways to refill.
 
-    A refilling arm asks for batches of half the size, and for half more than that: what it trains on is about what the
-    plain one trains on, where half of the groups are degenerate.
+    A refilling arm asks for batches of half the size, and requests half more than that: where half of the groups are
+    degenerate, it then trains on about as many groups as the plain chain.
 
     Args:
-        problems: whose features a controller may need.
+        problems: the problems whose features a controller may need.
     """
     refill = {"policy": "refill", "groups": max(1, groups // 2), "request_factor": 1.5}
     adaptive = {**refill, "request": "adaptive", "min_request": min(2, groups)}
@@ -74,7 +74,7 @@ def candidates(groups: int, problems: ProblemSet | None = None) -> list[Candidat
 
 
 def _frontier(problems: ProblemSet | None) -> Any:
-    """As it comes, by category, unless only other features tell which problems are alike."""
+    """`frontier` with its default, the category, unless only other features tell which problems are alike."""
     features = describing(problems) if problems is not None else ()
     return "frontier" if CATEGORY in features or not features else {"frontier": {"features": list(features)}}
 
@@ -96,10 +96,10 @@ def _describes(problems: ProblemSet, name: str) -> bool:
 
 
 def of_arms(arms: Mapping[str, Mapping[str, Any]], base: Sequence[Any] = (BASELINE,)) -> list[Candidate]:
-    """The arms of a comparison, as far as they differ in controllers and in how batches are filled.
+    """A comparison's arms, which may differ in controllers and in how batches are filled.
 
     Raises:
-        UserError: if an arm differs in anything else, which the simulation does not know.
+        UserError: if an arm differs in anything else, which the simulation does not cover.
     """
     found = []
     for name, changes in arms.items():
@@ -128,7 +128,7 @@ def refusal(candidate: Candidate, problems: ProblemSet) -> str:
 
 
 def _chain_with(name: str) -> tuple[Any, ...]:
-    """A controller in a chain that can work: alone, before or after the one that chooses problems."""
+    """A controller in a chain that can work: alone, or before or after the member that chooses problems."""
     try:
         controller: PassRateController[Any] = CONTROLLERS.get(name)()
     except Exception:  # it needs options or packages; `refusal` tells which

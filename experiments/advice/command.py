@@ -20,8 +20,8 @@ POINTS = 6
 def run_advice(
     log: Path, cluster: Path | None, rho: float | None, arms: Path | None, draws: int, out: Path, console: Console
 ) -> Advice:
-    """Fit, play, print, and write `advice.json` and `advice.yaml` to a folder; and `nearest.yaml`, the chain that comes
-    nearest, if none is clearly ahead.
+    """Fit, play, print, and write `advice.json` and `advice.yaml` to a folder, and `nearest.yaml` with the most
+    promising chain if none is clearly ahead.
 
     Raises:
         UserError: if the log, or a file of prices or arms, cannot be used.
@@ -50,7 +50,7 @@ def run_advice(
 
 
 def _setting(run: LoggedRun, rho: float | None) -> Setting:
-    """The budget of the log itself: its rollouts, or what they and their updates cost."""
+    """The log's own budget: its rollouts, or the cost of the rollouts and their updates."""
     if rho is None:
         return Setting(run.num_rollouts, run.groups_per_update, run.rollouts, points=POINTS)
     cost = run.rollouts * (1 + rho * run.trained_share)
@@ -58,7 +58,7 @@ def _setting(run: LoggedRun, rho: float | None) -> Setting:
 
 
 def _rho(cluster: Path | None, rho: float | None) -> float | None:
-    """What a trained token costs: given, or by the roofline of a run's cluster block."""
+    """The cost of a trained token: as given, or from the roofline of a run's cluster block."""
     if cluster is None:
         if rho is not None and rho < 0:
             raise UserError(f"--rho: {rho} is not acceptable; give 0 or more")

@@ -1,4 +1,4 @@
-"""What advice needs of a log: the groups as evidence for the fit, the problems, and how the run was set up."""
+"""What advice needs from a log: the groups as evidence for the fit, the problems, and how the run was set up."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ MOST_GIVEN = 0.99
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedRun:
-    """A run as its log tells it.
+    """A run as reconstructed from its log.
 
     Attributes:
         problems: those that have groups, in the order of `evidence.problem_G`; with features and reference solutions
             where the run's configuration leads to them.
-        num_rollouts: N of most groups.
-        groups: rolled out per step, as most steps have it.
-        rollouts: of all groups.
-        trained_share: of all rollouts, those of groups that trained.
-        config: of the run, if it is one of Halfway's.
+        num_rollouts: N of most groups, rollouts per group.
+        groups: number of groups rolled out in most steps.
+        rollouts: number of rollouts in all groups.
+        trained_share: share of all rollouts that belong to groups that trained.
+        config: the run's configuration, if it is one of Halfway's runs.
         notes: what could not be found out.
     """
 
@@ -48,10 +48,10 @@ class LoggedRun:
 
 
 def read_run(path: Path) -> LoggedRun:
-    """The run in a directory of Halfway's, in a decision log, or in a log that `halfway audit` reads.
+    """The run in one of Halfway's run directories, a decision log, or any log that `halfway audit` reads.
 
     Raises:
-        UserError: if there is none, or it holds no group.
+        UserError: if there is no log, or it holds no group.
     """
     file = path / DECISIONS if path.is_dir() else path
     if not file.is_file() or file.name != DECISIONS:
@@ -78,7 +78,7 @@ def read_run(path: Path) -> LoggedRun:
 
 
 def of_history(history: Any, notes: Sequence[str] = ()) -> LoggedRun:
-    """The run of an audited log, a `halfway.experiments.audit.history.History`: problems have an id and a category."""
+    """The run behind an audited log; its problems have only an id and a category."""
     order = np.argsort(history.step_V, kind="stable")
     passed, size = history.passed_V[order].astype(np.int64), history.size_V[order].astype(np.int64)
     seen = size > 0
@@ -99,7 +99,7 @@ def of_history(history: Any, notes: Sequence[str] = ()) -> LoggedRun:
 
 
 def _audited(path: Path) -> LoggedRun:
-    """The run in a log of another trainer."""
+    """The run in another trainer's log."""
     from halfway.experiments.audit.reading import read_logs
 
     first, *others = read_logs([path])
@@ -127,12 +127,12 @@ def _records(file: Path) -> list[dict[str, Any]]:
 
 
 def _once(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the first mention of groups that are carried into another step: they count when they train."""
+    """The records without the first mention of groups carried into another step; they count when they train."""
     return [record for record in records if record["outcome"] != "carried"]
 
 
 def _given(record: Mapping[str, Any]) -> float:
-    """The share of its rollouts that a group was given."""
+    """The share of its rollouts that a prefix or a hint gave a group."""
     if record.get("hint_share"):
         return min(float(record["hint_share"]), MOST_GIVEN)
     replayed = record.get("prefix_tokens") or 0
@@ -141,7 +141,7 @@ def _given(record: Mapping[str, Any]) -> float:
 
 
 def _sizes(evidence: Evidence) -> tuple[int, int, int, float]:
-    """N, groups per step, rollouts, and the share of them that trained."""
+    """N, groups per step, number of rollouts, and the share of rollouts that trained."""
     rollouts = int(evidence.size_G.sum())
     per_step = np.bincount(evidence.step_G)
     trained = float(evidence.size_G[evidence.trained_G].sum()) / max(rollouts, 1)
@@ -156,7 +156,7 @@ def _config(file: Path) -> RunConfig | None:
 
 
 def _problems(ids: Sequence[str], config: RunConfig | None) -> tuple[ProblemSet, tuple[str, ...]]:
-    """The problems behind the ids, where the configuration's source still has them."""
+    """The problems behind the ids, if the configuration's source still has them."""
     from halfway.experiments.running.build import build_problems
 
     bare = [Problem(problem, "", "") for problem in ids]

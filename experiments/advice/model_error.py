@@ -1,8 +1,8 @@
-"""How far simulated leads are from measured ones: a share of them, and a deviation, from contests that were trained.
+"""How far simulated leads are from measured leads: a factor and a deviation, from contests that were trained.
 
 A measured lead m over the plain chain is taken as share x simulated lead + an error of constant variance, by least
-squares through the origin. What one contest says is checked blind on another: `covered` counts the measured leads that
-lie in the interval foretold for them.
+squares through the origin. A fit to one contest is checked blind on another: `covered` counts the measured leads that
+lie in their predicted intervals.
 """
 
 import math
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CONFIDENT = 1.96
-"""Standard deviations on either side of the mean that a 95 % interval has."""
+"""Half-width of a 95 % interval, in standard deviations."""
 
 
 class Lead(NamedTuple):
-    """Of a chain over the plain one: simulated mean, standard deviation over draws, and measured mean."""
+    """A chain's lead over the plain chain: simulated mean, standard deviation over draws, and measured mean."""
 
     simulated: float
     spread: float
@@ -24,10 +24,10 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """What to make of a simulated lead.
+    """How a simulated lead translates into a lead in training.
 
     Attributes:
-        share: of the simulated lead, to be expected.
+        share: the share of a simulated lead that is to be expected in training.
         deviation: standard deviation of the measured lead around that.
     """
 
@@ -36,7 +36,7 @@ class ModelError:
 
     @classmethod
     def of(cls, leads: Iterable[Lead]) -> "ModelError":
-        """Least squares through the origin; of two leads or more, not all simulated as 0."""
+        """Least squares through the origin, from two or more leads that are not all simulated as 0."""
         pairs = [(lead.simulated, lead.measured) for lead in leads]
         share = sum(s * m for s, m in pairs) / sum(s * s for s, _ in pairs)
         return cls(share, math.sqrt(sum((m - share * s) ** 2 for s, m in pairs) / (len(pairs) - 1)))
@@ -57,6 +57,6 @@ class ModelError:
 
 
 LAB = ModelError(share=0.31, deviation=0.072)
-"""Of the 22 leads of the lab's contest, three regimes (experiments/results/predicted_ranks)."""
+"""From the 22 leads of the lab's contest in three regimes (experiments/results/predicted_ranks)."""
 EXACT = ModelError(share=1.0, deviation=0.0)
-"""The simulation as it is."""
+"""The simulation taken at its word."""

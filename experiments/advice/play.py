@@ -23,15 +23,15 @@ NEEDS_TOKENS = frozenset({"tokens", "prefixes", "entropies", "stored"})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all chains of a piece of advice share.
+    """What all chains share.
 
     Attributes:
-        num_rollouts: N.
+        num_rollouts: N, rollouts per group.
         groups_per_update: groups in a mini-batch; 0 = one update per step.
         budget: what may be spent, in `unit`.
         unit: "rollouts", or "cost" = generated + rho x trained, in tokens of whole rollouts.
         rho: what a trained token costs in generated tokens.
-        points: evaluations after the one at the start.
+        points: number of evaluations after the one at the start.
     """
 
     num_rollouts: int
@@ -44,13 +44,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a chain.
+    """The outcome of playing a chain.
 
     Attributes:
-        scores: mean pass rate of new problems of the same kinds: at the start, and evenly over the budget.
-        generated, trained: in whole rollouts.
-        steps: of the trainer; idle: the chain stopped proposing before the budget was spent.
-        degenerate: share of the groups that were rolled out; trained_groups: those that trained.
+        scores: mean pass rate on new problems of the same kinds, at the start and at even intervals over the budget.
+        generated, trained: amounts generated and trained on, in whole rollouts.
+        steps: number of training steps.
+        idle: whether the chain stopped proposing before the budget was spent.
+        degenerate: share of degenerate groups among those rolled out.
+        trained_groups: number of groups that trained.
     """
 
     scores: tuple[float, ...]
@@ -64,7 +66,7 @@ class Played:
 
     @property
     def area(self) -> float:
-        """Mean score over the budget, by which a contest chooses learning rates."""
+        """Mean score over the budget, by which contests choose learning rates."""
         return float(np.mean(self.scores[1:]) + np.mean(self.scores[:-1])) / 2
 
 
@@ -76,7 +78,7 @@ def play(
     setting: Setting,
     seed: int = 0,
 ) -> Played:
-    """Let a chain spend the budget on a learner, which learns from it."""
+    """Let a chain spend the budget on a learner, which learns from the rollouts."""
     rollouts = SkillRollouts(learner, problems, tokens=bool(NEEDS_TOKENS & controller.needs))
     session = Session(problems, controller, setting.num_rollouts, seed, host="the simulation")
     stream = Stream(seed, ("simulated",))
@@ -104,7 +106,7 @@ def play(
 
 
 def score(learner: SkillLearner) -> float:
-    """Mean pass rate of problems like those that train, without what each learnt for itself."""
+    """Mean pass rate on problems like the training problems, without what each of those learnt for itself."""
     return float(learner.rates(private=False).mean())
 
 

@@ -1,4 +1,4 @@
-"""From a log to a ranking: fit, play every chain on learners that the log makes likely, compare within a learner."""
+"""From a log to a ranking: fit, play every chain on learners that the log makes likely, compare on each learner."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,22 +16,24 @@ from halfway.experiments.advice.model_error import CONFIDENT, EXACT, LAB
 from halfway.experiments.advice.play import Played, Setting, play
 
 RECOVERY = (1.0, 9.0)
-"""Beta distribution of what a plain log does not tell: what a rollout that has erred keeps of its chance."""
+"""Beta distribution of what a plain log does not tell: the share of its chance that an erring rollout keeps."""
 LEAST_GROUPS, LEAST_MIXED, LEAST_AGAIN, LEAST_GAIN = 200, 40, 1.5, 6.0
 CLEAR = 0.95
 TUNING = 1
-"""Learners on which each chain's learning rate is chosen, with half of the budget; they are not counted."""
+"""Number of learners on which each chain's learning rate is chosen, with half of the budget; they do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What a log hardly tells about its learner, and is settled beforehand.
+    """What a log hardly tells about its learner and has to be assumed.
 
     Attributes:
-        paces: the log's learning rate divided by the best one, 0 = noise does no harm; the draws take them in turn.
-        shared: of the noise, what problems have in common.
-        features: problems learn together by the feature that foretells the log best, instead of by their order of ease.
-        factors: on the log's learning rate, of which each chain gets the best.
+        paces: the log's learning rate divided by the best learning rate; 0 = noise does no harm. The draws take them in
+            turn.
+        shared: share of the noise that problems have in common.
+        features: whether problems learn together by the feature that predicts the log best, instead of by their order
+            of ease.
+        factors: factors on the log's learning rate, of which each chain gets the best.
     """
 
     paces: tuple[float, ...] = (0.0,)
@@ -48,11 +50,11 @@ class Row:
     """A chain in the ranking.
 
     Attributes:
-        score: pass rate of new problems of the same kinds when the budget is spent, mean over draws.
+        score: pass rate on new problems of the same kinds when the budget is spent, mean over draws.
         low, high: 95 % interval over draws, of fit and simulation together.
         lead, spread: simulated lead over the plain chain on the same learner: mean and standard deviation over draws.
-        ahead: lead to be expected in training, the error of the simulation included; ahead_low, ahead_high: 95 %
-            interval.
+        ahead: lead to be expected in training, taking the simulation's error into account.
+        ahead_low, ahead_high: 95 % interval of that lead.
         better: chance that it is ahead of the plain chain.
         factor: its learning rate, divided by the log's.
     """
@@ -79,12 +81,12 @@ class Advice:
     """What to do next time.
 
     Attributes:
-        rows: best first; none if the log does not tell.
+        rows: the chains, best first; none if the log does not tell enough.
         refused: chain -> why it was not played.
-        missing: what the log would have to hold; empty if it tells enough.
+        missing: what the log lacks; empty if it tells enough.
         plays: chain -> its outcome on each draw.
         factors: chain -> its learning rate, divided by the log's.
-        kinship: by what problems learn together: a feature, or their order of ease.
+        kinship: what decides which problems learn together: a feature, or their order of ease.
     """
 
     run: LoggedRun
@@ -103,13 +105,13 @@ class Advice:
 
     @property
     def clear(self) -> Row | None:
-        """The chain to take: of those that are almost surely ahead of the plain one, the best. None = stay."""
+        """The chain to take: the best of those that are almost surely ahead of the plain chain; None = stay."""
         others = [row for row in self.rows if row.candidate.name != BASELINE]
         return next((row for row in others if row.better >= CLEAR and row.ahead_low > 0), None)
 
     @property
     def nearest(self) -> Row | None:
-        """Of the chains that are simulated ahead of the plain one, the best, if none is clearly ahead."""
+        """The best of the chains that are ahead of the plain chain in simulation, if none is clearly ahead."""
         best = None if self.clear else next(iter(self.rows), None)
         return best if best is not None and best.lead > 0 else None
 
@@ -150,7 +152,8 @@ def advise(
 
     Args:
         setting: its budget is what each chain may spend.
-        draws: learners that the chains are played on; each is drawn from the fit, with an ease of every problem.
+        draws: number of learners on which the chains are played, each drawn from the fit with an ease for every
+            problem.
     """
     missing = lacking(run)
     if missing:
@@ -184,10 +187,10 @@ def _kin(run: LoggedRun, groups_per_update: int, assumed: Assumptions) -> tuple[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """Learners that a log makes likely, each of which every chain is played on.
+    """Learners that a log makes likely, on each of which every chain is played.
 
     Attributes:
-        fits: which the draws take in turn.
+        fits: the fits, which the draws take in turn.
         factors: see `Assumptions`.
     """
 
@@ -210,7 +213,7 @@ class World:
         return max(self.factors, key=lambda factor: areas[factor])
 
     def played(self, candidate: Candidate, draw: int, factor: float) -> Played:
-        """What a chain makes of a draw of the learner; of equal draws, every chain meets the same learner."""
+        """A chain's outcome on one draw of the learner; for equal draws, every chain meets the same learner."""
         generator = np.random.default_rng([self.seed, draw % 2**32])
         fitted = self.fits[draw % len(self.fits)]
         dynamics, ease_P = fitted.draw(generator)
@@ -249,6 +252,6 @@ def _row(candidate: Candidate, plays: Mapping[str, list[Played]], factors: Mappi
 
 
 def _range(values_D: np.ndarray) -> tuple[float, float]:
-    """The interval that holds 95 % of draws, which are few: mean and standard deviation stand for them."""
+    """The interval that holds 95 % of the draws, estimated from mean and standard deviation, since draws are few."""
     spread = CONFIDENT * float(values_D.std(ddof=1)) if len(values_D) > 1 else math.inf
     return float(values_D.mean()) - spread, float(values_D.mean()) + spread

@@ -44,7 +44,7 @@ def _spent(advice: Advice) -> str:
 
 
 def _reason(best: Row, plain: Row) -> str:
-    """What about its groups differs most from plain GRPO's."""
+    """How its groups differ most from plain GRPO's."""
     more, fewer = best.trained_groups / max(plain.trained_groups, 1), plain.degenerate - best.degenerate
     if best.steps > 1.15 * plain.steps:
         return f"it makes {best.steps / plain.steps:.2f} times as many training steps from the same rollouts"
@@ -107,7 +107,7 @@ def fit_lines(advice: Advice) -> list[str]:
 
 
 def recipe(candidate: Candidate, advice: Advice, log: Path) -> str:
-    """A YAML file. With a configuration beside the log it is a whole run; else what a host has to be told."""
+    """A YAML file: a whole run if there is a configuration beside the log, otherwise what a host has to be told."""
     import yaml
 
     config: RunConfig | None = advice.run.config

@@ -1,10 +1,10 @@
 """What a run's rollout log says about where its rollouts went. Nothing here loads torch.
 
-- `auditing`: an audit, whole; its limits; its JSON
-- `history`: the groups of a log, whoever wrote it
+- `auditing`: a whole audit, its limits, its JSON
+- `history`: a log's groups in one form, whichever trainer wrote it
 - `reading`: from paths to logs
-- `files`: files of others: found, read in pieces, never run
-- `strangers`: what a file is that is no log
+- `files`: other people's files: found, read in pieces, never run
+- `strangers`: why a file is not a log
 - `parquet`: tables in Parquet
 - `builder`: from rollouts to groups
 - `formats`: readers of rollout logs

@@ -1,4 +1,4 @@
-"""An audit, whole: logs, what they say, and what controllers would have done. As JSON, too."""
+"""A whole audit: logs, what they say, and what controllers would have done; also as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Audited:
     replays: tuple[Replayed | Refused, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """As data for JSON. The groups themselves are not in it."""
+        """As data for JSON, without the groups themselves."""
         return {
             "log": self.log.name,
             "reading": msgspec.to_builtins(self.log.reading),
@@ -68,10 +68,10 @@ def audit(
     """Read the logs at some paths and say what is in them.
 
     Args:
-        format_name: of all files; "" = recognised.
+        format_name: the format of all files; "" = it is recognised.
         replayed: controllers to play against each log; none = no counterfactual.
-        hours: that the run took, if the user knows better than the log.
-        most_visits: groups that are replayed; the first ones.
+        hours: how long the run took, if the user knows better than the log.
+        most_visits: how many groups are replayed, from the first on.
 
     Raises:
         UserError: if nothing at a path can be read.

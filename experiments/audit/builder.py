@@ -1,4 +1,4 @@
-"""From rollouts, column by column, to groups. Keeps 33 bytes per rollout, and the beginnings of some prompts."""
+"""Turns rollouts, column by column, into groups. Keeps 33 bytes per rollout, and the beginnings of some prompts."""
 
 import hashlib
 import json
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from halfway.experiments.audit.history import UNKNOWN, Flags, History, Measure, Reading
 
 EQUAL = 1e-6
-"""Rewards no further apart than this are one reward to a trainer, too: it adds more to a standard deviation."""
+"""Rewards no further apart than this are equal to a trainer too, which adds more than that to a standard deviation."""
 
 ENOUGH = 20
-"""Groups among which one without a difference in reward is to be expected."""
+"""Number of groups among which at least one without a difference in reward is to be expected."""
 
 Keys = Sequence[bytes] | Sequence[str]
 
@@ -29,19 +29,19 @@ MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
 
 @dataclass(slots=True)
 class RolloutColumns:
-    """Rollouts of one batch of lines, by column; what a format does not have is None.
+    """Rollouts from one batch of lines, by column; columns that a format does not have are None.
 
     Attributes:
-        steps: training step of each.
+        steps: training step of each rollout.
         problems: its problem: the prompt as it is in the file, or the trainer's key.
-        rewards: None or not finite where none was written; such rollouts are counted and left out.
-        answers: the reference, as it is in the file. Equal prompts with unlike references are different problems, and
+        rewards: its reward; rollouts whose reward is None or not finite are counted and left out.
+        answers: the reference as it is in the file. Equal prompts with different references are different problems, and
             suspicious.
-        groups: which rollouts of the run belong together; None = those of one problem in one step.
+        groups: keys of the rollouts that belong together; None = those of one problem in one step.
         responses: what the policy wrote, as it is in the file.
-        tokens: generated.
-        categories: what kind of problem it is.
-        passed: what the log itself says about success, where that is not the reward; None for a rollout of which it
+        tokens: number of generated tokens.
+        categories: the kind of problem.
+        passed: what the log itself says about success, where that is not the reward; None for a rollout about which it
             says nothing.
     """
 
@@ -58,7 +58,7 @@ class RolloutColumns:
 
 @dataclass(slots=True)
 class KeptColumns:
-    """What is kept of every rollout."""
+    """What is kept about every rollout."""
 
     steps: "array[int]" = field(default_factory=lambda: array("q"))
     problems: "array[int]" = field(default_factory=lambda: array("i"))
@@ -70,19 +70,19 @@ class KeptColumns:
 
 
 class HistoryBuilder:
-    """Takes rollouts as they are read, in any order, and makes a `History` of them.
+    """Takes rollouts as they are read, in any order, and makes a `History` from them.
 
     Attributes:
-        guesses, traps, dropped: of the reading; the reader adds to them.
-        identified, keeps_silent: of the reading; the reader may learn better.
+        guesses, traps, dropped: see `Reading`; the reader adds to them.
+        identified, keeps_silent: see `Reading`; the reader may correct them.
         texts: the beginning of each problem's prompt.
-        conflicts: problem id -> what contradicts itself.
+        conflicts: problem id -> contradictions in its rewards.
     """
 
     def __init__(self, reading: Reading, named: bool = False):
         """
         Args:
-            named: the problems' keys are the trainer's own, not prompts.
+            named: whether the problems' keys are the trainer's own, not prompts.
         """
         self.named = named
         self._reading = reading
@@ -94,7 +94,7 @@ class HistoryBuilder:
         self.conflicts: dict[str, str] = {}
         self._columns = KeptColumns()
         self._place: dict[int, int] = {}
-        self._named: dict[bytes | str, int] = {}  # the same for the trainer's own keys, which need not be hashed again
+        self._named: dict[bytes | str, int] = {}  # kept apart for the trainer's own keys, which need not be hashed
         self._ids: list[str] = []
         self._categories: list[str] = []
         self._prompts: dict[int, int] = {}
@@ -105,7 +105,7 @@ class HistoryBuilder:
         return len(self._columns.steps)
 
     def guess(self, text: str) -> None:
-        """Note what was taken for granted; once is enough."""
+        """Note an assumption, once."""
         self.guesses[text] = None
 
     def trap(self, text: str) -> None:
@@ -162,7 +162,7 @@ class HistoryBuilder:
             columns.passed.extend(UNKNOWN if passed is None else int(passed) for passed in said)
 
     def _places(self, keys: Keys, answers: Sequence[bytes] | None) -> list[int]:
-        """The position of each problem; a new one is given the next."""
+        """The position of each problem; a new problem gets the next position."""
         if self.named and answers is None:
             found = list(map(self._named.get, keys))
             for i in _missing(found):
@@ -204,7 +204,7 @@ class HistoryBuilder:
         return place
 
     def describe(self, problem: bytes, text: str) -> None:
-        """The text of a problem that the trainer's key names."""
+        """Note the text of a problem that the trainer's key names."""
         name = problem.decode("utf-8", "replace")
         if len(self.texts) < MOST_TEXTS and name not in self.texts:
             self.texts[name] = text[:TEXT_CHARACTERS]
@@ -239,7 +239,7 @@ class HistoryBuilder:
         return history, reading
 
     def shown_texts(self) -> Mapping[str, str]:
-        """Beginnings of prompts, without what all of them begin with."""
+        """Beginnings of prompts, without the part that all share."""
         if len(self.texts) < 2:
             return dict(self.texts)
         first, last = min(self.texts.values()), max(self.texts.values())
@@ -250,7 +250,7 @@ class HistoryBuilder:
         kept = self._columns
         group_R, problem_R = np.frombuffer(kept.groups, np.int64), np.frombuffer(kept.problems, np.int32)
         step_R, tokens_R = np.frombuffer(kept.steps, np.int64), np.frombuffer(kept.tokens, np.int32)
-        # Rollouts of a group mostly follow one another, so that runs S of them are sorted instead.
+        # Rollouts of a group mostly follow one another, so runs (suffix S) of them are sorted instead.
         start_S = np.flatnonzero(np.append(True, group_R[1:] != group_R[:-1])[: len(group_R)])
         _, run_G, index_S = np.unique(group_R[start_S], return_index=True, return_inverse=True)
         first_G, count = start_S[run_G], len(run_G)
@@ -283,7 +283,7 @@ class HistoryBuilder:
         )
 
     def _contradictions(self, reward_R: NDArray[np.float64]) -> None:
-        """Equal responses to one problem with unlike rewards."""
+        """Note equal responses to one problem with different rewards."""
         problem_R = np.frombuffer(self._columns.problems, np.int32)
         response_R = np.frombuffer(self._columns.responses, np.int64)
         if not response_R.any():
@@ -317,8 +317,8 @@ class HistoryBuilder:
 
 
 def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
-    """The least reward that counts as passed, and how it was found: halfway between the least and the highest reward;
-    if all are one, any above 0."""
+    """The least reward that counts as passed, and how it was found: halfway between the lowest and the highest reward;
+    if all are equal, anything above 0."""
     if not len(reward_R):
         return 1.0, "no rewards, so nothing passes"
     low, high = float(reward_R.min()), float(reward_R.max())
@@ -335,7 +335,7 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
 
 
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as they are kept; None is NaN, and what is too large is infinite."""
+    """Numbers as they are kept: None becomes NaN, and too large numbers become infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32)
 

@@ -1,6 +1,6 @@
 """The numbers of an audit: where the rollouts went, and what a problem's past says about its future.
 
-All of it is counted from the log; nothing is modelled. Shares of groups are of fresh groups with at least one scored
+Everything is counted from the log; nothing is modelled. Shares of groups are of fresh groups with at least one scored
 rollout, unless said otherwise.
 """
 
@@ -16,13 +16,13 @@ from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, Flags, History,
 BINS = 12
 KINDS = ("all failed", "mixed", "all passed")
 LONGEST = 4
-"""Streaks of silent groups that are this long or longer are counted together."""
+"""Streaks of silent groups of this length or more are counted together."""
 
 SOLVED = 0.5
-"""The pass rate from which on a problem was solved at a visit."""
+"""The lowest pass rate at which a problem counts as solved at a visit."""
 
 LEAST_CATEGORY = 10
-"""Groups that a kind of problem needs in each part of the run to be compared."""
+"""Number of groups that a kind of problem needs in each part of the run to be compared."""
 
 MOST_CATEGORIES = 20
 
@@ -42,7 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What followed a group of a kind at the problem's next visit."""
+    """What followed a group of one kind at the problem's next visit."""
 
     before: str
     visits: int
@@ -53,7 +53,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Visits after so many silent groups of one kind in a row: how many of them were of that kind again."""
+    """Visits after a streak of silent groups of one kind, and how many of them were of that kind again."""
 
     kind: str
     length: int
@@ -74,14 +74,15 @@ class CategoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What went to groups that no advantage came of. Rollouts that were lost before they were scored count as spent.
+    """What was spent on groups without any advantage. Rollouts that were lost before they were scored count as spent.
 
     Attributes:
-        rollouts: that the log has, lost ones included.
-        silent: of them, in silent groups of any origin.
-        lost: of them, never scored.
-        tokens, silent_tokens: the same in the unit of `Reading.measure`; None where the log does not tell.
-        hours, silent_hours: of the run, and in proportion to tokens, or else to rollouts; None where nobody knows.
+        rollouts: number of rollouts in the log, including lost rollouts.
+        silent: number of these in silent groups of any origin.
+        lost: number of these that were never scored.
+        tokens, silent_tokens: totals in the unit of `Reading.measure`; None where the log does not tell.
+        hours: duration of the run; None where it is unknown.
+        silent_hours: the silent groups' part, in proportion to tokens or else to rollouts.
     """
 
     rollouts: int
@@ -102,11 +103,11 @@ class Fates:
     """Problems by what became of them over their visits.
 
     Attributes:
-        problems: that were visited.
-        revisited: at least twice, of which the last two can be counted.
-        never, always: without a single pass in any visit; without a single failure.
-        forgotten: at some visit half of the rollouts or more passed, at the last one none did.
-        unlocked: none passed at the first visit, some did later.
+        problems: number of problems that were visited.
+        revisited: number visited at least twice, to which `forgotten` and `unlocked` refer.
+        never, always: number without a single pass in any visit, and without a single failure.
+        forgotten: number of which half of the rollouts or more passed at some visit, and none at the last visit.
+        unlocked: number of which none passed at the first visit, and some did later.
     """
 
     problems: int
@@ -119,13 +120,13 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that an audit says about one log, but for counterfactuals.
+    """Everything that an audit says about one log, except for counterfactuals.
 
     Attributes:
         silent, all_failed, all_passed: shares of the fresh groups.
         near_half: share with a pass rate in `NEAR_HALF`.
-        groups, steps, group_size: N is the commonest size.
-        outcomes: groups of any origin by what became of them, where the log says so.
+        groups, steps, group_size: numbers of groups and of steps, and the commonest N.
+        outcomes: number of groups of any origin by what became of them, where the log says so.
         wasted: share of the rollouts in groups that did not train, or that were lost; None where the log does not say.
         price: rollouts for each fresh group that teaches; DAPO's dynamic sampling pays it for every group it trains.
             None if nothing teaches.
@@ -154,7 +155,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     """What the log says.
 
     Args:
-        hours: that the run took, if the user knows better than the log.
+        hours: how long the run took, if the user knows better than the log.
     """
     history = log.history
     fresh = history.fresh()
@@ -217,7 +218,7 @@ def memory(visits: Visits) -> tuple[Memory, ...]:
 
 
 def streaks(visits: Visits) -> tuple[Streak, ...]:
-    """How often a streak of silent groups of one kind goes on, by its length: GRESO's premise, on this log."""
+    """How often a streak of silent groups of one kind continues, by its length: GRESO's premise, on this log."""
     kinds_V = kind_V(visits.history)
     length_V = streak_lengths(kinds_V, visits.index_V)
     again_V = visits.index_V[1:] > 0
@@ -233,7 +234,7 @@ def streaks(visits: Visits) -> tuple[Streak, ...]:
 
 
 def streak_lengths(kinds_V: NDArray[np.int8], index_V: Ints) -> Ints:
-    """How many visits of the problem in a row, this one included, were of this one's kind."""
+    """How many visits of the problem in a row, including this one, were of this visit's kind."""
     if not len(kinds_V):
         return np.zeros(0, np.int64)
     begins_V = np.append(True, (kinds_V[1:] != kinds_V[:-1]) | (index_V[1:] == 0))
@@ -306,7 +307,7 @@ def spending(history: History, hours: float | None) -> Spending:
 
 
 def outcomes(history: History) -> dict[str, int]:
-    """Groups of any origin by what became of them; empty where the log does not say."""
+    """Number of groups of any origin by what became of them; empty where the log does not say."""
     counts = np.bincount(history.outcome_V[history.outcome_V != UNKNOWN], minlength=len(OUTCOMES))
     return {name: int(count) for name, count in zip(OUTCOMES, counts, strict=True) if count}
 

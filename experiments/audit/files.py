@@ -1,7 +1,7 @@
-"""Files that somebody else wrote: found without leaving the folder, read in pieces, never run.
+"""Other people's files: found without leaving the folder, read in pieces, never run.
 
-A file is hostile until it has been read: lines are bounded, links that lead out are not followed, and what is known to
-hold pickles is not opened, since opening one can run code.
+A file is treated as hostile: lines are bounded, links that lead out are not followed, and files that are known to hold
+pickles are not opened, since opening a pickle can run code.
 """
 
 import csv
@@ -25,13 +25,13 @@ Row = TypeVar("Row")
 
 BLOCK = 4 << 20
 LONGEST_LINE = 256 << 20
-"""Bytes of a line. Some trainers write a whole step as one."""
+"""Most bytes of a line. Some trainers write a whole step as one line."""
 
 LINES = (".jsonl", ".ndjson", ".json")
 READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
 MARK = b"\xef\xbb\xbf"
-"""Some editors begin UTF-8 with it."""
+"""The mark with which some editors begin UTF-8."""
 
 PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
@@ -60,7 +60,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
     """The files below a path that may be logs, in the natural order of their names.
 
     Args:
-        drop: is told why a file is left out.
+        drop: called with the reason for every file that is left out.
 
     Raises:
         UserError: if there is nothing at the path, or it is a single file that cannot be read.
@@ -111,7 +111,7 @@ def opened(path: Path) -> BufferedIOBase:
 
 
 def first_record(path: Path) -> dict[str, Any] | None:
-    """The first line of a JSON-lines file as a mapping of undecoded values; None if it is none, or too long."""
+    """The first line of a JSON-lines file as a mapping of undecoded values; None if it is not a record, or too long."""
     try:
         with opened(path) as file:
             line = file.readline(LONGEST_LINE)
@@ -137,15 +137,15 @@ class Lines(Generic[Row]):
     """The records of a JSON-lines file, in batches.
 
     Attributes:
-        row: what a line is decoded to. Fields that it does not name are skipped without being decoded.
-        drop: is told about lines that are no such record.
+        row: the type to which a line is decoded. Fields that it does not name are skipped without being decoded.
+        drop: called for lines that are no such record.
     """
 
     row: type[Row]
     drop: Callable[[str], None]
 
     def batches(self, path: Path) -> Iterator[list[Row]]:
-        """Lists of records, of at most `BLOCK` bytes or one line. A damaged file ends where the damage begins."""
+        """Lists of records, each of at most `BLOCK` bytes or one line. A damaged file ends where the damage begins."""
         decoder = msgspec.json.Decoder(self.row)
         try:
             with opened(path) as file:
@@ -198,7 +198,7 @@ class Lines(Generic[Row]):
 
 
 def _standard(line: bytes) -> bytes:
-    """A line in which Python's NaN and Infinity, which are no JSON, are null."""
+    """The line with null for Python's NaN and Infinity, which are not JSON."""
     if b"NaN" not in line and b"Infinity" not in line:
         return line
     return msgspec.json.encode(json.loads(line))

@@ -1,4 +1,4 @@
-"""What a log says, in one form for every trainer: every group of rollouts, and which problem it was of."""
+"""A log in one form for every trainer: every group of rollouts, and its problem."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ Flags = NDArray[np.bool_]
 Measure = Literal["tokens", "bytes", "nothing"]
 
 UNKNOWN = -1
-"""A number of tokens that the log does not tell, and the outcome of a group of which it only says that it was there."""
+"""Stands for a number of tokens, or an outcome of a group, that the log does not tell."""
 
 OUTCOMES = ("trained", "degenerate", "surplus", "carried", "empty", "declined")
-"""What became of a group, where the log says it; `History.outcome_V` holds positions in here, or `UNKNOWN`."""
+"""What may become of a group; `History.outcome_V` holds positions in here, or `UNKNOWN`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,19 +24,19 @@ class History:
     """Every group of rollouts in a log, in the order of steps. Suffixes: _V groups (visits), _P problems.
 
     Attributes:
-        problems: ids, in the order in which they were first met: the trainer's own, or a hash of prompt and reference
-            (see `Reading`).
-        category_P: what kind each problem is; "" where the log has none.
+        problems: ids of the problems in the order of their first visits: the trainer's own, or a hash of prompt and
+            reference (see `Reading`).
+        category_P: the kind of each problem; "" where the log has none.
         problem_V: position of each group's problem.
-        step_V: training step, as the trainer counts.
-        passed_V, size_V: k and N. What passes may be a guess, see `Reading.guesses`.
-        silent_V: whether all rewards of the group are equal, so that no advantage comes of it.
-        tokens_V: generated for the group, in the unit of `Reading.measure`; `UNKNOWN` where it was not written.
-        fresh_V: whether the rollouts began at the problem itself, without prefix or hint, and it is of the data set.
-            Only such groups say something about their problem.
+        step_V: training step as the trainer counts it.
+        passed_V, size_V: k and N. What counts as passed may be a guess, see `Reading.guesses`.
+        silent_V: whether all rewards of the group are equal, so that it has no advantages.
+        tokens_V: amount generated for the group, in the unit of `Reading.measure`; `UNKNOWN` where it was not written.
+        fresh_V: whether the rollouts began at the problem itself, without prefix or hint, and it belongs to the data
+            set. Only such groups are evidence on their problem.
         outcome_V: what became of the group, a position in `OUTCOMES`, or `UNKNOWN`.
-        lost_V: rollouts that were never scored.
-        skipped: problems refused before any rollout, by reason; only some logs have them.
+        lost_V: number of rollouts that were never scored.
+        skipped: number of problems refused before any rollout, by reason; only some logs have them.
     """
 
     problems: tuple[str, ...]
@@ -57,7 +57,7 @@ class History:
 
     @property
     def num_rollouts(self) -> int:
-        """Rollouts that were scored."""
+        """Number of rollouts that were scored."""
         return int(self.size_V.sum())
 
     @property
@@ -83,12 +83,12 @@ class History:
         return int(sizes[np.argmax(counts)]) if len(sizes) else 0
 
     def where(self, chosen_V: Flags | Ints) -> "History":
-        """Some of the groups. The problems stay as they are."""
+        """The history with only the chosen groups; the problems stay as they are."""
         columns = {name: getattr(self, name)[chosen_V] for name in _COLUMNS}
         return History(self.problems, self.category_P, **columns, skipped=self.skipped)
 
     def fresh(self) -> "History":
-        """The groups that say something about their problems."""
+        """The groups that are evidence on their problems."""
         return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
 
     def visits(self) -> "Visits":
@@ -127,16 +127,16 @@ class Reading:
     """How a log was read, and what it cannot tell.
 
     Attributes:
-        format, trainer: who wrote it.
-        files, size: files that were read, and their bytes.
-        measure: what `History.tokens_V` counts. Bytes are those of the response as the log has it.
-        guesses: what the log did not say and was taken for granted.
-        traps: what the format is known to hide, where there is a sign of it here.
-        dropped: reason -> rows or files that were left out.
+        format, trainer: the format, and the trainer that wrote the log.
+        files, size: number of files that were read, and their total bytes.
+        measure: what `History.tokens_V` counts. Bytes are counted from the response as it is in the log.
+        guesses: what the log did not say and was assumed.
+        traps: what the format is known to hide, where this log shows signs of it.
+        dropped: reason -> number of rows or files that were left out.
         identified: whether a problem is recognised when it comes again in another step.
         keeps_silent: whether groups without a difference in reward are in the log; without them no counterfactual is
-            sound, and shares of them mean nothing.
-        passes_at: the least reward of a rollout that counts as passed; None where the log says itself what passed.
+            sound, and their shares mean nothing.
+        passes_at: the least reward that counts as passed; None where the log itself says what passed.
     """
 
     format: str
@@ -158,10 +158,10 @@ class Log:
 
     Attributes:
         name: where it was found.
-        texts: the beginning of a problem's prompt by id, of as many problems as were kept.
-        conflicts: problem id -> what contradicts itself in its rewards.
-        hours: what the run took, where the log tells; else None.
-        hours_from: where that is from.
+        texts: problem id -> the beginning of its prompt, for as many problems as were kept.
+        conflicts: problem id -> contradictions in its rewards.
+        hours: how long the run took, if the log tells; otherwise None.
+        hours_from: where that figure comes from.
     """
 
     name: str

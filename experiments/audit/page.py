@@ -1,4 +1,4 @@
-"""An audit as one HTML file, which needs no network and holds no script. Whatever comes from a log is escaped."""
+"""An audit as one HTML file without scripts, which needs no network. Everything that comes from a log is escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -86,7 +86,7 @@ def figure(content: str, caption: str) -> str:
 
 
 def silence(stretches: Sequence[Stretch]) -> str:
-    """All-failed groups from below, all-passed from above, and the pass rate as a line."""
+    """A chart over the steps: all-failed groups from below, all-passed from above, and the pass rate as a line."""
     wide, high = WIDTH - LEFT - 8, HEIGHT - BOTTOM - TOP
     each = wide / len(stretches)
     bars, points, labels = [], [], []

@@ -11,7 +11,7 @@ DAMAGED = "file that is no Parquet, or damaged"
 
 
 def names(path: Path) -> list[str] | None:
-    """The columns of a file; None if it is no Parquet."""
+    """The columns of a file; None if it is not Parquet."""
     parquet = load_extra("pyarrow.parquet", "halfway audit of Parquet files")
     try:
         return list(parquet.read_schema(path).names)
@@ -31,7 +31,7 @@ def batches(path: Path, columns: Sequence[str] | None, drop: Callable[[str], Non
 
 
 def tables(path: Path, drop: Callable[[str], None]) -> dict[str, list[Any]] | None:
-    """A whole file, column by column; None if it is damaged. For files that a trainer writes at every step."""
+    """A whole file, column by column; None if it is damaged. For small files, written at every step."""
     found: dict[str, list[Any]] = {}
     for batch in batches(path, None, drop):
         for name, values in batch.items():

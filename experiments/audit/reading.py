@@ -1,4 +1,4 @@
-"""From paths to logs: which files there are, whose they are, and what stays unread."""
+"""From paths to logs: which files there are, which trainer wrote them, and what stays unread."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from halfway.experiments.audit.strangers import why_unknown
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
-"""Beside a log, and no log."""
+"""Files that lie beside a log and are not logs."""
 
 
 def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name: str = "") -> list[Log]:
-    """The logs at some paths, one for each run that is found, in the order of the paths.
+    """The logs at some paths, one for each run found, in the order of the paths.
 
     Args:
-        format_name: of all files; "" = recognised, file by file.
+        format_name: the format of all files; "" = it is recognised file by file.
 
     Raises:
-        UserError: if there is nothing at a path, or nothing that can be read as a log.
+        UserError: if there is nothing at a path, or nothing there can be read as a log.
     """
     reader = FORMATS.get(format_name) if format_name else None
     logs = [log for path in paths for log in _logs_at(path, choices or Choices(), format_name, reader)]
@@ -74,8 +74,9 @@ def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:
 
 
 def hours_of(files: Sequence[Found], history: History) -> float | None:
-    """Hours between the first and the last file of a log with a file for each step; the first step's are estimated from
-    the others'. None unless the files were written in the order of their numbers, as they are not after most copies."""
+    """Hours between the first and the last file of a log with one file per step; the first step's duration is estimated
+    from the others'. None unless the files were written in the order of their numbers, which most copies do not
+    preserve."""
     numbers = [number_in(each.path.stem) for each in files]
     if len(files) < 3 or None in numbers or len(set(numbers)) < len(files):
         return None
@@ -99,7 +100,7 @@ def _nothing(dropped: Counter[str]) -> str:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Names of runs without the folders that all of them are in."""
+    """Names of runs without the folders that all share."""
     parts = [Path(name).parts for name in names]
     shared = 0
     while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):

@@ -2,11 +2,11 @@
 
 A controller sits in a `Session`, as in training, and proposes step by step. The log answers: with the group that the
 problem had in that step or, where a controller chooses problems itself, with the problem's nearest group in time. The
-controller learns from what it asked for and nothing else, so a filter that skips a visit does not see its outcome; the
-log does, and says whether the skip was right. What the log does not hold is not answered, and counted.
+controller learns only from what it asked for, so a filter that skips a visit does not see its outcome; the log has the
+outcome, and says whether the skip was right. Requests that the log cannot answer are counted.
 
-The policy behind the answers is the one that was trained. A run that had really spent its rollouts otherwise would have
-learnt otherwise, and no log can tell how.
+The policy behind the answers is the one that was trained. A run that had really spent its rollouts differently would
+have learnt differently, and no log can tell how.
 """
 
 from bisect import bisect_left
@@ -33,7 +33,7 @@ from halfway.experiments.audit.history import History, Log
 Kind = Literal["skips", "chooses", "allocates", "goes on", "weighs"]
 PROVIDES = frozenset({"rounds", "rollouts", "weights"})
 DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "vcrl")
-"""Replayed unless the user names others: those that ask nothing of a log but counts."""
+"""The controllers that are replayed by default: those that need nothing but counts from a log."""
 
 MOST_VISITS = 50_000
 NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
@@ -42,7 +42,7 @@ BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Visits whose problem was believed to pass at about one rate."""
+    """Visits whose problems were believed to pass at about the same rate."""
 
     believed: float
     observed: float
@@ -51,12 +51,13 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Believed pass rates against the outcomes of the log's visits, of problems with evidence.
+    """Believed pass rates against the outcomes of the log's visits, for problems with evidence.
 
     Attributes:
-        error: mean distance between believed and observed over the bins, by visits.
+        error: mean distance between believed and observed rate over the bins, weighted by visits.
         square: mean squared error of the believed rate of a visit.
-        last, mean: the same of the rate at the problem's visit before, and of the mean rate of all these visits.
+        last, mean: mean squared error of two trivial predictions: the rate at the problem's previous visit, and the
+            mean rate of all these visits.
     """
 
     bins: tuple[Bin, ...]
@@ -71,20 +72,21 @@ class Replayed:
     """What one controller would have done.
 
     Attributes:
-        kind: what it does: skips visits, chooses problems, gives groups sizes, goes on with groups in a step, or says
+        kind: what it does: skips visits, chooses problems, sets group sizes, continues groups within a step, or decides
             what trains.
-        visits: of the log that were offered, or as many groups as were wanted.
-        rollouts: that it asked for and the log answered; of the log itself, those of the visits offered.
-        teaching: groups among them that would have taught.
-        skipped, rightly: visits refused, and those of them that were silent.
-        silent: silent visits among those offered.
-        unanswered: rollouts that were asked for and are not in the log, by reason.
-        distance: median number of steps between the asking and the group that answers.
-        again: share of the groups that answer which had answered before, since a chooser may ask for a problem more
-            often than the run visited it.
+        visits: number of the log's visits that were offered, or of groups that were wanted.
+        rollouts: number of rollouts that it asked for and the log answered; for the log itself, those of the visits
+            offered.
+        teaching: number of groups among them that would have taught.
+        skipped, rightly: number of visits refused, and of those that were silent.
+        silent: number of silent visits among those offered.
+        unanswered: number of rollouts that were asked for but are not in the log, by reason.
+        distance: median number of steps between a request and the group that answers it.
+        again: share of the answering groups that had answered before, since a chooser may ask for a problem more often
+            than the run visited it.
         calibration: None for a controller without believed pass rates.
-        metrics: of the controller at the end.
-        course: visits offered, and those of them refused, of each step.
+        metrics: the controller's metrics at the end.
+        course: for each step, the number of visits offered and of those refused.
     """
 
     name: str
@@ -119,7 +121,7 @@ class Replayed:
 
     @property
     def answered(self) -> float:
-        """Share of the rollouts asked for that the log holds."""
+        """Share of the requested rollouts that the log holds."""
         asked = self.rollouts + sum(self.unanswered.values())
         return self.rollouts / asked if asked else 1.0
 
@@ -133,7 +135,7 @@ class Refused:
 
 
 class Visit(NamedTuple):
-    """A group of the log: when it was, and how it came out."""
+    """A group of the log: its step and its outcome."""
 
     step: int
     passed: int
@@ -146,9 +148,10 @@ class World:
 
     Attributes:
         schedule: (problem, visit) of each step, in the log's order.
-        visits_P: of each problem, in the order of steps.
-        near: steps within which a visit answers for another; the median time between two visits of a problem.
-        left_out: visits after those that are replayed.
+        visits_P: each problem's visits, in the order of steps.
+        near: number of steps within which one visit may answer for another: the median time between two visits of a
+            problem.
+        left_out: number of visits after those that are replayed.
     """
 
     problems: ProblemSet
@@ -159,7 +162,7 @@ class World:
     left_out: int = 0
 
     def nearest(self, position: int, step: int) -> Visit | None:
-        """The problem's visit nearest to a step, the earlier one of two; None if none is near."""
+        """The problem's visit nearest to a step, the earlier of two; None if none is near."""
         visits = self.visits_P[position]
         i = bisect_left(visits, step, key=lambda visit: visit.step)
         around = visits[max(0, i - 1) : i + 1]
@@ -168,7 +171,7 @@ class World:
 
 
 def world_of(history: History, most: int = MOST_VISITS) -> World:
-    """The first `most` fresh groups of a log, to whole steps."""
+    """The first `most` fresh groups of a log, rounded to whole steps."""
     fresh = history.fresh()
     fresh = fresh.where(fresh.size_V >= 2)
     steps, index_V = np.unique(fresh.step_V, return_inverse=True)
@@ -214,7 +217,7 @@ class AsLogged(PassRateController[None]):
 
 
 def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
-    """Every named controller against the log, each with its defaults.
+    """Replay every named controller, with its defaults, against the log.
 
     Raises:
         UserError: if a name is not registered.
@@ -228,7 +231,7 @@ def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -
 
 
 def _unsound(log: Log) -> str:
-    """Why no counterfactual of this log means anything; empty if some does."""
+    """Why no counterfactual from this log means anything; empty if some do."""
     if not log.reading.identified:
         return "the log does not identify problems, so visits of one problem cannot be matched"
     if not log.reading.keeps_silent:
@@ -250,18 +253,18 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
 
 
 def _reason(message: str, name: str) -> str:
-    """A session's refusal, from the log's side."""
+    """A session's refusal, reworded for a log."""
     return message.removeprefix(f"controllers.{name} ").removeprefix("problems: ").partition(";")[0]
 
 
 class Pool:
-    """What is left of a group's rollouts, drawn without replacement."""
+    """The rest of a group's rollouts, drawn without replacement."""
 
     def __init__(self, visit: Visit, generator: np.random.Generator):
         self.passed, self.size, self._generator = visit.passed, visit.size, generator
 
     def draw(self, wanted: int) -> tuple[int, int]:
-        """Passes, and rollouts, of up to so many."""
+        """Numbers of passes and of rollouts in a draw of up to `wanted`."""
         count = min(wanted, self.size)
         passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count)) if count else 0
         self.passed, self.size = self.passed - passed, self.size - count
@@ -284,7 +287,7 @@ class Replay:
         self.pools: dict[str, Pool] = {}
         self.unanswered: Counter[str] = Counter()
         self.distances: list[int] = []
-        self.used: set[int] = set()  # ids of visits, which the world keeps
+        self.used: set[int] = set()  # ids of visits, which the world keeps alive
         self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed, observed, rate at the visit before
         self.latest: dict[int, float] = {}
@@ -365,7 +368,7 @@ class Replay:
             self.session.abandon(ticket.id, NO_MORE)
 
     def _remember(self, due: Sequence[tuple[int, Visit]]) -> None:
-        """What is believed of the problems that the log visits in this step, beside what came of it."""
+        """Note what is believed of the problems that the log visits in this step, beside the outcomes."""
         state = self.session.state[self.name.partition(" ")[0]]
         rate_P = believed_rates(self.controller, state, self.session.step)
         for position, visit in due:
@@ -387,9 +390,9 @@ def kind_of(controller: PassRateController[Any]) -> Kind:
 
 
 def believed_rates(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
-    """The pass rate that a controller believes each problem to have; NaN without evidence, None if it believes nothing.
+    """The pass rate that a controller believes each problem to have; NaN without evidence, None without such a belief.
 
-    Of a belief that draws, its mean.
+    If the belief draws rates, its mean is used.
     """
     forest, belief = getattr(state, "forest", None), getattr(controller, "belief", None)
     if isinstance(forest, Forest) and isinstance(belief, PassRateBelief):
@@ -410,7 +413,7 @@ def calibration(beliefs: Sequence[tuple[float, float, float]]) -> Calibration:
     """Believed against observed rates.
 
     Args:
-        beliefs: believed, observed, and the rate at the problem's visit before, of each visit.
+        beliefs: for each visit the believed rate, the observed rate, and the rate at the problem's previous visit.
     """
     believed, observed, before = np.asarray(beliefs).T
     place = np.minimum((believed * BINS).astype(int), BINS - 1)

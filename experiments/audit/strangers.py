@@ -1,4 +1,4 @@
-"""Why a file that the user named is no log, in a few words: what it holds instead, and what would help."""
+"""Why a file that the user named is not a log, in a few words: what it holds instead, and what would help."""
 
 import zlib
 

@@ -9,7 +9,7 @@ import numpy as np
 from halfway.experiments.audit.history import History, Log
 
 LEAST = 8
-"""Rollouts of each of two logs that a problem needs to be compared."""
+"""Number of rollouts that a problem needs in each of two logs to be compared."""
 
 LEVEL = 0.01
 """Chance of a single false alarm among all the problems that two logs share (Bonferroni)."""
@@ -30,8 +30,8 @@ class Suspect:
 
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
-    """Rewards that contradict each other within a log, and problems that a weaker policy solves better than a stronger
-    one across two."""
+    """Problems with contradictory rewards within a log, and problems that a weaker policy solves better than a stronger
+    policy across two logs."""
     found = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
@@ -44,7 +44,7 @@ def suspects(logs: Sequence[Log]) -> list[Suspect]:
 
 
 def inverted(one: Log, other: Log) -> list[Suspect]:
-    """Problems that two logs share on which the one that passes less of them in all passes more, beyond chance.
+    """Problems that two logs share which the weaker policy passes more often than the stronger, beyond chance.
 
     By Fisher's exact test, one-sided, Bonferroni over the shared problems. Which policy is the weaker is taken from the
     shared problems themselves.

@@ -1,4 +1,4 @@
-"""An audit in words and tables, for the terminal and for the page."""
+"""An audit as sentences and tables, for the terminal and for the page."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Table:
 
 
 def headline(one: Audited) -> str:
-    """What the log comes to, in a sentence or two."""
+    """What the log amounts to, in a sentence or two."""
     found, reading = one.findings, one.log.reading
     if not found.groups:
         return (
@@ -244,7 +244,7 @@ def _rich(table: Table) -> object:
         left = table.words or i == 0
         shown.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else "", overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(clean(cell)) for cell in row))  # what is in a log is no markup
+        shown.add_row(*(Text(clean(cell)) for cell in row))  # text from a log is not markup
     return shown
 
 
@@ -267,7 +267,7 @@ def _calibrated(each: Calibration) -> tuple[str, ...]:
 
 
 def clean(text: str) -> str:
-    """Without characters that steer a terminal."""
+    """The text without characters that control a terminal."""
     return (
         text
         if text.isprintable()

@@ -39,7 +39,7 @@ def verl(i: int, tokens: int) -> Row:
 
 
 def open_instruct(i: int, tokens: int) -> Row:
-    """The same in tokens."""
+    """A line of open-instruct's dump, with responses of `tokens` tokens."""
     prompt, response = [i // 8 % 5000, *range(100)], [i % 50000] * tokens
     return {
         "step": i // 4096, "sample_idx": i % 4096, "prompt_idx": i % 4096 // 8, "prompt_tokens": prompt,
@@ -63,7 +63,7 @@ CASES: Mapping[str, tuple[Callable[[int, int], Row], int]] = {
 
 
 def lines(row: Callable[[int, int], Row], tokens: int, size: int) -> Iterator[bytes]:
-    """Lines of about so many bytes in all."""
+    """Lines of about `size` bytes in all."""
     written = i = 0
     while written < size:
         line = json.dumps(row(i, tokens)).encode() + b"\n"
@@ -78,7 +78,7 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 
 def parse(path: Path) -> None:
-    """The bare parser."""
+    """Decode a file with the bare parser."""
     decoder = msgspec.json.Decoder()
     with open(path, "rb") as file:
         for line in file:

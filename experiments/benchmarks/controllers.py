@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def large_set(console: Console, num_problems: int, num_groups: int, steps: int) -> float:
-    """Print the first table; the largest median comes back, in milliseconds."""
+    """Print the first table, and return the largest median in milliseconds."""
     facts = [_facts(i) for i in range(100)]
     problems = ProblemSet([Problem(f"p{i}", "", "", features=facts[i % 100]) for i in range(num_problems)])
     title = f"{num_problems:,} problems, {num_groups} groups of {NUM_ROLLOUTS} a step, {steps} steps"
@@ -68,7 +68,7 @@ def large_set(console: Console, num_problems: int, num_groups: int, steps: int) 
     for name, members, in_streak in _rows():
         try:
             times = measure(members, problems, num_groups, steps, in_streak)
-        except UserError as error:  # as a controller whose problems have to be of one task
+        except UserError as error:  # for example a controller whose problems have to belong to one task
             console.print(f"{name} is left out: {error}")
             continue
         propose, observe, both = ([sum(t[i] for i in part) for t in times[0]] for part in ((0,), (1,), (0, 1)))
@@ -80,7 +80,7 @@ def large_set(console: Console, num_problems: int, num_groups: int, steps: int) 
 
 
 def lab(console: Console, steps: int) -> float:
-    """Print the second table; the largest share comes back."""
+    """Print the second table, and return the largest share."""
     table = Table("lab recipe", "step, seconds", "controllers, ms", "share", title=f"{steps} steps of each lab recipe")
     shares: list[float] = []
     for name in RECIPES:
@@ -126,7 +126,7 @@ def _rows() -> list[tuple[str, Chain, bool]]:
 
 
 def _with_company(name: str) -> tuple[str, ...]:
-    """A chain in which the controller has work to do: who attaches prefixes goes first, who only filters goes last."""
+    """A chain in which the controller has work to do: controllers that attach prefixes go first, filters go last."""
     claims = CONTROLLERS.get(name)().claims
     return (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
 

@@ -117,7 +117,7 @@ def read(engine: str, seed: int, run: Path) -> Column:
 
 
 def disagreements(columns: Sequence[Column]) -> list[str]:
-    """What speaks against the same rise everywhere, a line each."""
+    """Evidence against the same rise everywhere, one line each."""
     found = [f"{c.engine}, seed {c.seed}: no clear rise ({c.rise:+.3f})" for c in columns if not c.clear]
     for one, other in combinations(columns, 2):
         reach = Z95 * math.hypot(one.stderr, other.stderr)

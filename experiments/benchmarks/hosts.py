@@ -35,7 +35,7 @@ from halfway.experiments.config.paths import REPOSITORY
 
 BATCH, ROLLOUTS, TOKENS = 64, 8, 1000
 STEP_SECONDS = 30.0
-"""A step of a policy of some billion parameters, to which a cost is compared."""
+"""Seconds of a training step of a policy with a few billion parameters, with which costs are compared."""
 MESSAGE = "Solve the following problem. Put your final answer into a box. " + "Let a be a number. " * 10
 
 
@@ -45,8 +45,8 @@ class Started:
 
     Attributes:
         ready: from the host's copy of the file to the first batch.
-        plain: of `ready`, what the host takes without Halfway.
-        held: bytes that the process holds more than before, mapped files apart.
+        plain: the part of `ready` that the host takes without Halfway.
+        held: additional bytes that the process holds, apart from mapped files.
         steps: seconds of each step, where they were measured.
         saved: seconds of a checkpoint.
     """
@@ -59,7 +59,7 @@ class Started:
 
 
 def write_rows(folder: Path, number: int, kind: str) -> Path:
-    """A file of so many rows, as verl and TRL read them."""
+    """A file of `number` rows, as verl and TRL read them."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -74,7 +74,7 @@ def write_rows(folder: Path, number: int, kind: str) -> Path:
 
 
 def held() -> int:
-    """Bytes of this process that are no mapped file."""
+    """Bytes of this process, apart from mapped files."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
     return int(line.split()[1]) * 1024
 
@@ -175,7 +175,7 @@ def _apart(given: tuple[Callable[..., Started], Path, Path, int]) -> Started:
 
 
 def measured(start: Callable[..., Started], number: int, kind: str, steps: int = 0) -> Started:
-    """The same in a process of its own, since memory that was used before is used again. Another one comes first, in
+    """`start` in a fresh process, since memory that was used before is used again. Another process comes first, in
     which `datasets` makes its memory-mapped copy of the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder), number, kind)

@@ -48,7 +48,7 @@ class Spent:
 
 
 def problems(number: int) -> ProblemSet:
-    """Running sums with prompts of one length: a chain chooses among them, and that is not to make steps shorter."""
+    """Running sums with prompts of equal length, so that a chain's choice among them makes no step shorter."""
     found = SOURCES.get("running_sums")().load(50 * number, Stream(0)).problems
     [(length, most)] = Counter(len(problem.prompt) for problem in found).most_common(1)
     assert most >= number, f"{most} problems of {number} have equally long prompts"
@@ -81,7 +81,7 @@ def settings(folder: str, steps: int) -> Any:
 
 
 class Turn:
-    """A trainer's part in taking turns. It runs from when it is let to the end of its next step.
+    """A trainer's turns: each runs from when it is allowed to the end of its next step.
 
     Attributes:
         seconds: CPU seconds of each turn.

@@ -39,7 +39,7 @@ MAX_TOKENS, GROUP_SIZE = 18, 8
 
 @dataclass
 class AtTheEnd:
-    """An engine that tells of no sequence before all of them have ended."""
+    """An engine that reports no sequence before all of them have ended."""
 
     engine: Engine
     serves_all: bool = False
@@ -97,7 +97,7 @@ def main() -> int:
             "both at once": partial(together.run, requests, stream),
         }
         for name, act in acts.items():
-            induction._memory.cache_clear()  # which would know the verdicts
+            induction._memory.cache_clear()  # a memo would know the verdicts
             taken = seconds(act)
             if number:  # the first round starts the sandbox
                 times.setdefault(name, []).append(taken)

@@ -69,7 +69,7 @@ def scattered(trees: int, children: int, scales: Scales | None = None, seed: int
 
 
 def polya_gamma_table(forest: Forest) -> Table:
-    """Milliseconds for one Polya-Gamma draw a node."""
+    """Milliseconds for one Polya-Gamma draw per node."""
     table = Table("Polya-Gamma draws", "ms", "ns a draw", title=f"{len(forest.tried_M):,} draws, fractional shapes")
     generator = np.random.default_rng(0)
     tilt_M = generator.normal(0, 1.5, len(forest.tried_M))
@@ -83,7 +83,7 @@ def polya_gamma_table(forest: Forest) -> Table:
 
 
 def sweep_table(forest: Forest, children: int, sweeps: int) -> tuple[Table, float]:
-    """Seconds for all sweeps of all nodes; the slower Gibbs form is returned."""
+    """Seconds for all sweeps of all nodes; returns the time of the slower Gibbs form."""
     nodes = len(forest.tried_M)
     table = Table("belief", "seconds", "measured on", title=f"{nodes:,} nodes x {sweeps} sweeps, default options")
     slowest = 0.0
@@ -160,7 +160,7 @@ def mixing_table(trees: int, children: int, sweeps: int) -> Table:
             draws: list[Floats] = []
             start = time.perf_counter()
             run(part, scales, burn_in + kept, form, draws)
-            # As if for all trees, which are independent: the same draws cost in proportion.
+            # Scaled to all trees, which are independent, so that the same draws cost in proportion.
             seconds = (time.perf_counter() - start) * nodes / len(all_nodes)
             sizes = effective_sizes(np.stack(draws[burn_in:]))
             roots, others = np.median(sizes[: forest.num_trees]), np.median(sizes[forest.num_trees :])

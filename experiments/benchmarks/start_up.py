@@ -1,4 +1,4 @@
-"""What a run costs beside its own steps: in a Python of its own, and in a warm worker as `halfway compare` has them.
+"""What a run costs beside its own steps: in a fresh Python, and in a warm worker as `halfway compare` uses them.
 
     python -m halfway.experiments.benchmarks.start_up [--recipe experiments/lab/grpo.yaml] [--runs 7]
 

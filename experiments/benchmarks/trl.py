@@ -56,7 +56,7 @@ class Task:
 
     @property
     def rewards(self) -> list[float]:
-        """By position: some of every group pass, as many as its number says."""
+        """Rewards by position: in every group some rollouts pass, as many as its number says."""
         return [float(i % GROUP_SIZE <= (i // GROUP_SIZE) % (GROUP_SIZE - 1)) for i in range(len(self.lengths))]
 
 
@@ -194,7 +194,7 @@ def trl(task: Task, steps: int, clock: Clock) -> None:
 
 
 def ends_at(torch: Any, lengths: Sequence[int], eos: int) -> Callable[[Any], Callable[[Any, Any], Any]]:
-    """Makes a processor of logits for `generate` that ends each row at its length and not before."""
+    """A logits processor for `generate` that ends each row at exactly its length."""
 
     def make(arguments: Any) -> Callable[[Any, Any], Any]:
         num_prompt = arguments["input_ids"].shape[1]

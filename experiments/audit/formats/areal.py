@@ -1,7 +1,7 @@
 """AReaL: `rollout.dump_to_file`, LOGS/experiment/trial/rollout/{version}/{task_id}.jsonl, one rollout on each line.
 
 Written by `WorkflowExecutor._dump_trajectory` in areal/infra/workflow_executor.py (1.0.4). Upstream dumps before asking
-`should_accept`, so what was refused is there, too; rollouts without a completion are not.
+`should_accept`, so refused rollouts are included, but rollouts without a completion are not.
 """
 
 from collections.abc import Sequence

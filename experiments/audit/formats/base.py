@@ -21,10 +21,10 @@ UNSET = msgspec.Raw(b"")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What recognition goes by.
+    """The beginning of a file, by which its format is recognised.
 
     Attributes:
-        record: the first line of a file of JSON lines, its values undecoded; None if it is none.
+        record: the first line of a file of JSON lines, with its values undecoded; None if it is not a record.
         columns: the record's fields, or the columns of a table in Parquet or CSV.
     """
 
@@ -37,11 +37,11 @@ class Head:
         return self.found.kind
 
     def has(self, *names: str) -> bool:
-        """Whether all of these are fields of the first record, or columns of the table."""
+        """Whether all these names are fields of the first record, or columns of the table."""
         return self.columns.issuperset(names)
 
     def opens(self, name: str) -> bytes:
-        """The first byte of a field of the first record; empty if it is not there."""
+        """The first byte of a field of the first record; empty if there is no such field."""
         return bytes(self.record[name])[:1] if self.record and name in self.record else b""
 
 
@@ -52,7 +52,7 @@ class Choices:
     Attributes:
         reward: the field or column that is the reward; "" = the format's own.
         passes_at: least reward that counts as passed; None = guessed.
-        group_size: rollouts of a group, for logs that only keep their order; None = guessed.
+        group_size: rollouts per group, for logs that keep only their order; None = guessed.
     """
 
     reward: str = ""
@@ -65,9 +65,9 @@ class Reader:
     """Reads the logs of one trainer. Subclass it, and register the class under the format's name.
 
     Attributes:
-        trainer: who writes the format.
-        named: problems have the trainer's own keys.
-        choices: of the user.
+        trainer: the trainer that writes the format.
+        named: whether problems have the trainer's own keys.
+        choices: the user's choices.
     """
 
     trainer: ClassVar[str] = ""
@@ -85,27 +85,27 @@ class Reader:
         return found.path if found.path == found.given else found.path.parent
 
     def names_problems(self, files: Sequence[Found]) -> bool:
-        """Whether problems have keys of their own in these files; else their prompts are hashed."""
+        """Whether problems have keys in these files; otherwise their prompts are hashed."""
         return self.named
 
     def reading(self, name: str) -> Reading:
-        """What is true of every log of the format."""
+        """What is true of every log in the format."""
         return Reading(format=name, trainer=self.trainer)
 
     def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
-        """Take all files of a run, in order."""
+        """Read all files of a run, in order."""
         for found in files:
             self.read_file(found, into)
 
     def read_file(self, found: Found, into: HistoryBuilder) -> None:
-        """Take one file."""
+        """Read one file."""
         raise NotImplementedError
 
     def log(self, name: str, files: Sequence[Found]) -> Log:
         """A run's log.
 
         Args:
-            name: of the format.
+            name: the format's name.
         """
         into = HistoryBuilder(self.reading(name), self.names_problems(files))
         self.read(files, into)
@@ -115,10 +115,10 @@ class Reader:
 
 @dataclass
 class JsonLines(Reader, Generic[Row]):
-    """A reader of files with one JSON record a line.
+    """A reader of files with one JSON record per line.
 
     Attributes:
-        row: what a line is decoded to, a `msgspec.Struct`. Texts are best left undecoded (`msgspec.Raw`).
+        row: the type to which a line is decoded, a `msgspec.Struct`. Texts are best left undecoded (`msgspec.Raw`).
     """
 
     row: ClassVar[type[Any]]
@@ -154,11 +154,11 @@ FORMATS = Registry(
         "table": "halfway.experiments.audit.formats.table:Table",
     },
 )
-"""Formats by name. The one that is asked last, "table", takes what has columns of problem and reward."""
+"""Formats by name. "table" is asked last and accepts any file with columns of problem and reward."""
 
 
 def head_of(found: Found) -> Head:
-    """What stands at the beginning of a file."""
+    """The beginning of a file."""
     if found.kind in LINES:
         record = first_record(found.path)
         return Head(found, record, frozenset(record or ()))

@@ -1,4 +1,4 @@
-"""Our own decision log, see `halfway.curriculum.decision_log`: one record per group, with what became of it."""
+"""Halfway's decision log, see `halfway.curriculum.decision_log`: one record per group, with what became of it."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Episodes of `verifiers`, as prime-rl and the v1 evaluation write them, and the older results of an evaluation.
 
 prime-rl: OUT/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl, one `Episode.to_record` of
-verifiers/v1/episode.py on each line; `all` holds what was rejected, too. The same file stands alone in an evaluation's
-folder. The older evaluation wrote results.jsonl, one rollout on each line.
+verifiers/v1/episode.py on each line; `all` includes what was rejected. An evaluation's folder holds the same file
+alone. The older evaluation wrote results.jsonl, one rollout on each line.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Episode(msgspec.Struct):
 
     @property
     def evaluates(self) -> bool:
-        """Whether a training run made it to evaluate."""
+        """Whether a training run made it for an evaluation."""
         return bool(self.run and self.run.work and self.run.work.type == "eval")
 
     @property
@@ -102,7 +102,7 @@ class Episodes(JsonLines[Episode]):
         for found in files:
             folder = found.path.parent
             if folder.name == "effective" and folder.with_name("all") in folders:
-                continue  # `all` has these, too
+                continue  # `all` includes these
             if folder.name == "effective":
                 into.trap('only the effective rollouts are here; the folder "all" also has those that were filtered')
             self.read_file(found, into)

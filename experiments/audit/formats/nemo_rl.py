@@ -1,7 +1,7 @@
 """NeMo-RL: train_data_step{N}.jsonl in the log folder, one rollout on each line, every value a list of one.
 
 Written from nemo_rl/algorithms/grpo.py by `Logger.log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py. With dynamic
-sampling `rewards` is that of the last unfiltered batch and does not belong to the rows; `filtered_rewards` does.
+sampling, `rewards` comes from the last unfiltered batch and does not belong to the rows; `filtered_rewards` does.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class NemoRl(JsonLines[NemoRow]):
     """NeMo-RL's training data.
 
     Attributes:
-        lines: of the file at hand, so far.
+        lines: number of lines read so far from the current file.
     """
 
     trainer = "NeMo-RL"
@@ -100,7 +100,7 @@ class NemoRl(JsonLines[NemoRow]):
 
 
 def prompt_tokens(row: NemoRow) -> bytes | None:
-    """The tokens in front of the first trained one; None if the line does not have both lists."""
+    """The tokens before the first trained token; None if the line does not have both lists."""
     tokens, mask = _list(row.token_ids), _list(row.token_loss_mask)
     if tokens is None or mask is None:
         return None

@@ -1,6 +1,6 @@
 """open-instruct: `save_traces`, {run}_rollouts_{shard:06d}.jsonl, one rollout on each line.
 
-Written by `save_rollouts_to_disk` in open_instruct/rl_utils.py, a `RolloutRecord` each.
+Written by `save_rollouts_to_disk` in open_instruct/rl_utils.py, one `RolloutRecord` each.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """ROLL: `rollout_dump_dir`, rollout_dump_data.step_{N}.jsonl, one line per step with a list for each column.
 
-Written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. The folder has to be an absolute path, else nothing
-is written.
+Written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. The folder has to be an absolute path; otherwise
+nothing is written.
 """
 
 from collections.abc import Mapping, Sequence

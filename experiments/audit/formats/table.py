@@ -37,7 +37,7 @@ csv.field_size_limit(16 << 20)
 
 
 class ColumnNames(NamedTuple):
-    """The names of a table's columns; "" where it has none of the kind."""
+    """The names of a table's columns; "" where it has no such column."""
 
     problem: str
     step: str
@@ -141,13 +141,13 @@ def _csv(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[M
 
 
 def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Iterator[RolloutColumns]:
-    """The rollouts of a batch of rows: one each; or those of each row together, where it stands for a group."""
+    """The rollouts of a batch of rows: one per row, or a group's rollouts where a row stands for a group."""
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
     rewards = _rewards(batch[columns.reward]) if columns.reward else []
     if columns.reward and not isinstance(rewards, np.ndarray) and list in set(map(type, batch[columns.reward])):
         for problem, rewards, step in zip(problems, batch[columns.reward], steps, strict=True):
-            if isinstance(problem, list):  # a whole step in a line
+            if isinstance(problem, list):  # a whole step on one line
                 count = min(len(problem), len(rewards or ()))
                 yield _of(problem[:count], list(map(_number, (rewards or [])[:count])), [step] * count)
             elif isinstance(rewards, list):
@@ -196,7 +196,7 @@ def _key(value: Any) -> bytes:
 
 
 def all_of(kind: type, values: Sequence[Any]) -> bool:
-    """Whether all values are of exactly one type: the usual case, in which they need no look one by one."""
+    """Whether all values have exactly one type, which is usual and saves looking at each of them."""
     return set(map(type, values)) == {kind}
 
 
@@ -204,7 +204,7 @@ def _integers(values: Sequence[Any]) -> Sequence[int] | NDArray[Any]:
     found = _array(values, "i")
     if found is not None:
         return found
-    return values if all_of(int, values) else list(map(_whole, values))  # some too large to be kept
+    return values if all_of(int, values) else list(map(_whole, values))  # some are too large to be kept
 
 
 def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
@@ -213,7 +213,7 @@ def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
 
 
 def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
-    """The values as an array if they are nothing but numbers of these kinds, the usual case."""
+    """The values as an array if all are numbers of these kinds, as is usual."""
     try:
         found = np.asarray(values)
     except (ValueError, OverflowError):  # lists of several lengths, say
@@ -222,7 +222,7 @@ def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
 
 
 def _number(value: Any) -> float | None:
-    """A cell as a reward; None if it is none."""
+    """A cell as a reward; None if it is not a number."""
     if isinstance(value, str):
         if value.strip().lower() in ("true", "false"):
             return float(value.strip().lower() == "true")

@@ -1,8 +1,8 @@
-"""Trinity-RFT: what `experience_pipeline.save_input` keeps of the explorer's experiences, before any operator.
+"""Trinity-RFT: the explorer's experiences as `experience_pipeline.save_input` keeps them, before any operator.
 
 As JSON lines, `Experience.to_dict` in trinity/common/experience.py (0.6.0); or, by default, in an SQLite database: the
-`ExperienceModel` of trinity/buffer/schema/sql_schema.py, whose columns have neither prompt nor batch. The experiences
-themselves are blobs there, which are not opened.
+`ExperienceModel` of trinity/buffer/schema/sql_schema.py, whose columns have neither prompt nor batch. There the
+experiences themselves are blobs, which are not opened.
 """
 
 import sqlite3
@@ -141,7 +141,7 @@ def table_in(found: Found) -> str | None:
 
 
 def _connected(found: Found) -> sqlite3.Connection:
-    """For reading only: the file and its folder stay as they are."""
+    """Open it read-only: the file and its folder stay as they are."""
     return sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 

@@ -110,7 +110,7 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilde
 
 
 def gaps(steps: Sequence[int]) -> list[str]:
-    """What missing steps may mean: the queues that a table is written from hold one generation batch."""
+    """What missing steps may mean, given that the queues from which a table is written hold one generation batch."""
     apart = np.diff(np.unique(np.asarray(steps, np.int64)))
     if not len(apart) or apart.max() == 1:
         return []

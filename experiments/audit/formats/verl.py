@@ -79,7 +79,7 @@ def _prompt_of(uid: str) -> str:
 
 
 def _flag(value: bytes) -> bool | None:
-    """A truth value or a number, above one half, as JSON; None for anything else."""
+    """Whether a JSON value is true or a number above one half; None if it is neither a truth value nor a number."""
     if value in FLAGS:
         return FLAGS[value]
     try:

@@ -1,8 +1,8 @@
-"""Agents on real repositories, measured: are replays equal to what was recorded, and what do episodes cost.
+"""Measurements of agents on real repositories: whether replays equal the recordings, and what episodes cost.
 
 - `__main__`: the command
 - `recordings`: a scripted agent's episodes in tasks made of source distributions, kept in a file
-- `replays`: the same episodes again, in a process of their own, at every cut
+- `replays`: the same episodes again, in another process, at every cut
 - `throughput`: episodes and calls per second, work trees, memory
 - `generation`: time of a replay over time of generating the same steps
 - `barrier`: attempts with and without waiting for each other's commands

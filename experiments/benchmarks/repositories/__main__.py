@@ -1,4 +1,4 @@
-"""Real repositories: is a replay equal to what was recorded, and what do episodes cost.
+"""Real repositories: whether a replay equals the recording, and what episodes cost.
 
 Source distributions come from `pip download --no-deps --no-binary :all: toolz==1.2.0 ... -d sdists`; docs/sdists.sha256
 lists those that we took. The result of `record` is a file on this machine; the others write into `--output`, if given.

@@ -34,10 +34,11 @@ class Generated:
     """One episode.
 
     Attributes:
-        tokens: of its responses.
-        context: tokens of its last context.
+        tokens: number of tokens in its responses.
+        context: number of tokens in its last context.
         replay, replay_cpu: wall-clock and processor seconds of executing its commands again.
-        generation, generation_cpu: those of generating its responses, by how many rollouts at once.
+        generation, generation_cpu: wall-clock and processor seconds of generating its responses, by number of rollouts
+            at once.
     """
 
     project: str
@@ -53,7 +54,7 @@ class Generated:
 def generation(
     environment: Repository, recordings: Sequence[Recording], model: Path, engine: str, rollouts: Sequence[int]
 ) -> Page:
-    """The first episode of each project.
+    """Measure the first episode of each project.
 
     Raises:
         UserError: if the model cannot be loaded, or the engine is not installed.
@@ -61,7 +62,7 @@ def generation(
     policy = load_policy(ModelOptions(str(model), chat="all"), str(model))
     sampler = endless(policy, engine, max(rollouts))
     firsts = {each.project: each for each in reversed(recordings)}
-    sampler.generate([np.full(8, policy.padding, np.int32)], [2], [0])  # what is slow once only
+    sampler.generate([np.full(8, policy.padding, np.int32)], [2], [0])  # the first call is slow
     found = [measure(environment, each, policy, sampler, rollouts) for _, each in sorted(firsts.items())]
     rows = [row(each, rollouts) for each in found]
     columns = ("project", "steps", "tokens", "last context", "replay s")

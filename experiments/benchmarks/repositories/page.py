@@ -21,8 +21,8 @@ class Page:
     """What a measurement found.
 
     Attributes:
-        numbers: the same in full, for programs.
-        notes: what else was found, a line each.
+        numbers: all results in full, for programs.
+        notes: further findings, one line each.
     """
 
     tables: tuple[TextTable, ...]
@@ -55,7 +55,7 @@ class Page:
 
 
 def machine() -> str:
-    """What this was measured on, in one line."""
+    """The machine on which this was measured, in one line."""
     bubblewrap = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout.strip()
     processors = len(os.sched_getaffinity(0))
     load = os.getloadavg()[1]

@@ -20,11 +20,11 @@ ENVIRONMENT = Repository(max_turns=20, seconds=300, test_seconds=600)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command, and what came of it.
+    """One command, and its outcome.
 
     Attributes:
         seen, state: see `StepResult`.
-        saved: all that has changed in the work tree and in /tmp.
+        saved: everything that has changed in the work tree and in /tmp.
     """
 
     command: str
@@ -44,9 +44,9 @@ class Recording:
     Attributes:
         project: name and version of the source distribution.
         sha256: of its archive.
-        what: the fault: file and kind.
-        steps: all before it was submitted.
-        passed: what the judge said.
+        what: the fault's file and kind.
+        steps: all steps before it was submitted.
+        passed: the judge's verdict.
     """
 
     project: str
@@ -62,7 +62,7 @@ def response(command: str) -> str:
 
 
 def script(problem: Problem) -> list[str]:
-    """What the scripted agent does: looks, runs tests, leaves files of all kinds, mends the fault."""
+    """What the scripted agent does: it looks, runs tests, leaves files of all kinds, and fixes the fault."""
     task = from_text(problem.answer, problem.id)
     path = str(problem.features["file"])
     return [
@@ -78,10 +78,10 @@ def script(problem: Problem) -> list[str]:
 
 
 def record(environment: Repository, folder: Path, target: Path, tasks: int) -> None:
-    """Episodes in so many tasks of each archive of a folder. An archive that has none is named and left out.
+    """Record episodes in `tasks` tasks of each archive in a folder. An archive without a task is named and left out.
 
     Raises:
-        UserError: if no archive has any.
+        UserError: if no archive has a task.
     """
     found: list[Recording] = []
     for path in sorted(folder.glob("*.tar.gz")):
@@ -126,7 +126,7 @@ def write(path: Path, recordings: list[Recording]) -> None:
 
 
 def read(path: Path) -> list[Recording]:
-    """What `record` wrote. Raises UserError if it is something else."""
+    """Read what `record` wrote. Raises UserError if it is something else."""
     try:
         lines = json.loads(path.read_text())
         return [

@@ -1,8 +1,8 @@
-"""Episodes once more, in a process of their own and without any memo: is all as it was recorded?
+"""Replays episodes in another process and without any memo, and checks that everything is as recorded.
 
 A replay begins with the untouched task, executes the commands before its cut and compares each observation and each
 state with the recorded; at the cut, all saved bytes of the work tree and /tmp. Then a fork removes whatever it can, and
-the replayed episode goes on after that: its remaining commands, its last tree and what the judge says are compared as
+the replayed episode continues after that: its remaining commands, its last tree and the judge's verdict are compared as
 well.
 """
 
@@ -27,10 +27,10 @@ class Replayed:
     """One replay.
 
     Attributes:
-        cut: commands before the fork.
-        calls: commands that were compared.
-        found: what was not as recorded, in words; empty if all was.
-        judged: whether the judge's word was compared too.
+        cut: number of commands before the fork.
+        calls: number of commands that were compared.
+        found: what was not as recorded, in words; empty if everything was.
+        judged: whether the judge's verdict was compared too.
     """
 
     project: str
@@ -41,7 +41,7 @@ class Replayed:
 
 
 def replays(environment: Repository, recordings: Sequence[Recording], times: int, output: Path | None = None) -> Page:
-    """So many replays, of every episode at every cut in turn.
+    """`times` replays, of every episode at every cut in turn.
 
     Args:
         output: where the page is written after every `OFTEN` replays.
@@ -50,7 +50,7 @@ def replays(environment: Repository, recordings: Sequence[Recording], times: int
     began, found = time.perf_counter(), list[Replayed]()
     for number in range(times):
         recording, cut = pairs[number % len(pairs)]
-        # The judge runs a whole suite, so he is asked once in each episode.
+        # The judge runs a whole suite, so it is asked only once per episode.
         judged = cut == len(recording.steps) and number < len(pairs)
         found.append(replayed(environment, recording, cut, judged))
         if found[-1].found:
@@ -61,7 +61,7 @@ def replays(environment: Repository, recordings: Sequence[Recording], times: int
 
 
 def cuts(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, int]]:
-    """Every episode with each of its cuts; all episodes come before one comes again, at cuts that differ."""
+    """Every episode with each of its cuts; all episodes come before any comes again, at different cuts."""
     longest = max(len(each.steps) for each in recordings)
     for turn in range(longest):
         for i, each in enumerate(recordings):

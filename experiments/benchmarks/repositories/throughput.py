@@ -1,4 +1,4 @@
-"""What work trees and episodes cost: opening, calls, processor time, memory, with so many episodes at once."""
+"""What work trees and episodes cost: opening, calls, processor time and memory, by number of episodes at once."""
 
 import statistics
 import time
@@ -23,11 +23,11 @@ MIB, KIB = 2**20, 2**10
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Seconds of a work tree's life, medians.
+    """Median seconds of each part of a work tree's life.
 
     Attributes:
-        files: of the project.
-        call: of the command `true`.
+        files: number of the project's files.
+        call: seconds of the command `true`.
     """
 
     project: str
@@ -40,12 +40,12 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """Episodes at once, each of the recorded commands without the judge.
+    """Episodes run at once, each with the recorded commands but without the judge.
 
     Attributes:
         seconds: wall-clock, for all episodes.
-        cpu: processor seconds of this process and all that it started.
-        peak: bytes of memory that these processes had of their own, at most, looked at five times a second.
+        cpu: processor seconds of this process and everything it started.
+        peak: largest total of these processes' private memory in bytes, sampled five times a second.
         held: bytes of the saved state of all episodes at their end.
     """
 
@@ -131,7 +131,7 @@ def life(environment: Repository, task: RepositoryTask, saved: bytes) -> tuple[f
 
 
 def at_once(environment: Repository, recordings: Sequence[Recording], width: int) -> Width:
-    """As many episodes as are played at once, or `LEAST`, the recorded ones in turn."""
+    """Play `width` episodes at once, at least `LEAST` in all, from the recordings in turn."""
     many = [recordings[i % len(recordings)] for i in range(max(width, LEAST))]
     before, began, peak = cpu_seconds(), time.perf_counter(), 0.0
     with ThreadPoolExecutor(width) as pool:

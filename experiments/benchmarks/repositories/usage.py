@@ -1,4 +1,4 @@
-"""What this process and those that it started have used."""
+"""What this process and the processes that it started have used."""
 
 import os
 import resource
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """Of this process and all that it has waited for, and of the workers of its boxes with theirs."""
+    """Processor seconds of this process and of everything it has waited for, including its boxes' workers."""
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in own) + sum(cpu for _, cpu, _ in descendants().values())
 
 
 def descendants() -> dict[int, tuple[int, float, float]]:
-    """Every process that this one has started, directly or not: its parent, processor seconds, bytes of its own."""
+    """Every process that this one has started, directly or not: its parent, processor seconds and private bytes."""
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     facts: dict[int, tuple[int, float, float]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
