@@ -1,4 +1,4 @@
-"""A policy as it is loaded: the model with its tokenizer, what ends a response, and how prompts are wrapped."""
+"""A loaded policy: the model with its tokenizer, the tokens that end a response, and how prompts are wrapped."""
 
 import os
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ class ModelOptions:
     Attributes:
         path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
             or the repository), or a name on a model hub.
-        dtype: of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
+        dtype: type of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
         attn_implementation: attention kernel, as `transformers` calls it.
-        lora: adapters to train in the place of the weights.
+        lora: adapters to train in place of the weights.
         chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
-            plain prompts too, each as one message of the user.
-        system: a system message for conversations that have none; empty = what the template does then.
+            plain prompts too, each as one user message.
+        system: a system message for conversations that have none; empty = the template's default.
     """
 
     path: str = "experiments/lab/base"
@@ -41,7 +41,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Policy:
-    """A model with what belongs to it.
+    """A model with everything that belongs to it.
 
     Attributes:
         model: a causal language model of `transformers`.
@@ -49,7 +49,7 @@ class Policy:
         padding: any valid token.
         path: where its weights came from.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        policy_version: learner updates behind these weights: 0 as they were loaded, or the checkpoint's number.
+        policy_version: number of learner updates behind these weights: 0 as first loaded, or the checkpoint's number.
     """
 
     model: Any
@@ -62,7 +62,7 @@ class Policy:
     policy_version: int = 0
 
     def engine_setup(self, options: RolloutOptions, model: Any = None) -> EngineSetup:
-        """What an engine is made from that samples from `model`, or from the policy's own."""
+        """The setup of an engine that samples from `model`, or from the policy's own model."""
         return EngineSetup(
             self.model if model is None else model,
             self.path,
@@ -81,7 +81,7 @@ class Policy:
         max_context_tokens: int = 0,
         max_diverged: float = 1.0,
     ) -> Collector:
-        """What rolls requests out, with the policy's prompts."""
+        """A collector that rolls requests out with the policy's prompts."""
         return Collector(
             engine,
             environment,
@@ -98,10 +98,10 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     """The policy without the adapters that its options name.
 
     Args:
-        path: where `options.path` leads: a folder, or a name on a hub.
+        path: what `options.path` resolves to: a folder, or a name on a hub.
 
     Raises:
-        UserError: if there is nothing that can be loaded, or no end token, since then no response would ever end.
+        UserError: if nothing can be loaded, or there is no end token, without which no response would ever end.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -135,7 +135,7 @@ def require_vocabulary(tokenizer: Any, path: str) -> None:
 
 
 def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:
-    """Every token that ends a response, by the tokenizer and by the model's own settings for generation.
+    """Every token that ends a response, according to the tokenizer and the model's generation settings.
 
     Raises:
         UserError: if there is none, since then no response would ever end.

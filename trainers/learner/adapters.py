@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): the policy's weights stay, and small matrices beside its linear layers are trained."""
+"""LoRA (Hu et al. 2021): the policy's weights stay fixed, and small matrices beside its linear layers are trained."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,16 +14,16 @@ from halfway.trainers.learner.options import LoraOptions
 
 ADAPTER_FOLDER, WEIGHTS_FILE = "adapter", "adapter_model.safetensors"
 NAME = "default"
-# How peft names the parts of a layer: what was there before, and the two matrices.
+# How peft names the parts of a layer: the original layer, and the two matrices.
 BASE, DOWN, UP = ".base_layer", f".lora_A.{NAME}", f".lora_B.{NAME}"
 # What peft puts in front of the names in a file.
 PREFIX = "base_model.model."
 
 
 def add_adapters(policy: Any, options: LoraOptions) -> None:
-    """Put adapters into the policy, in place; the rest of it is frozen. They add nothing yet: one matrix is zero.
+    """Put adapters into the policy, in place, and freeze the rest. They add nothing yet, since one matrix is zero.
 
-    torch's global generator decides the other one. The adapters are in float32, whatever the policy's type is.
+    torch's global generator initialises the other one. The adapters are in float32, whatever the policy's type is.
 
     Raises:
         UserError: if peft is not installed, or the policy has no such layers.
@@ -68,7 +68,7 @@ def layer_matrices(policy: nn.Module, name: str) -> tuple[nn.Parameter, nn.Param
     """The two matrices and the factor whose product is added to a weight, if that weight has an adapter.
 
     Args:
-        name: of a parameter.
+        name: name of a parameter.
     """
     if not name.endswith(f"{BASE}.weight"):
         return None
@@ -83,7 +83,7 @@ def merged(weight: Tensor, down_RI: Tensor, up_OR: Tensor, factor: float) -> Ten
 
 @contextmanager
 def adapters_off(policy: nn.Module) -> Iterator[None]:
-    """Within it the policy is the one without adapters."""
+    """A scope in which the policy computes without its adapters."""
     layers: list[Any] = [module for name, module in policy.named_modules() if "lora_A" in dict(module.named_children())]
     for layer in layers:
         layer._disable_adapters = True
@@ -98,7 +98,7 @@ def save_adapters(policy: Any, weights: Mapping[str, Tensor], folder: Path) -> N
     """Write a folder that peft reads.
 
     Args:
-        weights: of `adapter_parameters`.
+        weights: the weights, as from `adapter_parameters`.
     """
     from safetensors.torch import save_file
 
@@ -109,10 +109,10 @@ def save_adapters(policy: Any, weights: Mapping[str, Tensor], folder: Path) -> N
 
 
 def load_adapters(policy: nn.Module, folder: Path) -> None:
-    """Take over what `save_adapters` wrote.
+    """Load what `save_adapters` wrote.
 
     Raises:
-        RuntimeError: if it is not of these adapters.
+        RuntimeError: if it does not belong to these adapters.
     """
     from safetensors.torch import load_file
 

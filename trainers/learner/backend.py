@@ -34,7 +34,7 @@ class Backend(Protocol):
         ...
 
     def microbatch(self, last: bool) -> AbstractContextManager[None]:
-        """The scope of one forward and `backward`; `last` of its optimizer step or not."""
+        """The scope of one forward and `backward` pass; `last` says whether it is the last of its optimizer step."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -42,7 +42,7 @@ class Backend(Protocol):
         ...
 
     def gradient_norm(self) -> float | None:
-        """The global norm, clipped from now on to options.max_grad_norm; None if only `step` finds out."""
+        """The global norm; gradients are then clipped to options.max_grad_norm. None if only `step` finds out."""
         ...
 
     def step(self, lr: float) -> float | None:
@@ -52,11 +52,11 @@ class Backend(Protocol):
     def drop_gradients(self) -> None: ...
 
     def save(self, folder: Path) -> None:
-        """Write the policy as a Hugging Face folder and the optimizer beside it. Raises OSError, as for a full disk."""
+        """Write the policy as a Hugging Face folder and the optimizer beside it. Raises OSError, say on a full disk."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Continue from what `save` wrote. Raises UserError if it is of another model."""
+        """Continue from what `save` wrote. Raises UserError if it belongs to another model."""
         ...
 
 
@@ -119,7 +119,7 @@ class PlainBackend:
 
 
 def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.AdamW:
-    """AdamW over what is to be trained."""
+    """AdamW over the weights to be trained."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(trained, options.lr, options.betas, options.eps, weight_decay=options.weight_decay)
 
@@ -131,7 +131,7 @@ def set_lr(optimizer: Any, lr: float) -> None:
 
 
 def save_policy(policy: Any, folder: Path, writes: bool) -> None:
-    """Write a plain Hugging Face folder, adapters merged into it and in a folder of their own besides.
+    """Write a plain Hugging Face folder with adapters merged in, and the adapters in a separate folder.
 
     Weights that ZeRO-3 has spread are gathered, so then every process has to call this.
 

@@ -1,4 +1,4 @@
-"""From groups to padded arrays: what the loss sees, and what it does not. Needs numpy only."""
+"""Turns groups into padded arrays: what the loss sees, and what it does not. Needs only numpy."""
 
 import math
 from collections import Counter
@@ -32,19 +32,19 @@ class TrainingSequence:
     """One rollout as the loss sees it. Entry t of every array belongs to token t, which tokens 0..t-1 predict.
 
     Attributes:
-        tokens_T: the prompt, then of every turn the response and the observation.
+        tokens_T: the prompt, then the response and the observation of every turn.
         mask_T: True where the policy generated the token in this rollout; False on the prompt, on replayed tokens and
             on observations, which are context only.
-        advantage: of every generated token, unless `advantages_T` says it token by token.
-        engine_logprobs_T: natural log, as recorded at sampling; 0 where the mask is False.
+        advantage: advantage of every generated token, unless `advantages_T` gives it token by token.
+        engine_logprobs_T: natural-log probabilities, as recorded at sampling; 0 where the mask is False.
         old_logprobs_T: denominator of the importance ratio, likewise; None = the policy's own, so that the ratio is 1.
-        reference_logprobs_T: of the reference policy, likewise; None if there is none.
-        reward: of the whole rollout; it comes with the last generated token.
+        reference_logprobs_T: the reference policy's, likewise; None if there is none.
+        reward: reward of the whole rollout, which comes with the last generated token.
         group: position of the rollout's group in the update.
-        weight: factor on all of its advantages.
-        advantages_T: of every generated token, from a critic or a controller; 0 where the mask is False.
-        values_T, returns_T: with a critic, of every generated token: value of the state before it as it was before the
-            update, and what the value is to become. 0 where the mask is False.
+        weight: factor on all its advantages.
+        advantages_T: advantage of every generated token, from a critic or a controller; 0 where the mask is False.
+        values_T, returns_T: with a critic, for every generated token: the value, before the update, of the state before
+            the token, and the target of that value. 0 where the mask is False.
     """
 
     tokens_T: IntArray
@@ -75,8 +75,8 @@ class Batch:
     """What an update trains on.
 
     Attributes:
-        sequences: one a rollout, in the order of the groups; may be empty.
-        left_out: reason -> rollouts that are not in the loss; every one of `REASONS`, with its zeros.
+        sequences: one per rollout, in the order of the groups; may be empty.
+        left_out: reason -> number of rollouts that are not in the loss, for all of `REASONS`, zeros included.
     """
 
     sequences: tuple[TrainingSequence, ...]
@@ -90,7 +90,8 @@ class Padded:
     Attributes:
         tokens_BT: int64.
         mask_BT: False on padding.
-        advantages_BT: of every token, weights included; or one column, where all tokens of a sequence have one.
+        advantages_BT: advantage of every token, including weights; or one column if all tokens of a sequence share
+            theirs.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
             on padding.
     """
@@ -108,18 +109,19 @@ class Padded:
 def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     """The sequences of the groups.
 
-    Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless whoever made the
-    rollouts says otherwise (`Rollout.reward`). With `options.compact_filtering` truncated rollouts keep their place in
-    that baseline, and are left out afterwards: they count neither in the sum nor in the denominator of the loss. A
-    degenerate group is not left out here; with equal rewards its advantages are zero.
+    Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless `Rollout.reward`
+    says otherwise. With `options.compact_filtering`, truncated rollouts count in that baseline and are left out
+    afterwards: they count neither in the sum nor in the denominator of the loss. A degenerate group is not left out
+    here; with equal rewards its advantages are zero.
 
-    With advantage=gae there is no baseline, so a rollout alone in its group stays; its advantages are up to the critic.
+    With advantage=gae there is no baseline, so a rollout that is alone in its group stays; the critic provides its
+    advantages.
 
-    Weights and advantages that controllers gave (`Group.weights`) come in here. A stored group brings its own old
-    log-probabilities, as recorded at sampling, so that its importance ratio is to the policy that wrote it.
+    Weights and advantages from controllers (`Group.weights`) are applied here. A stored group brings its own old
+    log-probabilities, as recorded at sampling, so its importance ratio is taken against the policy that wrote it.
 
     Raises:
-        UserError: if a controller gives advantages and there is a critic, whose business they are.
+        UserError: if both a controller and a critic give advantages.
     """
     sequences = []
     left_out: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
@@ -204,10 +206,10 @@ def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float)
 def split_minibatches(
     sequences: Sequence[TrainingSequence], options: LearnerOptions, stream: Stream
 ) -> list[list[TrainingSequence]]:
-    """Shuffle and deal out what one optimizer step each trains on: `count_minibatches` parts, none of them empty.
+    """Shuffle the sequences and deal them out to optimizer steps: `count_minibatches` parts, none of them empty.
 
-    With `options.minibatch_groups` whole groups are dealt, in the order that the shuffle gives them, else sequences;
-    parts differ by at most one of these. One mini-batch is not shuffled.
+    With `options.minibatch_groups` whole groups are dealt out in shuffled order, otherwise sequences; the sizes of
+    parts differ by at most one. A single mini-batch is not shuffled.
     """
     num = count_minibatches(sequences, options)
     if num <= 1:
@@ -218,10 +220,11 @@ def split_minibatches(
 
 
 def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOptions) -> int:
-    """Optimizer steps in one epoch; 0 if there is no sequence.
+    """Number of optimizer steps in one epoch; 0 if there is no sequence.
 
-    With `options.minibatch_groups` the quotient of groups by that, rounded (halves up), at least 1: groups of which no
-    sequence is left do not count. Else `options.num_minibatches`, unless there are fewer sequences.
+    With `options.minibatch_groups`, the number of groups divided by it, rounded (halves up), and at least 1; groups of
+    which no sequence is left do not count. Otherwise `options.num_minibatches`, or the number of sequences if that is
+    smaller.
     """
     if not sequences or not options.minibatch_groups:
         return min(options.num_minibatches, len(sequences))
@@ -239,12 +242,12 @@ def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequenc
 def split_microbatches(
     sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
 ) -> list[list[int]]:
-    """Positions of the sequences, batched for one forward pass each: longest first, ties in the given order.
+    """Positions of the sequences in batches for one forward pass each: longest first, ties in the given order.
 
     Args:
         max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
-        max_padding: where a row would be shorter by more than this share than the longest of its micro-batch, a new
-            one begins, unless that micro-batch is still small: below an eighth of `max_tokens`.
+        max_padding: if a row would be shorter than the longest of its micro-batch by more than this share, a new
+            micro-batch begins, unless the current one is still below an eighth of `max_tokens`.
     """
     order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
     parts: list[list[int]] = []
@@ -266,9 +269,9 @@ def scatter(
 ) -> list[list[tuple[list[int], float]]]:
     """The micro-batches of every process as positions, each with its weight, 0 or 1.
 
-    Processes get about equally many tokens: longest sequence first, to the process that has fewest so far. All get
-    equally many micro-batches, as collective operations need; where one has run out, the shortest sequence takes the
-    place, with weight 0.
+    Processes get about equally many tokens: longest sequence first, each to the process that has the fewest so far. All
+    get equally many micro-batches, as collective operations require; a process that has run out gets the shortest
+    sequence with weight 0.
     """
     shares: list[list[int]] = [[] for _ in range(num_processes)]
     loads = [0] * num_processes
@@ -286,7 +289,7 @@ def scatter(
 
 
 def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
-    """Right-padded arrays of at least one sequence. An optional array is on all of the sequences, or on none."""
+    """Right-padded arrays of at least one sequence. An optional array is present in all sequences or in none."""
     int64 = np.dtype(np.int64)
     return Padded(
         tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),

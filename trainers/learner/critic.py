@@ -1,4 +1,4 @@
-"""The critic: values of states, by a head on the policy's trunk or by a model of its own."""
+"""The critic: values of states, from a head on the policy's trunk or from a separate model."""
 
 import copy
 import io
@@ -55,7 +55,7 @@ class ValueModel(nn.Module):
 
 
 class Critic:
-    """Owns what is trained beside the policy, and its optimizer.
+    """Owns the weights that are trained beside the policy, and their optimizer.
 
     The value of token t belongs to the state before it, from tokens 0..t-1, like its log-probability.
     """
@@ -63,7 +63,7 @@ class Critic:
     def __init__(self, policy: Any, options: LearnerOptions, accelerator: Accelerator):
         """
         Args:
-            policy: with the weights that the run starts from, unwrapped; a separate critic starts as a copy of them.
+            policy: the unwrapped policy with the weights that the run starts from; a separate critic starts as a copy.
         """
         self.options = options
         self.shared = options.critic.kind == "shared"
@@ -90,8 +90,8 @@ class Critic:
 
         Args:
             tokens_BT: right-padded.
-            hidden_MD: of the policy's pass over these tokens, for a shared trunk; without it the trunk is passed once
-                more, and must not be trained by what comes out.
+            hidden_MD: hidden states from the policy's pass over these tokens, for a shared trunk; without them the
+                trunk is run again, and must not be trained through the result.
         """
         if not self.shared:
             values_M = self._module(tokens_BT, mask_BT)
@@ -114,7 +114,7 @@ class Critic:
         return float(self._accelerator.clip_grad_norm_(self._module.parameters(), max_norm))
 
     def step(self, lr_factor: float) -> None:
-        """Apply the gradients with this share of the peak learning rate, and drop them."""
+        """Apply the gradients with this share of the peak learning rate, and clear them."""
         for group in self._optimizer.param_groups:
             group["lr"] = self.options.critic.lr * lr_factor
         self._optimizer.step()
@@ -129,7 +129,7 @@ class Critic:
         self._optimizer.zero_grad()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights that are the critic's own."""
+        """The critic's own weights."""
         state: dict[str, Tensor] = self._accelerator.unwrap_model(self._module).state_dict()
         return state
 
@@ -145,7 +145,7 @@ class Critic:
         """Continue from what `save` wrote.
 
         Raises:
-            UserError: if the checkpoint has no critic, or one of another kind.
+            UserError: if the checkpoint has no critic, or a critic of another kind.
         """
         file = folder / CRITIC_FILE
         try:

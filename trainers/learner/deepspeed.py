@@ -23,7 +23,8 @@ from halfway.trainers.learner.backend import build_optimizer, other_model, save_
 from halfway.trainers.learner.options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
-# Below the folder of a checkpoint: what every process wrote, the same for any number of processes, and what it is.
+# Below a checkpoint's folder: what every process wrote, the same converted for any number of processes, and its
+# description.
 SHARDS, UNIVERSAL, FORM = "shards", "universal", "deepspeed.json"
 TAG = "state"
 # DeepSpeed's converter refuses ZeRO-1 and -2 checkpoints without it.
@@ -33,7 +34,8 @@ UNIVERSAL_INFO = {"universal_checkpoint_info": {"universal_checkpoint_version": 
 def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
     """DeepSpeed's own configuration.
 
-    Micro-batches are the learner's: DeepSpeed is told which one is the last of a step, so it counts none itself.
+    The learner forms the micro-batches and tells DeepSpeed which is the last of a step, so DeepSpeed counts none
+    itself.
     """
     chosen = options.deepspeed
     assert chosen.zero_stage is not None
@@ -44,7 +46,8 @@ def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
         zero["offload_param"] = {"device": "cpu"}
     if chosen.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = chosen.persistence_threshold
-    # What micro-batches add up in. At stage 1 DeepSpeed would take another optimizer for it; stage 0 has no choice.
+    # The type in which micro-batches add up. At stage 1 DeepSpeed would use another optimizer for it; stage 0 has no
+    # choice.
     accumulation = {"grad_accum_dtype": "fp32"} if bfloat16 and chosen.zero_stage in (2, 3) else {}
     return {
         "train_micro_batch_size_per_gpu": 1,
@@ -91,7 +94,7 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
 def report_locks() -> None:
     """Name on stderr what another process seems to compile for DeepSpeed.
 
-    torch waits for such a lock as long as it is there, and a process that is killed leaves it there for good.
+    torch waits for such a lock as long as it exists, and a process that is killed leaves its lock behind.
     """
     from torch.utils.cpp_extension import get_default_build_root
 
@@ -130,7 +133,7 @@ class DeepSpeedBackend:
         self._engine.backward(loss)
 
     def gradient_norm(self) -> float | None:
-        """Known before the step at stage 0 in float32 only, where every process holds all gradients."""
+        """Known before the step only at stage 0 in float32, where every process holds all gradients."""
         if self._stage != 0 or self.policy.dtype != torch.float32:
             return None
         gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
@@ -155,7 +158,7 @@ class DeepSpeedBackend:
         self.accelerator.wait_for_everyone()
 
     def load(self, folder: Path) -> None:
-        """Also from a checkpoint of another number of processes, which is first converted, beside its shards."""
+        """Continue from a checkpoint; one from another number of processes is converted first, beside its shards."""
         if not (folder / FORM).exists():
             raise UserError(
                 f"learner.deepspeed.zero_stage: {folder} was written without DeepSpeed, not with {self._stage}; "
@@ -170,7 +173,7 @@ class DeepSpeedBackend:
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
-        wait_for_all()  # with patience: converting a large model takes long
+        wait_for_all()  # with a long timeout, since converting a large model takes long
         config = self._engine._config
         config.load_universal_checkpoint = universal
         try:
@@ -182,7 +185,7 @@ class DeepSpeedBackend:
         self._keep_settings()
 
     def _keep_settings(self) -> None:
-        """Undo what loading did to the settings that are this learner's own."""
+        """Keep this learner's own settings, which loading would replace."""
         options, optimizer = self.options, self._engine.optimizer
         for group in optimizer.param_groups:
             group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
@@ -195,7 +198,7 @@ class DeepSpeedBackend:
 
 @contextmanager
 def full_disks() -> Iterator[None]:
-    """Say so where torch reports a file that it cannot write as an internal error. Raises OSError."""
+    """Raise OSError where torch reports a file that it cannot write as an internal error."""
     try:
         yield
     except RuntimeError as error:
@@ -216,7 +219,7 @@ def convert(folder: Path) -> None:
             *("--input_folder", str(folder / SHARDS / TAG), "--output_folder", str(partial / TAG)),
             *("--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"),
         ]
-        # The converter is a program of its own: as a rank it would wait for the others.
+        # The converter runs as a separate program; as a rank it would wait for the others.
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""The learner: from groups to new weights, with one process or many."""
+"""The learner, which turns groups into new weights, with one process or many."""
 
 import copy
 import hashlib
@@ -53,8 +53,8 @@ class PolicyGradientLearner:
     was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
     for bit on one device with the same number of threads).
 
-    With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has an advantage of its own, from a
-    critic that learns by `halfway.trainers.learner.objective.loss.value_loss`.
+    With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has its own advantage, from a critic
+    that learns by `halfway.trainers.learner.objective.loss.value_loss`.
 
     On several processes each calls `update` with the same groups; the sequences are scattered over them by length.
     """
@@ -74,7 +74,7 @@ class PolicyGradientLearner:
                 resumed: the reference of the KL penalty is a frozen copy of what is given here, and `load` leaves it.
                 It is trained in place.
             pad_token_id: any valid token; it is never attended to.
-            temperature: the one rollouts are sampled at.
+            temperature: the temperature at which rollouts are sampled.
             accelerator: where and how to compute; by default accelerate's own choice for this process.
             tokenizer: saved with the policy, so that the folder of a checkpoint loads by itself.
         """
@@ -104,14 +104,14 @@ class PolicyGradientLearner:
 
     @property
     def policy_version(self) -> int:
-        """How many calls of `update` have changed the weights. A call with nothing to train on does not count, nor one
-        that warms up the critic."""
+        """How many calls of `update` have changed the weights, not counting calls with nothing to train on and calls
+        that only warm up the critic."""
         return self._version
 
     def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
-        """Train on the groups: num_epochs passes, in each of them one optimizer step per mini-batch.
+        """Train on the groups: num_epochs passes, each with one optimizer step per mini-batch.
 
-        Nothing to train on is legal: the weights, the schedule and `policy_version` stay, and `empty` is 1.
+        If there is nothing to train on, the weights, the schedule and `policy_version` stay, and `empty` is 1.
 
         Args:
             stream: shuffles the sequences into mini-batches.
@@ -127,7 +127,7 @@ class PolicyGradientLearner:
             trained).
 
         Raises:
-            UserError: if a loss or a gradient norm is not finite. The optimizer step is not taken.
+            UserError: if a loss or a gradient norm is not finite; the optimizer step is not taken.
         """
         batch = make_batch(groups, self.options)
         if not batch.sequences:
@@ -191,12 +191,12 @@ class PolicyGradientLearner:
         """Continue from what `save` wrote; later updates equal the saved learner's, bit for bit.
 
         The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
-        rate, schedule and the settings of AdamW, which come from this learner's options: a run that diverged can go
-        on with a lower learning rate.
+        rate, schedule and the settings of AdamW, which come from this learner's options: a run that diverged can
+        continue with a lower learning rate.
 
         Raises:
-            UserError: if the checkpoint is of another model, or its run started from other weights while a KL penalty
-                is on, or it has no critic, or one of another kind, while this learner has one.
+            UserError: if the checkpoint belongs to another model, if its run started from other weights while a KL
+                penalty is on, or if this learner has a critic and the checkpoint has none, or one of another kind.
         """
         counters = json.loads((folder / COUNTERS_FILE).read_text())
         if counters["reference"] != self._start_digest:
@@ -232,7 +232,7 @@ class PolicyGradientLearner:
     def _with_targets(
         self, sequences: Sequence[TrainingSequence]
     ) -> tuple[Sequence[TrainingSequence], dict[str, float]]:
-        """Add what the critic has to say before the first step, if there is one; and metrics of it."""
+        """Add the critic's values and targets before the first step, if there is a critic, and return its metrics."""
         if self._critic is None:
             return sequences, {}
         values = self._score(self._values, sequences)
@@ -241,7 +241,7 @@ class PolicyGradientLearner:
 
     @torch.no_grad()
     def _score(self, score: Callable[[Padded], Tensor], sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """What `score` gives the tokens in the loss, one array per sequence. Every process gets all of them."""
+        """The scores of the tokens in the loss, one array per sequence. Every process gets all of them."""
         own: dict[int, Floats] = {}
         for positions, weight in self._share(sequences):
             padded = pad([sequences[i] for i in positions], self.pad_token_id)
@@ -259,7 +259,7 @@ class PolicyGradientLearner:
         for number, (positions, weight) in enumerate(share, start=1):
             with self._microbatch(last=number == len(share)):
                 loss, part = self._loss([minibatch[i] for i in positions], denominator)
-                # Processes average their gradients; what is wanted is the sum.
+                # Processes average their gradients, but the sum is wanted.
                 self._backend.backward(loss * (weight * self._accelerator.num_processes))
             parts.append({name: weight * value for name, value in part.items()})
         sums = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
@@ -301,7 +301,7 @@ class PolicyGradientLearner:
             yield
 
     def _loss(self, sequences: Sequence[TrainingSequence], denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """What to minimise in one micro-batch; and the losses and sums over tokens."""
+        """The loss to minimise in one micro-batch, and the losses and sums over tokens."""
         padded = pad(sequences, self.pad_token_id)
         with torch.set_grad_enabled(not self._warming_up):
             scores = self._scores(self._model, padded, hidden=self._critic is not None and self._critic.shared)
@@ -402,7 +402,7 @@ def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accel
 
 
 def enable_checkpointing(policy: Any) -> list[nn.Module]:
-    """Make the layers of the policy ready to compute their activations twice. Returns these layers."""
+    """Prepare the policy's layers to compute their activations twice. Returns these layers."""
     layers: Any = import_module("transformers.modeling_layers")
     policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return [module for module in policy.modules() if isinstance(module, layers.GradientCheckpointingLayer)]
@@ -410,7 +410,7 @@ def enable_checkpointing(policy: Any) -> list[nn.Module]:
 
 @contextmanager
 def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Within it the layers compute their activations twice, which `transformers` allows in train mode only.
+    """A scope in which the layers compute their activations twice, which `transformers` allows only in train mode.
 
     Their parts stay in eval mode, so dropout stays off.
     """
@@ -450,7 +450,7 @@ def _counts(batch: Batch, optimizer_steps: int, epochs: int) -> dict[str, float]
 
 
 def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means over optimizer steps for what belongs to a step, over tokens for what belongs to a token."""
+    """Means over optimizer steps for quantities per step, and over tokens for quantities per token."""
     by_step = ("loss", "grad_norm", "value_loss", "critic_grad_norm")
     tokens = sum(step["tokens"] for step in steps)
     return {

@@ -15,10 +15,10 @@ def changed(options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """Low-rank adapters: train two small matrices beside a weight, whose product is added to it, in its place.
+    """Low-rank adapters: instead of a weight, train two small matrices whose product is added to it.
 
-    Engines sample from the sum, rounded to their type. In bfloat16 that loses most of a product that is still small, so
-    that samples lag behind the adapters: take an engine with dtype=float32, or a correction (`learner.mismatch`).
+    Engines sample from the sum, rounded to their type. In bfloat16 the rounding loses most of a product that is still
+    small, so samples lag behind the adapters: use an engine with dtype=float32, or a correction (`learner.mismatch`).
 
     Attributes:
         rank: inner size of the product; 0 = no adapters, all weights are trained.
@@ -42,16 +42,16 @@ class CriticOptions:
     """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
 
     Attributes:
-        kind: "shared" = a value head on the policy's own trunk, which both losses then train; "separate" = a model of
-            its own that starts as a copy of the policy's trunk, at the price of its memory and time.
-        lr: peak learning rate of what is the critic's own: the head, or the separate model with its head. Schedule,
+        kind: "shared" = a value head on the policy's own trunk, which both losses then train; "separate" = a second
+            model that starts as a copy of the policy's trunk, at the price of its memory and time.
+        lr: peak learning rate of the critic's own weights: the head, or the separate model with its head. Schedule,
             AdamW and gradient clipping are the learner's.
-        gamma: discount of a generated token. Tokens that the policy did not write take no time.
+        gamma: discount per generated token. Tokens that the policy did not write take no time.
         gae_lambda: 1 = reward minus value, unbiased; less trusts the critic more.
-        value_clip: a value counts as if it had moved by at most this from the one before the update; 0 = no clip.
+        value_clip: a value counts as if it had moved by at most this from its value before the update; 0 = no clip.
         value_coefficient: weight of the value loss.
-        whiten: advantages get mean 0 and variance 1 over all tokens of the batch.
-        warmup_steps: number of first updates that train the critic alone. A shared trunk is frozen meanwhile.
+        whiten: whether advantages get mean 0 and variance 1 over all tokens of the batch.
+        warmup_steps: number of updates at the start that train only the critic. A shared trunk is frozen meanwhile.
     """
 
     kind: Literal["shared", "separate"] = "shared"
@@ -83,8 +83,8 @@ class DeepSpeedOptions:
     Attributes:
         zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
             weights; null = without DeepSpeed.
-        offload_optimizer: keep the optimizer's state in the host's memory, from stage 1.
-        offload_parameters: keep the weights there, at stage 3.
+        offload_optimizer: whether to keep the optimizer's state in the host's memory; from stage 1.
+        offload_parameters: whether to keep the weights there; at stage 3.
         persistence_threshold: at stage 3, tensors with fewer elements are not spread.
     """
 
@@ -110,7 +110,7 @@ class LearnerOptions:
 
     Attributes:
         lr: peak learning rate of AdamW.
-        betas, eps, weight_decay: AdamW.
+        betas, eps, weight_decay: settings of AdamW.
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
         warmup_steps: updates over which the learning rate rises to its peak; 0 = none.
@@ -118,32 +118,32 @@ class LearnerOptions:
         advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
             "gae" = generalized advantage estimation with a critic, one advantage per token (PPO).
         critic: for advantage=gae.
-        divide_by_std: divide a group's advantages by the standard deviation of its rewards.
+        divide_by_std: whether to divide a group's advantages by the standard deviation of its rewards.
         clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
-        dual_clip: upper bound on the loss of negative advantages, as a multiple of it (> 1); 0 disables it.
+        dual_clip: upper bound on the loss of a negative advantage, as a multiple of its size (> 1); 0 disables it.
         normalization: "token" = sum over tokens / number of tokens in the batch; "sequence" = mean over sequences of
             the mean over their tokens; "constant" = sum over tokens / (number of sequences x normalization_length).
-        normalization_length: tokens, for "constant".
+        normalization_length: length in tokens, for "constant".
         kl_coefficient: weight of the KL penalty to the reference (the starting policy); 0 = no reference is kept.
         entropy_coefficient: weight of the entropy bonus; 0 = none.
-        compact_filtering: rollouts cut by a token or turn limit take no part in the loss (they stay in the baseline).
-            A critic does not learn from them either; without the filter, being cut is the end of the episode to it:
-            its reward comes at the last token, and no value is assumed beyond.
+        compact_filtering: whether rollouts cut by a token or turn limit are left out of the loss (they stay in the
+            baseline). A critic does not learn from them either; without the filter it treats the cut as the end of the
+            episode, with the reward at the last token and no value beyond.
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
             "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
-        mismatch: correction where engine and learner give the sampled tokens other probabilities (see
+        mismatch: correction where engine and learner give the sampled tokens different probabilities (see
             `halfway.trainers.learner.objective.mismatch`); needs old_logprobs=learner. "none" suits an engine that
             shares the learner's weights and precision.
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches: optimizer steps per epoch, whatever the size of the batch.
-        minibatch_groups: the alternative: groups per optimizer step. Larger batches then get more steps: as many as
-            bring the mini-batches, of whole groups, closest to this size; 0 = unused.
-        num_epochs: passes over the batch.
+        minibatch_groups: the alternative: groups per optimizer step. Larger batches then get more steps, as many as
+            bring the mini-batches of whole groups closest to this size; 0 = unused.
+        num_epochs: number of passes over the batch.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
         max_padding: a micro-batch takes no sequence that is shorter than its longest by more than this share, so that
-            work is about proportional to real tokens; 1 = as few micro-batches as fit.
-        activation_checkpointing: keep only the input of each layer for the backward pass and compute the rest again:
-            less memory, about a third more work.
+            work is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
+        activation_checkpointing: whether to keep only each layer's input for the backward pass and compute the rest
+            again, which takes less memory and about a third more work.
         deepspeed: sharded training.
     """
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Logits held at once. Beyond it they are computed in parts, and computed again in the backward pass.
+# Most logits held at once. Beyond that they are computed in parts, and computed again in the backward pass.
 MAX_LOGITS = 2**24
 
 # Log-probability and entropy of each of M tokens, from the logits that predict them and the tokens.
@@ -16,7 +16,7 @@ Scorer: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class TokenScores(NamedTuple):
-    """What one forward pass says of the masked tokens; see `score_tokens`."""
+    """What one forward pass says about the masked tokens; see `score_tokens`."""
 
     logprobs_BT: Tensor
     entropies_BT: Tensor
@@ -30,7 +30,7 @@ def token_logprobs(
     temperature: float = 1.0,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Natural-log probability of the masked tokens, and the entropy of what each came from, as in `score_tokens`."""
+    """Natural-log probability of the masked tokens and the entropy of their distributions, see `score_tokens`."""
     scores = score_tokens(model, tokens_BT, mask_BT, temperature, entropy_gradient)
     return scores.logprobs_BT, scores.entropies_BT
 
@@ -46,17 +46,17 @@ def score_tokens(
     """Natural-log probability of the masked tokens, and the entropy in nats of the distribution each came from.
 
     The distribution is softmax(logits / temperature), the one that rollouts are sampled from, in float32 at least.
-    Where the model can do that (models of `transformers` that take `logits_to_keep`), logits are computed only at the
-    positions that the mask names. If they are many, and nothing but a linear layer makes them, they are computed in
-    parts and never held all together: memory then grows with the hidden size, not with the vocabulary.
+    Where the model allows it (models of `transformers` that take `logits_to_keep`), logits are computed only at masked
+    positions. If there are many, and they come straight from a linear layer, they are computed in parts and never held
+    all at once, so memory grows with the hidden size, not with the vocabulary.
 
     Args:
-        model: of `transformers`, or wrapped for distributed training.
-        tokens_BT: right-padded. What stands right of a token never reaches it in a causal model, so padding needs no
-            attention mask; without one attention skips the upper triangle, and copies no heads to match queries.
+        model: a model of `transformers`, possibly wrapped for distributed training.
+        tokens_BT: right-padded. In a causal model nothing to the right of a token reaches it, so padding needs no
+            attention mask; without a mask, attention skips the upper triangle and copies no heads to match queries.
         mask_BT: the tokens asked for; never the first of a row, which has no context.
         entropy_gradient: whether the entropies carry a gradient; it costs memory.
-        hidden: whether to return the last hidden states too; for models of `transformers`.
+        hidden: whether to return the last hidden states too.
 
     Returns:
         Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1. And, if
@@ -98,7 +98,7 @@ def score_tokens(
 
 
 def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """The hidden states that the M masked tokens follow, in row-major order: (M, D). The first token has none."""
+    """The hidden states that predict the M masked tokens, in row-major order: (M, D). The first token has none."""
     hidden_MD: Tensor = hidden_BTD[:, :-1][mask_BT[:, 1:]]
     return hidden_MD
 
@@ -117,10 +117,10 @@ def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gra
 def _score_in_parts(
     head: nn.Linear, forward: Callable[[], Tensor], wanted_BC: Tensor, targets_M: Tensor, score: Scorer
 ) -> tuple[Tensor, Tensor] | None:
-    """The scores from a forward pass in which the output layer computes them in the place of logits.
+    """The scores from a forward pass in which the output layer computes them in place of logits.
 
     It does so inside its own `forward`, where sharded weights are whole. None if the model does more with its logits
-    than to return them, so that what came out is of no use.
+    than return them, so that the result is of no use.
     """
     rows = max(1, MAX_LOGITS // head.out_features)
     made: list[Tensor] = []
@@ -149,7 +149,7 @@ def output_layer(model: nn.Module) -> nn.Linear | None:
     """The layer whose output is the model's logits as they are, if there is one."""
     inner: Any = _unwrapped(model)
     config = inner.config.to_dict()
-    # What some models do to logits after that layer.
+    # Settings of models that change logits after that layer.
     if any(config.get(name) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
         return None
     head = inner.get_output_embeddings()
@@ -161,5 +161,5 @@ def _keeps_logits(model: nn.Module) -> bool:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself; what wraps one for training calls it `module`."""
+    """The model itself, which wrappers for training call `module`."""
     return dict(model.named_children()).get("module", model)

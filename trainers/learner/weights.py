@@ -10,7 +10,7 @@ from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_ma
 
 
 def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the policy under its Hugging Face name, tied weights once, with what adapters add to them.
+    """Every weight of the policy under its Hugging Face name, tied weights once, with the adapters added.
 
     A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
     collective: every process has to run through the whole iterator.
@@ -28,7 +28,7 @@ def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Give `target`, a whole model of the same architecture, the weights of `source`. Collective like the above."""
+    """Give `target`, a whole model of equal architecture, the weights of `source`. Collective, like `named_weights`."""
     own = dict(target.named_parameters())
     with torch.no_grad():
         for name, weight in named_weights(source):
@@ -36,7 +36,7 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
 
 
 def full_tensor(parameter: nn.Parameter) -> Tensor:
-    """The whole of a parameter: itself, detached; or, if ZeRO-3 holds a part of it here, a gathered copy."""
+    """A whole parameter: itself, detached, or a gathered copy if ZeRO-3 holds only a part of it here."""
     if not is_partitioned(parameter):
         return parameter.detach()
     from importlib import import_module

@@ -21,13 +21,13 @@ class Evaluation:
 
     Attributes:
         pass_at_1: mean over problems of (attempts that passed / attempts).
-        stderr: standard error of `pass_at_1` over the choice of problems. Attempts at one problem are not
-            independent, so a problem, not an attempt, is the unit: standard deviation of the problems' pass rates /
-            sqrt(problems). One problem shows no spread; then it is 1/2, the most it could be.
+        stderr: standard error of `pass_at_1` over the choice of problems. Attempts at one problem are not independent,
+            so a problem, not an attempt, is the unit: standard deviation of the problems' pass rates / sqrt(problems).
+            A single problem shows no spread; then it is 1/2, the largest possible value.
         pass_counts_K: number of problems with k = 0..samples passes; samples + 1 entries.
         num_problems: problems tried.
-        samples: attempts a problem.
-        passed_G: passes of each problem, in the order of the held-out problems.
+        samples: attempts per problem.
+        passed_G: number of passes of each problem, in the order of the held-out problems.
         strata: stratum -> (problems, passes of all of them), by the problems' feature `stratum`, in the order of the
             names; "" holds the problems without one.
     """
@@ -41,7 +41,7 @@ class Evaluation:
     strata: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Normal interval around `pass_at_1`, cut to 0..1. It has no width if all problems have one pass rate."""
+        """Normal interval around `pass_at_1`, cut to 0..1. It has no width if all problems have the same pass rate."""
         reach = NormalDist().inv_cdf((1 + level) / 2) * self.stderr
         return max(0.0, self.pass_at_1 - reach), min(1.0, self.pass_at_1 + reach)
 

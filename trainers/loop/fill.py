@@ -1,4 +1,4 @@
-"""How a training batch is filled: which groups train, which are spare, and how many more to ask for."""
+"""How a training batch is filled: which groups train, which are surplus, and how many more to ask for."""
 
 import math
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class GroupOutcome(NamedTuple):
 def adaptive_request(default: int, minimum: int, safety: float, missing: int, zero_variance: float) -> int:
     """GRESO's adaptive rollout batch: ask for about as many groups as will fill what is missing.
 
-    R = max(minimum, min(default, floor(safety * missing / (1 - v)))), groups; v is the share of zero-variance groups
-    in the latest round. At v = 1, where the original divides by zero, R is the default.
+    R = max(minimum, min(default, floor(safety * missing / (1 - v)))), in groups, where v is the share of zero-variance
+    groups in the latest round. At v = 1, where the original divides by zero, R is the default.
     """
     if zero_variance >= 1:
         return default
@@ -34,17 +34,17 @@ def adaptive_request(default: int, minimum: int, safety: float, missing: int, ze
 class Filling:
     """A batch that is being filled, round by round. The loop folds `add` over the rounds while `wanted` is positive.
 
-    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option degenerate=keep it need
-    only have rollouts. A group to which controllers give no weight is declined. A group that was extended takes the
-    place of what it was before.
+    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option degenerate=keep it only
+    needs to have rollouts. A group to which controllers give no weight is declined. A group that was extended replaces
+    its earlier form.
 
     GRESO's original flags a round as the last one when its request is small and then trains on an under-filled batch;
-    here rounds go on until the batch is full, `max_rounds` is reached, or a round comes back empty.
+    here rounds continue until the batch is full, `max_rounds` is reached, or a round comes back empty.
 
     Attributes:
-        rounds: rounds so far.
-        placed: every group of this step in order, with the round that began it; first those carried over from the step
-            before.
+        rounds: number of rounds so far.
+        placed: every group of this step in order, with the round that began it, starting with those carried over from
+            the previous step.
         num_carried_in: how many of `placed` were carried in; they were observed in the step that rolled them out.
         exhausted: whether a round brought no group at all, because the controllers proposed nothing.
     """
@@ -57,7 +57,7 @@ class Filling:
 
     @classmethod
     def begin(cls, options: FillOptions, carried: Sequence[Group] = ()) -> "Filling":
-        """An empty batch, or one that starts with the surplus carried over from the step before."""
+        """An empty batch, or a batch that starts with the surplus carried over from the previous step."""
         return cls(options, placed=tuple((0, group) for group in carried), num_carried_in=len(carried))
 
     def wanted(self) -> int:
@@ -87,7 +87,7 @@ class Filling:
 
     @property
     def missing(self) -> int:
-        """Groups between what trains so far and a full batch."""
+        """Number of groups by which a full batch exceeds what trains so far."""
         return self.options.groups - len(self.trained)
 
     @property
@@ -111,7 +111,7 @@ class Filling:
 
     @property
     def surplus(self) -> tuple[Group, ...]:
-        """Groups that could train and found no room."""
+        """Groups that could train but found no room."""
         return tuple(entry.group for entry in self.outcomes if entry.outcome in ("surplus", "carried"))
 
     @property

@@ -14,16 +14,17 @@ class FillOptions:
     Attributes:
         policy: "once" = one round of `groups` requests, train on what `degenerate` leaves of it; "refill" = further
             rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
-        groups: groups in a training batch.
-        max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and says so.
-        request: size of a round under "refill": "fixed" = always the size of the first; "adaptive" = GRESO's law.
-        request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in
-            GRESO's scripts, those for dynamic sampling included.
-        request_groups: the same as a number of groups; 0 = by `request_factor`.
+        groups: number of groups in a training batch.
+        max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and is recorded as
+            starved.
+        request: size of a round under "refill": "fixed" = always the size of the first round; "adaptive" = GRESO's law.
+        request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in GRESO's scripts, including
+            those for dynamic sampling.
+        request_groups: size of the first round as a number of groups; 0 = by `request_factor`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
         degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
-            "keep" = they train like others. A critic learns from them; without one they only count as tokens.
+            "keep" = they train like others. A critic learns from them; without a critic they only count as tokens.
         surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
     """
 
@@ -83,12 +84,12 @@ class Budget:
     """How long a run trains. Exactly one of these is given; arms of a comparison share it.
 
     Attributes:
-        rollouts: rollouts generated for training.
-        tokens: tokens generated for training.
-        steps: learner steps.
+        rollouts: number of rollouts generated for training.
+        tokens: number of tokens generated for training.
+        steps: number of learner steps.
         seconds: wall-clock seconds of the loop, without evaluation and checkpoints.
         tool_seconds: seconds that the environment's tools took in rollouts generated for training, added up over the
-            rollouts, whether they ran at once or not. Replayed steps do not count, nor does evaluation.
+            rollouts, whether or not they ran at once. Replayed steps and evaluation do not count.
     """
 
     rollouts: int | None = None
@@ -116,11 +117,11 @@ class EvaluationOptions:
     """Held-out pass@1, the mean of `samples` sampled attempts per problem.
 
     Attributes:
-        points: evaluations after the start, evenly spaced over the budget, the last one at its end; 0 = none.
-        samples: attempts a problem.
+        points: number of evaluations after the start, evenly spaced over the budget, the last at its end; 0 = none.
+        samples: attempts per problem.
         problems: size of the held-out set; these problems never train.
-        oracle_every: steps from one measurement to the next of every training problem's pass rate, for a controller
-            whose belief is `measured`; no other run measures. These rollouts are counted beside the budget.
+        oracle_every: steps between two measurements of every training problem's pass rate, for a controller whose
+            belief is `measured`; no other run measures. These rollouts do not count against the budget.
         oracle_samples: attempts at each training problem in such a measurement.
     """
 
@@ -143,7 +144,7 @@ class CheckpointOptions:
     """When the run can be resumed from.
 
     Attributes:
-        every: steps between checkpoints; the last step always writes one.
+        every: steps between checkpoints; the last step always writes a checkpoint.
         keep: newest checkpoints kept.
     """
 

@@ -17,7 +17,7 @@ from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget
 
 IDLE_STEPS = 10
-"""A run stops after this many consecutive steps without a rollout, if its budget counts what is generated."""
+"""A run whose budget counts what is generated stops after this many consecutive steps without a rollout."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class Progress:
     """What has been spent so far.
 
     Attributes:
-        step: finished steps.
-        rollouts, tokens: generated for training; evaluation is not counted, replayed tokens are not either.
-        trained_tokens: that the learner's passes went over: of whole sequences, prompts and replays included, in every
-            epoch.
-        measured: rollouts that an oracle's measurements took, which are in no budget.
-        seconds: wall-clock of the loop, without evaluation, measurements and checkpoints.
-        tool_seconds: that the environment's tools took to answer what was generated.
-        judge_seconds: that the environment took in all to answer and judge it, tools included.
-        evaluations: held-out evaluations done, the one before the first step included.
-        starved: steps that trained on fewer groups than the fill policy asks for.
-        idle: latest consecutive steps that neither rolled out nor trained anything.
+        step: number of finished steps.
+        rollouts, tokens: amounts generated for training, without evaluation and replayed tokens.
+        trained_tokens: number of tokens that the learner's passes went over: whole sequences, including prompts and
+            replays, in every epoch.
+        measured: number of rollouts that an oracle's measurements took, which no budget counts.
+        seconds: wall-clock time of the loop, without evaluation, measurements and checkpoints.
+        tool_seconds: time that the environment's tools took to answer what was generated.
+        judge_seconds: time that the environment took in all to answer and judge it, including tools.
+        evaluations: number of held-out evaluations done, including the one before the first step.
+        starved: number of steps that trained on fewer groups than the fill policy asks for.
+        idle: number of latest consecutive steps that neither rolled out nor trained anything.
     """
 
     step: int = 0
@@ -51,7 +51,7 @@ class Progress:
     idle: int = 0
 
     def share(self, budget: Budget) -> float:
-        """Share of the budget that is spent."""
+        """Share of the budget that has been spent."""
         spent: float = getattr(self, "step" if budget.unit == "steps" else budget.unit)
         return spent / budget.total
 
@@ -71,7 +71,7 @@ class Progress:
         )
 
     def unspent(self, budget: Budget) -> bool:
-        """Whether the run goes on.
+        """Whether the run continues.
 
         Raises:
             UserError: if it would go on for ever, because nothing is rolled out any more.
@@ -94,7 +94,7 @@ class Stopwatch:
     """Seconds spent in each part of a step.
 
     Attributes:
-        judged: that the environment took to answer, over all rollouts; the engine may have been at work meanwhile.
+        judged: time that the environment took to answer, over all rollouts; the engine may have been working meanwhile.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def step_record(
     metrics: Mapping[str, float],
     clock: Stopwatch,
 ) -> dict[str, Any]:
-    """One line of steps.jsonl. `progress` is the one after the step; its last step is the one described."""
+    """One line of steps.jsonl. `progress` is the state after the step that is described."""
     outcomes = Counter(outcome for _, _, outcome in filling.outcomes)
     return {
         "step": progress.step - 1,
@@ -175,8 +175,9 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
 
 
 def tool_record(filling: Filling) -> dict[str, Any]:
-    """What executing responses took in a step, fresh and replayed; nothing where tools take no time and nothing was
-    replayed through them. Seconds of tools add up over responses; those of `rollout` in the timing hold all of it.
+    """The time that executing fresh and replayed responses took in a step; empty where tools take no time and nothing
+    was replayed through them. Seconds of tools add up over responses; the seconds of `rollout` in the timing include
+    all of it.
     """
     costs = [group.replay_cost for group in filling.groups if group.replay_cost is not None]
     tools = tool_seconds(filling)
@@ -196,7 +197,7 @@ def tool_record(filling: Filling) -> dict[str, Any]:
 
 
 def tool_seconds(filling: Filling) -> float:
-    """What the environment's tools took in a step."""
+    """Seconds that the environment's tools took in a step."""
     return sum(turn.tool_seconds for group in filling.groups for rollout in group.rollouts for turn in rollout.turns)
 
 

@@ -34,11 +34,11 @@ class Training:
         sync: hands the learner's weights to the rollout engine, with their version.
         evaluate: held-out evaluation, or None.
         evaluation_points: evaluations spread evenly over the budget, after the first evaluation at the start.
-        oracle: measures the pass rate of every training problem, with rollouts outside the budget; None = no member
+        oracle: measures the pass rate of every training problem with rollouts outside the budget; None = no member
             needs it.
-        oracle_every: steps from one measurement to the next.
+        oracle_every: steps between two measurements.
         finish: called once the budget is spent.
-        carried: surplus groups of the last step that the next one trains (fill option "carry").
+        carried: surplus groups of the last step, on which the next step trains (fill option "carry").
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class Training:
             with clock.time("propose"):
                 tickets = self.session.next_batch(wanted)
             if not (wanted or tickets):
-                break  # nothing more is asked of the groups in hand
+                break  # the groups in hand are not extended any further
             with clock.time("rollout"):
                 before = judge_seconds(self.rollouts)
                 groups = self.roll_out(tickets, self.stream.at(step, filling.rounds, "rollout"))
@@ -115,7 +115,7 @@ class Training:
             recorder.step(record)
 
     def measure_if_due(self, clock: Stopwatch) -> None:
-        """Tell the chain what the policy can do now, if it asks for that."""
+        """Tell the chain the policy's current pass rates, if it asks for them."""
         if self.oracle is None or self.progress.step % self.oracle_every:
             return
         with clock.time("measure"):
@@ -180,7 +180,7 @@ class Training:
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:
-        """Say how the run ended."""
+        """Tell the recorder how the run ended."""
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]

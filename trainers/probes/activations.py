@@ -1,8 +1,8 @@
 """Hidden states of a frozen causal language model, pooled to one vector per task, in memory or streamed to disk.
 
 Layer i is the output of block i, counted from 0, before any final norm: layer 31 of a model with 32 blocks is the last.
-The forward pass ends at the deepest layer that is asked for. What a vector says depends on the tokens of its task and
-the weights of the model alone: not on other tasks of the batch (but for rounding), nor on any policy.
+The forward pass ends at the deepest layer that is asked for. A vector depends only on its task's tokens and the model's
+weights, not on other tasks of the batch (except for rounding) or on any policy.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ class Reading:
     """One task as the model reads it.
 
     Attributes:
-        id: of the task.
+        id: the task's id.
         tokens_T: context and written text.
-        spans: the parts that the generator wrote, (start, end) in order; one for a single output, one a turn for a
+        spans: the parts that the generator wrote, (start, end) in order; one for a single output, one per turn for a
             trajectory. Pooling sees only these.
     """
 
@@ -52,7 +52,7 @@ class Reading:
 
 
 def decoder_blocks(model: nn.Module) -> nn.ModuleList:
-    """The blocks of a causal language model of `transformers`. Raises UserError if they cannot be told."""
+    """The blocks of a causal language model of `transformers`. Raises UserError if they cannot be identified."""
     config: Any = model.config
     count = config.get_text_config().num_hidden_layers
     for module in model.modules():  # outermost first
@@ -119,7 +119,7 @@ def read(model: nn.Module, readings: Sequence[Reading], options: ActivationOptio
 
 
 def _cut(reading: Reading, max_tokens: int) -> Reading:
-    """The end of a reading. Turns that lie before it are gone."""
+    """The end of a reading; earlier turns are dropped."""
     cut = len(reading.tokens_T) - max_tokens
     if cut <= 0:
         return reading
@@ -132,7 +132,7 @@ def _cut(reading: Reading, max_tokens: int) -> Reading:
 
 
 def _batches(readings: Sequence[Reading], options: ActivationOptions) -> Iterator[list[Reading]]:
-    """In order, as many as fit."""
+    """Batches of readings in order, each as large as fits."""
     batch: list[Reading] = []
     longest = 0
     for reading in readings:
@@ -175,7 +175,7 @@ def _pool(states_TD: Tensor, reading: Reading, options: ActivationOptions) -> di
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A hash of a model's parameters and buffers, to tell whether activations are of the same model."""
+    """A hash of a model's parameters and buffers, to tell whether activations come from the same model."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -185,11 +185,11 @@ def model_fingerprint(model: nn.Module) -> str:
 
 @dataclass(frozen=True)
 class ActivationStore:
-    """Vectors on disk: one memory-mapped array a layer and pooling, and a manifest.
+    """Vectors on disk: one memory-mapped array per layer and pooling, and a manifest.
 
     Attributes:
         path: the folder.
-        ids: of the tasks, in the order of the rows.
+        ids: ids of the tasks, in the order of the rows.
         reference: fingerprint of the model that was read.
         truncated: how many tasks lost their beginning to `max_tokens`.
     """
@@ -216,7 +216,7 @@ class ActivationStore:
             reference: fingerprint of the model that the caller works with; None = any.
 
         Raises:
-            UserError: if there is none, if it is not finished, or if it is of another model.
+            UserError: if there is no store, if it is not finished, or if it belongs to another model.
         """
         manifest = _read_manifest(path)
         if manifest is None:
@@ -238,13 +238,13 @@ class ActivationStore:
 def extract(
     model: nn.Module, readings: Sequence[Reading], options: ActivationOptions, path: Path, reference: str
 ) -> ActivationStore:
-    """Read all tasks into a folder, a batch at a time; goes on where an earlier call with the same arguments stopped.
+    """Read all tasks into a folder, batch by batch, continuing where an earlier call with the same arguments stopped.
 
     Args:
         reference: `model_fingerprint` of the model.
 
     Raises:
-        UserError: for no task, a layer that the model does not have, or a folder that holds something else.
+        UserError: if there is no task, the model lacks a layer, or the folder holds something else.
     """
     require(len(readings) > 0, "activations", f"{len(readings)} tasks", "give at least one")
     check_layers(model, options.layers)

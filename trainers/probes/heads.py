@@ -83,7 +83,7 @@ class Probe(nn.Module):
 
 def save_probe(probe: Probe, site: Site, file: Path) -> None:
     """Write a probe as a safetensors file that says where it reads."""
-    # One entry: safetensors writes several in an order that changes, and equal probes shall be equal files.
+    # A single entry, since safetensors writes several in varying order, and equal probes should be equal files.
     metadata = {"probe": json.dumps({"site": asdict(site), "kind": probe.kind})}
     with replacing(file) as temporary:
         save_file(probe.state_dict(), temporary, metadata)
@@ -96,7 +96,7 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
         reference: fingerprint of the model that the caller works with; None = any.
 
     Raises:
-        UserError: if the file is no probe, or one of another reference model.
+        UserError: if the file is not a probe, or belongs to another reference model.
     """
     try:
         with safe_open(file, "pt") as tensors:

@@ -28,10 +28,10 @@ class ActivationOptions:
 
     Attributes:
         layers: blocks, from 0.
-        poolings: over tokens for single outputs, over turns for trajectories.
+        poolings: how states are pooled, over tokens for single outputs and over turns for trajectories.
         turn_pooling: how the tokens of each turn become its vector; empty = single outputs.
         max_tokens: longer readings lose their beginning, which is counted.
-        batch_tokens: tokens of one forward pass, padding included.
+        batch_tokens: tokens in one forward pass, including padding.
     """
 
     layers: tuple[int, ...]
@@ -86,9 +86,9 @@ class SplitOptions:
 
     Attributes:
         kind: "random" = shares of the rows; "groups" = folds of whole groups, each judging once.
-        by: what a group has in common: "topic", or a feature of the problems, such as "repository".
+        by: what the rows of a group have in common: "topic", or a feature of the problems, such as "repository".
         validation, test: shares, for "random".
-        folds: for "groups".
+        folds: number of folds, for "groups".
     """
 
     kind: Literal["random", "groups"] = "random"
@@ -109,18 +109,18 @@ class SplitOptions:
 class SweepOptions:
     """Which probes are fitted, and which of them is chosen.
 
-    The choice: among the cells whose calibration error on validation rows is at most `max_ece` (all cells, if none is;
-    the record says so), those whose balanced accuracy is within `tie` of the best; of them the one with the highest
-    variance of the reward under the base policy (RVP).
+    Among the cells whose calibration error on validation rows is at most `max_ece` (or among all cells if there are
+    none, which the record says), those are considered whose balanced accuracy is within `tie` of the best; of these,
+    the cell with the highest variance of the reward under the base policy (RVP) is chosen.
 
     Attributes:
         heads, balance: what is combined with every layer and pooling. "downsample" = as many rows of one class as of
             the other; "weighted" = all rows, both classes with the same weight in the loss.
         max_ece: on rows thinned so that both classes are equally many.
-        policy_samples: texts of the base policy on which the reward's variance is taken.
+        policy_samples: number of the base policy's texts over which the reward's variance is taken.
         surface: features of a task that a simple lookup may use, as a baseline that a probe has to beat; "length" is
             the text's, "topic" the domain's.
-        permutations: fits with permuted labels, as a control.
+        permutations: number of fits with permuted labels, as a control.
     """
 
     heads: tuple[HeadKind, ...] = ("linear", "mlp")

@@ -1,4 +1,4 @@
-"""A probe of the pass rate itself. PROPEL's probe tells what lies in a band, and both sides of it look alike to it."""
+"""A probe of the pass rate itself. PROPEL's probe only tells what lies in a band, not on which side the rest lies."""
 
 from dataclasses import dataclass, replace
 
@@ -22,8 +22,9 @@ class RateScores:
         rows: their number.
         spearman: rank correlation of guess and observed pass rate; NaN if either never changes.
         error: mean absolute difference between them.
-        error_of_mean: the same of one guess for all, the mean rate of the training rows.
-        sampling_error: the same, in expectation, of the truth itself were the guesses true: what so few trials leave.
+        error_of_mean: the same for a constant guess, the mean rate of the training rows.
+        sampling_error: the expected error if the guesses were the true rates, which is due to the small number of
+            trials.
     """
 
     rows: int
@@ -44,8 +45,8 @@ def fit_rates(
 ) -> Probe:
     """Fit a probe whose logit is the log-odds of a pass, by the likelihood of the observed counts.
 
-    Every row counts as its trials: `attempts` rows of which `passed_N` are positive. A batch holds as many tasks as in
-    the training of any other probe.
+    Every row counts as its trials: `attempts` rows of which `passed_N` are positive. A batch holds as many tasks as for
+    any other probe.
     """
     trials_NK = np.arange(attempts) < passed_N[:, None]
     labels_M, tasks_M = trials_NK.ravel(), np.repeat(np.arange(len(passed_N)), attempts)

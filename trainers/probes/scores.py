@@ -1,4 +1,4 @@
-"""How good a probe is: classification, ranking and calibration on rows that it was not fitted to."""
+"""How good a probe is: classification, ranking and calibration on rows to which it was not fitted."""
 
 from dataclasses import dataclass
 
@@ -22,10 +22,10 @@ class Scores:
     """Figures of one probe on one set of rows; a row is called positive if its logit is above 0.
 
     Attributes:
-        rows, positives: their number.
+        rows, positives: numbers of rows and of positives.
         accuracy, balanced_accuracy, f1, auc: as scikit-learn has them.
-        ece: expected calibration error, 15 bins of equal width, norm 1, on as many rows of one class as of the other:
-            a probe that was trained on balanced classes knows nothing of how rare positives are.
+        ece: expected calibration error, 15 bins of equal width, norm 1, on equally many rows of both classes, since a
+            probe trained on balanced classes does not know how rare positives are.
         spearman: rank correlation of the logit with the solver's pass rate; NaN if either never changes.
     """
 
@@ -40,7 +40,7 @@ class Scores:
 
 
 def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, balanced_M: Rows) -> Scores:
-    """Score logits against labels and pass rates. Both classes must be there.
+    """Score logits against labels and pass rates. Both classes must be present.
 
     Args:
         balanced_M: rows with equally many of both classes, for the calibration error.
@@ -78,8 +78,8 @@ def best_temperature(logits_N: Floats, labels_N: Labels, equal: bool = True) -> 
     """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest.
 
     Args:
-        equal: whether both classes weigh the same, like in the calibration error. On rows as they come the divisor
-            would also make up for how rare positives are, if the logits do not know it.
+        equal: whether both classes weigh the same, like in the calibration error. On unbalanced rows the divisor would
+            also compensate for the rarity of positives, if the logits do not know it.
     """
     found = minimize_scalar(
         lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N, equal),

@@ -1,4 +1,4 @@
-"""The baseline a probe has to beat: looking the answer up by what is plain to see of a task."""
+"""The baseline that a probe has to beat: looking the answer up by a task's surface features."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Lookup:
 
     Attributes:
         feature: its name.
-        probe_gain, probe_gain_interval: by how much a probe's balanced accuracy on the same test rows is above this
-            one's, and 95 % of that difference.
+        probe_gain, probe_gain_interval: by how much a probe's balanced accuracy on the same test rows exceeds this
+            table's, and the 95 % interval of that difference.
     """
 
     feature: str
@@ -33,13 +33,13 @@ class Lookup:
 def lookups(
     surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: RowSplit, probe_M: Floats
 ) -> list[Lookup]:
-    """One table a feature, made from the training rows; best on validation rows first.
+    """One table per feature, made from the training rows; the best on validation rows comes first.
 
-    A number with more than `BINS` values is cut into so many quantiles. A value that no training row has is as likely
-    positive as any row. A row's logit is its share's, both classes weighing the same.
+    A number with more than `BINS` values is cut into that many quantiles. A value that no training row has is as likely
+    positive as the average row. A row's logit is that of its share, with equal weights for both classes.
 
     Args:
-        probe_M: logits of the probe that has to do better, of the test rows.
+        probe_M: logits of the probe to be compared, for the test rows.
     """
     found = [_lookup(name, values_N, labels_N, split, probe_M) for name, values_N in surface.items()]
     return sorted(found, key=lambda lookup: -lookup.validation.balanced_accuracy)

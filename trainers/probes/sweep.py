@@ -24,12 +24,12 @@ RewardVariance = Callable[[Probe, Site], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledRows:
-    """What is known of the tasks of a store, in its order.
+    """What is known about a store's tasks, in its order.
 
     Attributes:
         labels_N: whether the pass rate lies in the band.
         rates_N: the solver's pass rates.
-        groups_N: what a cross-group split keeps together.
+        groups_N: the groups that a cross-group split keeps together.
     """
 
     labels_N: Labels
@@ -44,9 +44,9 @@ class Cell:
     Attributes:
         validation, test: scores on rows that stopped its training, and on rows that took no part. Across folds: of the
             rows of every fold, each scored by the probe that did not train on it.
-        test_interval: 95 % of the test rows' balanced accuracy.
+        test_interval: 95 % interval of the test rows' balanced accuracy.
         rvp: variance of the reward under the base policy, by this probe alone.
-        temperature: by which its logits would have to be divided.
+        temperature: the divisor that would calibrate its logits.
         file: name of the probe's file.
     """
 
@@ -77,7 +77,7 @@ class Choice:
 
     Attributes:
         calibrated: whether any cell was calibrated well enough; if none was, the choice is among all.
-        tied: cells that the reward's variance had to decide between.
+        tied: number of cells between which the reward's variance had to decide.
     """
 
     cell: Cell
@@ -108,7 +108,7 @@ def sweep(
     reward_variance: RewardVariance,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Cell]:
-    """Fit and score a probe in every cell. A folder that holds some of the cells already is completed.
+    """Fit and score a probe in every cell. A folder that already holds some of the cells is completed.
 
     Raises:
         UserError: if a class has too few rows.
@@ -134,7 +134,7 @@ def sweep(
 
 
 def read_cells(folder: Path) -> list[Cell]:
-    """The cells that a folder holds; what a killed process left of a last line does not count."""
+    """The cells that a folder holds, without an incomplete last line that a killed process left."""
     file = folder / CELLS
     if not file.exists():
         return []
@@ -175,7 +175,7 @@ def _fit_cell(
     test, interval = _scores(probes, features_ND, rows, [split.test for split in splits], seed)
     site = Site(layer, pooling, store.reference, store.options.turn_pooling)
     file = f"layer-{layer:03d}-{pooling}-{head}-{balance}.safetensors"
-    # Across folds, the probe that rewards is the first fold's: it has a judge that it never saw.
+    # Across folds, the first fold's probe gives rewards: it has a judging fold that it never saw.
     save_probe(probes[0], site, folder / file)
     variance = reward_variance(probes[0], site)
     return Cell(*key, validation, test, interval, variance, float(probes[0].temperature), file)
@@ -204,7 +204,7 @@ def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
 
 
 def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptions) -> list[Cell]:
-    """The chosen cell and the next best cells, each with a layer and a pooling of its own, as far as there are any.
+    """The chosen cell and the next best cells, all with different layers and poolings as far as possible.
 
     Raises:
         UserError: if there are not that many cells.

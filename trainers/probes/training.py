@@ -30,8 +30,8 @@ def fit(
 
     Args:
         weighted: whether both classes weigh the same in the loss, whatever their number.
-        equal: whether they do so in what the validation rows say, as in PROPEL, which splits a set that is balanced
-            already; not for a probe that shall learn how rare positives are.
+        equal: whether they do so in the validation figures, as in PROPEL, which splits a set that is already balanced;
+            not for a probe that should learn how rare positives are.
     """
     train_MD, train_M = _part(features_ND, labels_N, split.train)
     held_HD, held_H = _part(features_ND, labels_N, split.validation)

@@ -1,7 +1,7 @@
-"""Adversarial co-evolution: an auxiliary probe against what a generator learned to please the first one with.
+"""Adversarial co-evolution: an auxiliary probe against the tasks with which a generator learned to please the first.
 
-PROPEL, section 6 and appendix 12, one round. The paper does not tell from which score on a task counts as called
-useful; here it is a logit above 0.
+PROPEL, section 6 and appendix 12, one round. The paper does not say from which score on a task counts as useful to the
+probe; here it is a logit above 0.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ LEAST = 10
 def negatives(
     mined: Sequence[CorpusRow], logits: Sequence[float], solver: Solver, variant: Literal["false_positives", "semantic"]
 ) -> list[CorpusRow]:
-    """What the auxiliary probe is to recognise, of labelled rows with the logit of the original probe.
+    """The labelled rows that the auxiliary probe has to recognise, given the original probe's logits.
 
     Raises:
-        UserError: if there is next to nothing.
+        UserError: if there are too few.
     """
     top = Counter(row.topic for row in mined).most_common(1)[0][0] if mined else ""
     found = []

@@ -1,4 +1,4 @@
-"""The corpus: texts of the base generator, judged and labelled, as Parquet files with where they came from."""
+"""The corpus: texts of the base generator, judged and labelled, as Parquet files that record their provenance."""
 
 import json
 from collections import Counter
@@ -29,14 +29,15 @@ class CorpusRow:
     Attributes:
         id: "chunk/number".
         prompt, text, tokens: the generator's prompt, what it wrote, and how many tokens that took.
-        invalid, detail: why it is no valid task; "" if it is one.
-        topic: "" if it could not be read.
-        problem_id, problem, answer, verifier, features: of the problem; "" if there is none. Features are JSON.
-        duplicate: an earlier row has the same problem.
-        passed: of `attempts` trials by the solver; -1 if there were none, for a duplicate or an invalid text.
-        attempts: trials spent on this row.
+        invalid, detail: why it is not a valid task; "" if it is valid.
+        topic: the task's topic; "" if the text could not be parsed.
+        problem_id, problem, answer, verifier, features: fields of the problem; "" if there is none. Features are JSON.
+        duplicate: whether an earlier row has the same problem.
+        passed: number of the solver's `attempts` trials that passed; -1 if there were none, for a duplicate or an
+            invalid text.
+        attempts: number of trials spent on this row.
         oracle_answers: final answers of the oracles, a JSON list with "" for none; "" if they were not asked.
-        oracle_attempts: attempts of oracles spent on this row; 0 if its problem stood earlier in its chunk.
+        oracle_attempts: number of oracle attempts spent on this row; 0 if its problem came earlier in its chunk.
     """
 
     id: str
@@ -74,7 +75,7 @@ class Corpus:
     """All rows of a finished corpus.
 
     Attributes:
-        provenance: what the rows are a function of: models, options, seed.
+        provenance: what determines the rows: models, options, seed.
     """
 
     rows: tuple[CorpusRow, ...]
@@ -82,7 +83,7 @@ class Corpus:
 
     @property
     def labelled(self) -> tuple[CorpusRow, ...]:
-        """The rows with a label: valid, each problem once."""
+        """The rows with a label: valid rows, each problem once."""
         return tuple(row for row in self.rows if row.labelled)
 
 
@@ -95,7 +96,7 @@ def build_corpus(
     stream: Stream,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Corpus:
-    """Write, judge and label, a chunk at a time; chunks that the folder holds already are not made again.
+    """Write, judge and label, chunk by chunk; chunks that the folder already holds are not made again.
 
     Raises:
         UserError: if the folder's chunks come from elsewhere, or no text is a valid task.
@@ -125,7 +126,7 @@ def build_corpus(
 
 
 def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[CorpusRow]:
-    """Rows in which every valid text has trials of its own, also one whose problem an earlier one had."""
+    """Rows in which every valid text has its own trials, even if an earlier text has the same problem."""
     chosen = [i for i, one in enumerate(written) if one.valid]
     passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
     return [_with_id(_row(one, passed.get(i), solver.attempts), str(i)) for i, one in enumerate(written)]
@@ -190,7 +191,7 @@ def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, A
 
 
 def read_rows(file: Path) -> tuple[list[CorpusRow], Mapping[str, Any]]:
-    """The rows of a file, and where they came from. Raises UserError if it is not one of ours."""
+    """The rows of a file and their provenance. Raises UserError if the file is not part of a corpus."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
     try:
         table = parquet.read_table(file)
@@ -243,10 +244,10 @@ def labelled_rows(corpus: Corpus, solver: Solver, by: str = "topic") -> Labelled
     """Labels of the rows that have them.
 
     Args:
-        by: what is a row's group, see `groups_of`.
+        by: what defines a row's group, see `groups_of`.
 
     Raises:
-        UserError: if all are of one class.
+        UserError: if all belong to one class.
     """
     passed = [row.passed for row in corpus.labelled]
     labels_N = np.asarray([solver.useful(count) for count in passed], np.bool_)
@@ -294,7 +295,7 @@ def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
 def best_kind(corpus: Corpus, solver: Solver, kinds: Sequence[str]) -> str:
     """The kind of mutation, of these, that has the largest share of useful tasks among the labelled rows.
 
-    One imagined row of the average kind keeps a rare kind from winning by chance, as in lookups.
+    One imagined average row per kind keeps a rare kind from winning by chance, as in lookups.
     """
     rows = [(json.loads(row.features)["kind"], solver.useful(row.passed)) for row in corpus.labelled]
     mean = sum(useful for _, useful in rows) / len(rows)
@@ -312,10 +313,10 @@ class Costs:
 
     Attributes:
         generations, valid, labelled, positives: texts; valid texts; different valid texts; of these, in the band.
-        trials: all that were spent, also on rows that no probe saw.
+        trials: all trials that were spent, including rows that no probe saw.
         trials_of_probe: on rows of the balanced set's training part, which is how PROPEL's table 3 counts.
         trials_discarded: on rows that balancing threw away.
-        oracle_attempts: that the references took, also of tasks that got none. No solver trial is among them.
+        oracle_attempts: oracle attempts spent on reference answers, including tasks that got none; no solver trials.
     """
 
     generations: int

@@ -17,15 +17,16 @@ class GeneratorScores:
     """Figures of one generator on fresh texts. Shares are of all texts, including invalid texts.
 
     Attributes:
-        generations: texts.
+        generations: number of texts.
         utility: share of tasks whose solve count lies in the band; `utility_stderr` is its standard error.
-        utility_of_valid: share of the valid tasks whose solve count does, which is how PROPEL's table 4 counts for
-            maths, where a task is valid if it has a reference; NaN if there is none.
-        well_formed: share that follows the domain's rules, whatever oracles say: "valid" of that table for maths.
+        utility_of_valid: share of the valid tasks whose solve count lies in the band, as PROPEL's table 4 counts for
+            maths, where a task is valid if it has a reference; NaN if there are no valid tasks.
+        well_formed: share that follows the domain's rules, whatever oracles say; for maths this is "valid" in that
+            table.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
         self_bleu_3, block_self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.
         top_topic: share of the commonest topic, of well-formed texts.
-        different: share of different texts.
+        different: share of distinct texts.
         solve_counts: number of valid tasks with 0..K passes.
         trials, oracle_attempts: solver trials and oracle attempts that the judgement took.
     """
@@ -49,9 +50,9 @@ class GeneratorScores:
 
 
 def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units: Units) -> GeneratorScores:
-    """The figures of rows in which every valid task has trials of its own, also one that was written twice.
+    """The figures of rows in which every valid task has its own trials, even if it was written twice.
 
-    One whose trials were lost is not useful, and in no other figure of the trials.
+    A task whose trials were lost is not useful, and is left out of all other figures of the trials.
     """
     number = len(rows)
     tried = [row for row in rows if row.labelled]
@@ -82,7 +83,7 @@ def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units:
 
 
 def numeric_features(rows: Sequence[CorpusRow]) -> dict[str, dict[str, float]]:
-    """Mean and median of every number that the domain says of a task, over the valid rows, by its name."""
+    """Mean and median over the valid rows of every numeric feature of the tasks, by name."""
     facts = [json.loads(row.features) for row in rows if not row.invalid]
     numbers: dict[str, list[float]] = {}
     for fact in facts:
@@ -94,11 +95,11 @@ def numeric_features(rows: Sequence[CorpusRow]) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class CheckpointHealth:
-    """What a checkpoint writes, as far as it shows without a solver.
+    """How healthy a checkpoint's texts are, as far as that can be told without a solver.
 
     Attributes:
-        alerts: names of the rule's bounds that are broken.
-        oracle_attempts: that this check took.
+        alerts: names of the rule's bounds that are violated.
+        oracle_attempts: number of oracle attempts that this check took.
     """
 
     step: int
@@ -126,5 +127,5 @@ def check_health(
 
 
 def choose_checkpoint(checked: Sequence[CheckpointHealth]) -> CheckpointHealth:
-    """The last one without an alert; or else the last of those with fewest."""
+    """The last checkpoint without an alert, or the last of those with the fewest alerts."""
     return max(checked, key=lambda health: (-len(health.alerts), health.step))

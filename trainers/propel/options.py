@@ -26,7 +26,7 @@ class Band:
         require(rising, "solver.band", (self.low, self.high), remedy)
 
     def holds(self, passed: int, attempts: int) -> bool:
-        """Whether so many passes lie in the band."""
+        """Whether this many passes lie in the band."""
         return self.low - 1e-9 <= passed / attempts <= self.high + 1e-9
 
     def counts(self, attempts: int) -> tuple[int, int]:
@@ -40,7 +40,7 @@ class CorpusOptions:
 
     Attributes:
         generations: texts written by the base generator, valid or not.
-        chunk: texts a file; a killed run repeats the chunk that it was at.
+        chunk: texts per file; a killed run repeats the chunk it was working on.
     """
 
     generations: int = 2000
@@ -56,7 +56,7 @@ class ExportOptions:
     """The pool of tasks for solver training.
 
     Attributes:
-        texts: written by an arm's generator; those that are valid, each problem once, make the pool.
+        texts: number of texts written by an arm's generator; the valid texts, each problem once, make the pool.
     """
 
     texts: int = 1000
@@ -72,20 +72,20 @@ class RewardOptions:
     Attributes:
         kind: "probe_only" = the probe's probability, valid or not; "soft" = if valid, the probability cut to 0.1..0.95;
             "hard" = if valid, the logit; "solver" = if valid, 1 where the solver's pass rate lies in the band and 0
-            elsewhere, by rolling it out: the baseline that the others are to make unnecessary.
+            elsewhere, by rolling it out: the baseline that the other kinds should make unnecessary.
         ensemble: number of probes, of which the lowest logit counts (worst case); they read at different sites.
         adversary: "none", or an auxiliary probe in the ensemble, of original positives against what the generator of
             another arm wrote: "false_positives" = valid, called useful, and not in the band; "semantic" = these, and
             all valid tasks of its commonest topic.
-        adversary_arm: that other arm.
-        adversary_generations: texts of it that are labelled.
-        invalid: reward of a text that is no valid task; of an empty one in any case.
+        adversary_arm: the name of that other arm.
+        adversary_generations: number of its texts that are labelled.
+        invalid: reward of a text that is not a valid task, and of an empty text in any case.
         margin: if above 0, an invalid text gets instead the lowest valid reward of its batch minus this, if that is
             lower. A logit below `invalid` otherwise ranks a valid task below an invalid one.
         calibrated: whether logits are divided by the probe's temperature.
-        oracles: in an open domain, whether a text has to have an answer that all oracles agree on to be valid; without,
-            its training and the choice of its checkpoint ask them nothing, and the domain's rules decide. PROPEL's
-            table 12 says the former, its table 4 the latter.
+        oracles: in an open domain, whether a text is valid only if all oracles agree on its answer; if not, training
+            and the choice of a checkpoint do not ask them, and the domain's rules decide. PROPEL's table 12 says the
+            former, its table 4 the latter.
     """
 
     kind: Literal["probe_only", "soft", "hard", "solver"] = "hard"
@@ -114,11 +114,11 @@ class RewardOptions:
 class CheckpointRule:
     """Which checkpoint of a generator's training is used: the last one that raises no alert.
 
-    Every kept checkpoint writes the same number of texts. If each of them raises an alert, the last one of those with
-    fewest is used, and the record says so. No solver is asked.
+    Every kept checkpoint writes the same number of texts. If all raise alerts, the last of those with the fewest is
+    used, and the record says so. No solver is asked.
 
     Attributes:
-        samples: texts per checkpoint.
+        samples: number of texts per checkpoint.
         min_valid: alert if a smaller share is valid.
         max_top_topic: alert if the commonest topic has a larger share.
         min_distinct: alert if Distinct-3 is below this share of the base generator's.
@@ -142,7 +142,8 @@ class GeneratorTraining:
     Attributes:
         steps: learner steps; 0 = the arm's generator is judged as it is.
         groups: groups per step; their size is `generator.rollouts.num_rollouts`.
-        prompts: generator's prompts that are drawn; equal prompts count once, and a domain with one prompt has one.
+        prompts: number of the generator's prompts that are drawn; equal prompts count once, so a domain may have only
+            one.
         save_every: steps between checkpoints, all of which are kept.
         learner: as in any run.
         rule: which checkpoint is used.
@@ -166,9 +167,9 @@ class GeneratorEvaluation:
     """The judgement of a generator by the solver.
 
     Attributes:
-        generations: fresh texts, equally many of every arm.
-        units: what the n-grams of Self-BLEU-3 and Distinct-3 are made of.
-        curve: texts of every kept checkpoint that are judged too, for a curve over the training; 0 = no curve.
+        generations: number of fresh texts, the same for every arm.
+        units: units of the n-grams in Self-BLEU-3 and Distinct-3.
+        curve: number of every kept checkpoint's texts that are judged too, for a curve over the training; 0 = no curve.
     """
 
     generations: int = 512

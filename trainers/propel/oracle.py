@@ -15,8 +15,8 @@ class ModelOracle:
 
     Attributes:
         attempts: responses to each problem.
-        max_tokens: a longer response is cut, and says nothing.
-        stream: of this oracle alone.
+        max_tokens: limit on a response; a longer one is cut and counts as no answer.
+        stream: this oracle's own stream.
     """
 
     engine: Engine

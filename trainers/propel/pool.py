@@ -1,4 +1,4 @@
-"""Pools: problems with a rate probe's guess, which a run trains on or begins with. No solver is called."""
+"""Pools: problems with a rate probe's guesses, which a run trains on or begins with. No solver is called."""
 
 import json
 from collections import Counter
@@ -35,7 +35,7 @@ class Guessed:
 
 
 def write_fresh(author: Writer, texts: int, reader: Reader, probe: tuple[Probe, Site], stream: Stream) -> Guessed:
-    """The valid tasks among so many new texts of a generator, each problem once.
+    """The valid tasks among `texts` new texts of a generator, each problem once.
 
     Raises:
         UserError: if no text is a valid task.
@@ -63,10 +63,10 @@ def guess_own(
     """The guesses for problems that no generator wrote, where the prompt of a problem is a text of the domain.
 
     Args:
-        stream: of the generator's prompt, which stands before every text that a probe reads.
+        stream: stream for the generator's prompt, which precedes every text that a probe reads.
 
     Raises:
-        UserError: if a problem is no valid task of the domain.
+        UserError: if a problem is not a valid task of the domain.
     """
     candidates: list[Candidate[Any]] = read(domain, [problem.prompt for problem in problems])
     kept = []

@@ -32,7 +32,7 @@ class Reward(Protocol):
 
     @property
     def trials(self) -> int:
-        """Solver trials that scoring one valid task costs."""
+        """Number of solver trials that scoring one valid task costs."""
         ...
 
     def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
@@ -45,10 +45,10 @@ class Reader:
     """A frozen reference model that reads tasks.
 
     Attributes:
-        fingerprint: of the model, see `halfway.trainers.probes.activations.model_fingerprint`.
+        fingerprint: the model's fingerprint, see `halfway.trainers.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        turns: what cuts a text into the turns that it was written in; None = a text is one output.
+        turns: function that cuts a text into the turns in which it was written; None = a text is one output.
     """
 
     model: nn.Module
@@ -107,7 +107,7 @@ class ProbeReward:
 
     def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
         valid_N = np.asarray([one.valid for one in written], np.bool_)
-        # What is not valid is read only where the reward asks for it. An empty text has nothing to read.
+        # Invalid texts are read only where the reward asks for it. An empty text has nothing to read.
         asked_N = np.asarray([bool(one.text) for one in written]) & (valid_N | (self.options.kind == "probe_only"))
         logits_N = np.full(len(written), np.nan)
         if asked_N.any():
@@ -150,7 +150,7 @@ def below_invalid(rewards_N: Floats, valid_N: Labels, options: RewardOptions) ->
     """Share of the valid tasks whose reward is below an invalid text's; 0 if none is valid, or if the reward does
     not ask for validity.
 
-    Where the batch has no invalid text, the reward that one would have had is taken.
+    If the batch has no invalid text, the reward that such a text would have had is used.
     """
     if not valid_N.any() or options.kind == "probe_only":
         return 0.0

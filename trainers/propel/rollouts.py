@@ -25,8 +25,8 @@ from halfway.trainers.rollouts.chat import Tokenizer
 
 @dataclass(frozen=True)
 class Writing:
-    """An environment in which an attempt is one text. Whether it is a task, `RewardedRollouts` finds out for all of a
-    batch at once."""
+    """An environment in which an attempt is one text. `RewardedRollouts` finds out whether the texts are tasks, for a
+    whole batch at once."""
 
     @property
     def unit(self) -> Unit:
@@ -44,7 +44,7 @@ class Writing:
 
 
 def prompt_set(domain: Domain[Any], wanted: int, stream: Stream) -> ProblemSet:
-    """The different prompts among so many draws, as the problems that a generator trains on."""
+    """The distinct prompts among `wanted` draws, as the problems on which a generator trains."""
     prompts = dict.fromkeys(domain.prompt(stream.at(i)) for i in range(wanted))
     return ProblemSet([Problem(content_id("prompt", text, ""), text, "", domain.name) for text in prompts])
 
@@ -54,12 +54,12 @@ class RewardedRollouts:
     """Rolls a generator out. A rollout succeeds if its text is a valid task, and is trained on its reward.
 
     Attributes:
-        rollouts: with the environment `Writing`.
-        options: of the reward, for the diagnostics.
+        rollouts: rollouts in the environment `Writing`.
+        options: the reward's options, for diagnostics.
         panel: as in `halfway.curriculum.domains.candidates.read`.
-        metrics: of the latest batch: shares of texts that the domain can parse (of a patch: that applies), of valid
-            texts and of the commonest topic, mean reward of the valid, share of the valid that rank below an invalid
-            one, reward's variance, solver trials and oracle attempts spent.
+        metrics: for the latest batch: shares of texts that the domain can parse (a patch: that apply), of valid texts
+            and of the commonest topic; mean reward of valid texts, and the share of them that rank below an invalid
+            text; the reward's variance; solver trials and oracle attempts spent.
     """
 
     rollouts: Rollouts
@@ -71,7 +71,7 @@ class RewardedRollouts:
     metrics: dict[str, float] = field(default_factory=dict)
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group a request, in the order of the requests."""
+        """One group per request, in the order of the requests."""
         groups = self.rollouts.run(requests, stream)
         written = self._judged(groups)
         rewards_N = self.reward(written, stream.at("reward"))

@@ -11,7 +11,7 @@ from halfway.trainers.contracts import Rollouts
 from halfway.trainers.propel.options import Band
 
 LEAST_ENDED = 2
-"""Attempts that have to end for a label, if some are lost. PROPEL, section 4.2, on bugs."""
+"""Number of attempts that have to end for a label if some are lost (PROPEL, section 4.2, on bugs)."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Solver:
     """A fixed policy that tries generated problems, through the same rollouts as in training.
 
     Attributes:
-        attempts: K, trials a problem.
+        attempts: K, trials per problem.
         band: the pass rates that are wanted.
     """
 
@@ -30,16 +30,16 @@ class Solver:
     def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
         """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often.
 
-        An attempt that was lost, since its tests never ran, is neither a pass nor a failure. What the others say counts
-        as if all had ended: none, all, or a number in the band if they differ. With less than two of them nothing is
-        known: -1.
+        An attempt that was lost, since its tests never ran, is neither a pass nor a failure. The remaining attempts
+        count as if all had ended: none passed, all passed, or a number in the band if they differ. With fewer than two
+        of them nothing is known, and the result is -1.
         """
         requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
         groups = self.rollouts.run(requests, stream) if requests else []
         return [self.count(group.num_passed, group.size) for group in groups]
 
     def count(self, passed: int, ended: int) -> int:
-        """The passes that stand for so many of those that ended; -1 = too few ended."""
+        """The number of passes that stands for `passed` of `ended` attempts; -1 = too few ended."""
         if ended == self.attempts:
             return passed
         if ended < LEAST_ENDED:
@@ -50,5 +50,5 @@ class Solver:
         return min(max(round(passed / ended * self.attempts), fewest), most)
 
     def useful(self, passed: int) -> bool:
-        """Whether so many passes lie in the band."""
+        """Whether this many passes lie in the band."""
         return self.band.holds(passed, self.attempts)

@@ -20,9 +20,9 @@ class Written:
     """One text of a generator.
 
     Attributes:
-        prompt: what it was given.
-        candidate: the text, and what it is to the domain.
-        num_tokens: generated, the end included.
+        prompt: the prompt it was given.
+        candidate: the text, and what the domain makes of it.
+        num_tokens: number of generated tokens, including the end.
     """
 
     prompt: str
@@ -51,10 +51,10 @@ def judge(
     ended_N: Sequence[bool],
     panel: Panel | None = None,
 ) -> list[Candidate[Any]]:
-    """What each text is to the domain. One that the token limit cut is invalid, whatever it says so far.
+    """What the domain makes of each text. A text that the token limit cut is invalid, whatever it says so far.
 
     Args:
-        prompts: of the texts.
+        prompts: the prompt of each text.
         panel: as in `halfway.curriculum.domains.candidates.read`.
     """
     whole = [i for i, ended in enumerate(ended_N) if ended]
@@ -69,7 +69,7 @@ class Writer(Protocol):
     """Whatever writes tasks."""
 
     def write(self, count: int, stream: Stream) -> list[Written]:
-        """So many texts. Text i, prompt and all, is a function of the stream and i."""
+        """`count` texts. Text i, including its prompt, is a function of the stream and i."""
         ...
 
 
@@ -78,7 +78,7 @@ class Mutator:
     """A baseline without a model: the prompts that a generator would get, each with a mutation by the domain.
 
     Attributes:
-        kind: the only one of mutations, where a prompt has a place for it; "" = any.
+        kind: the only kind of mutation, where a prompt has a place for it; "" = any.
     """
 
     domain: Any
@@ -101,7 +101,7 @@ class Author:
     """A generator with its engine.
 
     Attributes:
-        max_tokens: a longer text is cut, and invalid.
+        max_tokens: limit on a text; a longer text is cut, and invalid.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         panel: as in `halfway.curriculum.domains.candidates.read`.
     """
@@ -115,7 +115,7 @@ class Author:
     panel: Panel | None = None
 
     def write(self, count: int, stream: Stream) -> list[Written]:
-        """So many texts. Text i, prompt and all, is a function of the stream and i (and the engine's weights)."""
+        """`count` texts. Text i, including its prompt, is a function of the stream and i (and the engine's weights)."""
         streams = [stream.at(i) for i in range(count)]
         prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
         rendered = Prompts(self.tokenizer, self.chat, self.system)

@@ -1,4 +1,4 @@
-"""Rollouts in the making: what each has read and said so far, and where it started."""
+"""Rollouts in progress: what each has read and written so far, and where it started."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from halfway.trainers.engines.base import Completion
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A rollout in the making.
+    """A rollout in progress.
 
     Attributes:
-        stream: its own; turn t samples with the seed of `stream.at(t)`.
-        context_P: all that the policy has read before its next response.
+        stream: its own stream; turn t samples with the seed of `stream.at(t)`.
+        context_P: everything that the policy has read before its next response.
         turns: those that the environment has answered, and the last one.
         start_T: tokens of an earlier rollout that the next response begins with.
-        success: None while the episode goes on.
+        success: None while the episode continues.
         lost: why there will be no rollout; empty if there will be one.
     """
 
@@ -51,7 +51,7 @@ class Attempt:
         return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
 
     def read(self, turn: Turn) -> None:
-        """Append a turn after which the episode goes on."""
+        """Append a turn after which the episode continues."""
         self.turns.append(turn)
         self.context_P = np.concatenate([self.context_P, turn.tokens_T, turn.observation_tokens_O])
         self.start_T = NO_TOKENS
@@ -67,7 +67,7 @@ class Replays:
     """What has become of replayed requests so far, in a run.
 
     Attributes:
-        limit: share that may diverge.
+        limit: largest share of replays that may diverge.
     """
 
     limit: float

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class BackgroundCalls(Generic[Given, Result]):
-    """Applies a function to what is added, one call at a time, each to all that has come in since the last one.
+    """Applies a function to added items, one call at a time, each to everything that has come in since the last.
 
     A context manager: leaving it waits for the call under way, and drops what no call has begun.
     """
@@ -18,7 +18,7 @@ class BackgroundCalls(Generic[Given, Result]):
     def __init__(self, function: Callable[[Sequence[Given]], Sequence[Result]]):
         """
         Args:
-            function: as many results as it is given, in order. It must not matter how what is added is divided.
+            function: returns one result per item, in order. It must not matter how the items are divided into calls.
         """
         self._function = function
         self._pool = ThreadPoolExecutor(1, "background-calls")
@@ -32,16 +32,16 @@ class BackgroundCalls(Generic[Given, Result]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, given: Given) -> None:
-        """Have it worked on soon."""
+        """Add items, which will be worked on soon."""
         self._waiting.put(given)
         self._calls.append(self._pool.submit(self._work))
 
     def results(self) -> Iterator[tuple[Given, Result]]:
-        """What was added with its result, in the order of adding. Raises what the function raised."""
+        """Every item with its result, in the order of adding. Raises what the function raised."""
         for call in self._calls:
             yield from call.result()
 
     def _work(self) -> list[tuple[Given, Result]]:
-        # Nobody else takes from the queue. An earlier call may have taken this one's item along.
+        # Nothing else takes from the queue. An earlier call may have processed this item too.
         given = [self._waiting.get() for _ in range(self._waiting.qsize())]
         return list(zip(given, self._function(given), strict=True)) if given else []

@@ -1,4 +1,4 @@
-"""From prompts and observations to tokens: as they are, or through the chat template of the tokenizer."""
+"""Turns prompts and observations into tokens, as plain text or through the tokenizer's chat template."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from halfway.curriculum.rollouts import NO_TOKENS, IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 
-# Stands for a response of the policy, to find out what a template writes after one.
+# Stands for a response of the policy, to find out what a template writes after a response.
 MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; the tokenizers of `transformers` have it."""
+    """What is needed from a tokenizer; the tokenizers of `transformers` have it."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
@@ -25,14 +25,14 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Prompts:
-    """What the policy reads of a problem, and of what an environment answers.
+    """How the policy reads problems and the environment's answers.
 
     A problem with messages goes through the tokenizer's chat template, and so does the environment's answer, as a
     message of the user; the template's opening of a response is the last thing that the policy reads.
 
     Attributes:
-        tokenizer: of `transformers`, or alike.
-        wrap: whether a prompt that is plain text becomes a message of the user.
+        tokenizer: a tokenizer of `transformers`, or one like it.
+        wrap: whether a prompt that is plain text becomes a user message.
         system: put in front of messages that have no system message; empty = the template decides.
     """
 

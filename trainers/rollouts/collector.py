@@ -1,4 +1,4 @@
-"""From requests to scored groups: a rollout engine and an environment, turn by turn."""
+"""Turns requests into scored groups with a rollout engine and an environment, turn by turn."""
 
 import time
 from collections import Counter, defaultdict
@@ -42,11 +42,11 @@ class Collector:
     prefix leaves no token to generate.
 
     Turn by turn, all attempts wait for one another, unless the environment has an attribute `slow_tools = True`: then
-    an attempt goes on when its own tool has returned, while the others' tools and the engine are at work. The batches
-    of the engine depend on the time then, and so may the last digits of its sums.
+    an attempt continues as soon as its own tool has returned, while other tools and the engine are working. The
+    engine's batches then depend on timing, and so may the last digits of its sums.
 
     Attributes:
-        tokenizer: of `transformers`, or alike.
+        tokenizer: a tokenizer of `transformers`, or one like it.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included. Observations do
             not count.
         progress: called after every turn with the number of finished rollouts of this run.
@@ -77,7 +77,7 @@ class Collector:
         return Prompts(self.tokenizer, self.chat, self.system)
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group a request, in the order of the requests.
+        """One group per request, in the order of the requests.
 
         Raises:
             UserError: if a verifier raises, or the policy's weights have diverged.
@@ -106,7 +106,7 @@ class Collector:
         ]
 
     def _in_step(self, attempts: Sequence[Attempt]) -> None:
-        """Turn by turn, all together."""
+        """Roll out turn by turn, all attempts together."""
         while live := [attempt for attempt in attempts if attempt.live]:
             self._turn(live)
             self._tell(attempts)
@@ -137,8 +137,8 @@ class Collector:
     ) -> tuple[Sequence[Request], dict[int, ReplayCost]]:
         """Bring attempts to where their prefix or hint ends, or mark them as lost.
 
-        Returns the requests, those whose replay was not as recorded as fresh ones with fresh attempts; and what replays
-        through the environment took, by number of the request.
+        Returns the requests, of which those whose replay was not as recorded have become fresh requests with fresh
+        attempts; and the cost of replays through the environment, by index of the request.
         """
         changed = list(requests)
         once = getattr(self.environment, "forkable", True)
@@ -172,11 +172,11 @@ class Collector:
     def _replayed(
         self, requests: Sequence[Request], attempts_of: Sequence[list[Attempt]], once: bool
     ) -> tuple[list[tuple[int, list[Attempt], list[Any]]], dict[int, ReplayCost]]:
-        """Number and attempts of each request with a prefix in steps, and the episodes, or how they diverged; and what
-        that took, by number of the request.
+        """Index and attempts of each request with a prefix in steps, with its episodes or how they diverged; and the
+        cost of the replays, by index of the request.
 
         Args:
-            once: whether one episode will do for all attempts of a request.
+            once: whether one episode serves all attempts of a request.
         """
         stepped = [
             (i, prefix, attempts if not once else attempts[:1])
@@ -202,7 +202,7 @@ class Collector:
         return [(i, attempts_of[i], [next(found) for _ in attempts]) for i, _, attempts in stepped], cost_of
 
     def _room(self, attempt: Attempt) -> int:
-        """Tokens that the next response may have."""
+        """Number of tokens that the next response may have."""
         room = self.max_response_tokens - attempt.num_tokens
         if not self.max_context_tokens:
             return room
@@ -226,7 +226,7 @@ class Collector:
     def _sampled(
         self, ready: list[Attempt], pool: ThreadPoolExecutor
     ) -> dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]]:
-        """One response of each attempt; its tool is at work from the moment that it ends. Empties `ready`."""
+        """Sample one response for each attempt, whose tool starts as soon as the response ends. Empties `ready`."""
         batch, started = list(ready), {}
         ready.clear()
 
@@ -305,7 +305,7 @@ class Collector:
 
 
 def _returned(running: Collection[Future[Any]]) -> list[Future[Any]]:
-    """The calls that are done: a good part of them, or those that are after some patience."""
+    """The calls that are done: a good share of them, or those that are done after some waiting."""
     wait(running, return_when=FIRST_COMPLETED)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:

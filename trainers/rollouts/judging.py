@@ -10,7 +10,7 @@ class Judging:
     """A clock that several threads may run at once; what each measures is added up.
 
     Attributes:
-        seconds: wall-clock of all calls that have ended.
+        seconds: wall-clock time of all calls that have ended.
     """
 
     def __init__(self) -> None:

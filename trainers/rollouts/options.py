@@ -17,9 +17,9 @@ class RolloutOptions:
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
         max_context_tokens: limit on all tokens of an episode: prompt, responses and observations. An episode that
             reaches it has failed, and is truncated; 0 = none.
-        max_diverged: share of the replayed requests whose replay is not as recorded, above which the run stops; it is
-            looked at from the twentieth on. Below it, such a request is rolled out from the problem's beginning.
-        max_sequences: sequences decoded at once.
+        max_diverged: largest share of replays that may differ from what was recorded before the run stops, checked from
+            the twentieth replay on. Until then, such a request is rolled out from the problem's beginning.
+        max_sequences: largest number of sequences decoded at once.
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.

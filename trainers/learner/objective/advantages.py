@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Added to the standard deviation; TRL's value, and of the order that GRPO implementations share.
+# Added to the standard deviation; this is TRL's value, of the same order as in other GRPO implementations.
 STD_EPSILON = 1e-4
 
 

@@ -21,7 +21,7 @@ def gae(values_K: Floats, reward: float, gamma: float, gae_lambda: float) -> NDA
     last token, and beyond it the value is 0.
 
     Args:
-        values_K: value of the state before each token. K runs over the turns of a rollout, without what stands between.
+        values_K: value of the state before each token. K runs over all turns of a rollout, without observations.
     """
     from scipy.signal import lfilter
 
@@ -42,7 +42,7 @@ def with_targets(
     of the batch.
 
     Args:
-        values: an array over the tokens of each sequence; what stands outside its mask is ignored.
+        values: one array over the tokens of each sequence; entries outside its mask are ignored.
 
     Returns:
         The sequences; and `value` and `return`, means over the tokens, and `explained_variance` = 1 - variance of

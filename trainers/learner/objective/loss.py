@@ -17,10 +17,11 @@ TokenSums: TypeAlias = dict[str, Tensor]
 
 
 def loss_denominator(num_trained_B: Sequence[int], options: LearnerOptions) -> float:
-    """What the sum of `policy_loss` is divided by, for a whole mini-batch.
+    """The divisor of the sum of `policy_loss`, for a whole mini-batch.
 
     Args:
-        num_trained_B: tokens in the loss, of every sequence of the mini-batch. Sequences with none do not count.
+        num_trained_B: number of tokens in the loss, for every sequence of the mini-batch. Sequences with none do not
+            count.
 
     Returns:
         "token": number of tokens (DAPO, Yu et al. 2025, eq. 12); "sequence": number of sequences (GRPO, Shao et al.
@@ -60,9 +61,11 @@ def policy_loss(
     and penalty and bonus are normalised like the rest.
 
     Args:
-        logprobs_BT: of the tokens under the policy, natural log, with gradient; any finite value where not in the loss.
+        logprobs_BT: natural-log probabilities of the tokens under the policy, with gradient; any finite value outside
+            the loss.
         old_logprobs_BT: constants, likewise.
-        advantages_BT: of every token, weights included; one column does for all tokens of a sequence.
+        advantages_BT: advantage of every token, including weights; or one column that holds for all tokens of a
+            sequence.
         mask_BT: True on the tokens in the loss. No gradient reaches an entry where it is False.
         denominator: from `loss_denominator` of the whole mini-batch.
         reference_logprobs_BT: needed if kl_coefficient > 0.
@@ -122,7 +125,7 @@ def value_loss(
         old_values_BT, returns_BT: constants, likewise.
 
     Returns:
-        The scalar loss, and the sum of the tokens whose loss the clip decides (`value_clip`): they have no gradient.
+        The scalar loss, and the number of tokens whose loss the clip decides (`value_clip`), which have no gradient.
     """
     clip = options.critic.value_clip
     error_BT = torch.where(mask_BT, values_BT - returns_BT, 0)
@@ -137,7 +140,7 @@ def value_loss(
 
 
 def _row_divisors(mask_BT: Tensor, options: LearnerOptions) -> Tensor | int:
-    """What a token's loss is divided by before the denominator: the tokens of its sequence, (B, 1), or 1."""
+    """The divisor of a token's loss before the denominator: the number of tokens in its sequence, (B, 1), or 1."""
     return mask_BT.sum(1, keepdim=True).clamp(min=1) if options.normalization == "sequence" else 1
 
 

@@ -1,8 +1,8 @@
 """Correction for an engine that does not sample from exactly the learner's distribution.
 
-Engine and learner compute the same policy with other kernels, often in another precision, so what was sampled has
-probability q in the engine and p in the learner. Weighting the loss of a token by p / q makes its expectation that of
-the learner's distribution; large weights are truncated or masked, which bounds the variance.
+Engine and learner compute the same policy with different kernels, often in different precision, so a sampled token has
+probability q in the engine and p in the learner. Weighting its loss by p / q makes the expectation the one under the
+learner's distribution; large weights are truncated or masked, which bounds the variance.
 """
 
 import torch
@@ -15,7 +15,7 @@ from halfway.trainers.learner.options import LearnerOptions
 def mismatch_weights(
     learner_logprobs_BT: Tensor, engine_logprobs_BT: Tensor, mask_BT: Tensor, options: LearnerOptions
 ) -> tuple[Tensor, TokenSums]:
-    """What the loss of each token is multiplied by, a constant.
+    """The factor on the loss of each token, a constant.
 
     With p / q of a token, or of a whole sequence (the product over its tokens in the loss):
 
@@ -27,7 +27,8 @@ def mismatch_weights(
     counts in the denominator of the loss.
 
     Args:
-        learner_logprobs_BT: natural log, before the update, of the weights that the engine had when it sampled.
+        learner_logprobs_BT: natural log, computed before the update from the weights that the engine had when it
+            sampled.
         engine_logprobs_BT: as recorded at sampling.
 
     Returns:
