@@ -209,7 +209,7 @@ class Collector:
         return min(room, self.max_context_tokens - len(attempt.context_P) - len(attempt.start_T))
 
     def _overlapping(self, attempts: Sequence[Attempt]) -> None:
-        """Each attempt goes on when its own tool has returned; tools and engine are at work at the same time."""
+        """Roll out with tools and engine working at once: an attempt continues when its own tool has returned."""
         ready = [attempt for attempt in attempts if attempt.live]
         running: dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]] = {}
         with ThreadPoolExecutor(max(len(attempts), 1), "tools") as pool:
