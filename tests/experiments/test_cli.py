@@ -122,10 +122,10 @@ def test_list_explains_the_options_of_one() -> None:
         assert lines[:2] == ["settings", lines[1]] and lines[1].startswith(f"  {name}: ")
         assert all(": " in line for line in lines[2:]) and len(lines) > 3, lines
     learner = halfway("list", "learner").stdout
-    assert "    deepspeed.offload_optimizer=false: keep the" in learner
+    assert "    deepspeed.offload_optimizer=false: whether to keep the" in learner
     assert (
         "    schedule=constant: learning-rate" in learner
-        and "betas=[0.9, 0.95], eps=1e-08, weight_decay=0.0: AdamW." in learner
+        and "betas=[0.9, 0.95], eps=1e-08, weight_decay=0.0: settings of AdamW." in learner
     )
     both = halfway("list", "running_sums").stdout
     assert "sources\n" in both and "verifiers\n" in both and "min_lines=8, max_lines=12: lines per sheet" in both

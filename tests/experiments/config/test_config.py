@@ -189,7 +189,7 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
         ("controllers=[greso, uniform]", "controllers", "'greso'", "list greso after"),
         ("controllers=[greso]", "controllers", "greso", "add uniform"),
         ("controllers=[prefix_sampling]", "controllers", "prefix_sampling", "add uniform"),
-        ("controllers=[uniform, uniform]", "controllers", "'uniform'", "name of its own"),
+        ("controllers=[uniform, uniform]", "controllers", "'uniform'", "give it another name"),
         ("controllers=[uniform, {second: {use: uniform}}]", "controllers", "uniform and second", "keep only one"),
         (
             "controllers=[prefix_sampling, {again: {use: prefix_sampling}}, uniform]",
