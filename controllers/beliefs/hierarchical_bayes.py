@@ -136,6 +136,8 @@ def plain_sweep(
 
 
 SWEEPS = {"collapsed": collapsed_sweep, "plain": plain_sweep}
+BURN_IN = {"collapsed": 20, "plain": 100}
+AVERAGED = 40
 Visit = Callable[[int, Gaussians, Floats], None]
 
 
@@ -204,7 +206,9 @@ class HierarchicalBayes:
             a fit finds a positive shift.
         inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or not
             ("plain"); or the deterministic "fixed_point" of a variational approximation.
-        sweeps, burn_in: Gibbs sweeps for each changed tree; the first `burn_in` of the `sweeps` are not averaged.
+        sweeps, burn_in: Gibbs sweeps for each changed tree; the first `burn_in` of the `sweeps` are not averaged. By
+            default 20 of 60 if collapsed and 100 of 140 if plain, since a plain chain moves many children with their
+            root only slowly.
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of one draw, anew for every
             tree in every step: Thompson-like exploration.
@@ -221,8 +225,8 @@ class HierarchicalBayes:
     sigma: float = 0.7
     shift: float = 0.0
     inference: Inference = "collapsed"
-    sweeps: int = 60
-    burn_in: int = 20
+    sweeps: int | None = None
+    burn_in: int | None = None
     estimate: Estimate = "mean_logit"
     iterations: int = 50
     draws: Draws = "series"
@@ -240,7 +244,9 @@ class HierarchicalBayes:
             require(
                 0.01 <= value <= 20, f"belief.bayes.{name}", value, "give a standard deviation from 0.01 to 20 logits"
             )
-        require(0 <= self.burn_in < self.sweeps, "belief.bayes.burn_in", self.burn_in, f"give 0 to {self.sweeps - 1}")
+        sweeps, burn_in = self.plan
+        require(sweeps > 0, "belief.bayes.sweeps", sweeps, "give at least 1")
+        require(0 <= burn_in < sweeps, "belief.bayes.burn_in", burn_in, f"give 0 to {sweeps - 1}")
         for name in ("iterations", "refit_every"):
             require(vars(self)[name] >= 1, f"belief.bayes.{name}", vars(self)[name], "give at least 1")
         sampled = self.inference != "fixed_point" or self.estimate != "draw"
@@ -251,6 +257,12 @@ class HierarchicalBayes:
         require(fits or not self.fit_shift, "belief.bayes.fit_shift", True, "set hyperparameters: fitted, or remove it")
         _require_package(fits, "pyro", "belief.bayes.hyperparameters: 'fitted'")
         _require_package(self.draws == "library", "polyagamma", "belief.bayes.draws: 'library'")
+
+    @property
+    def plan(self) -> tuple[int, int]:
+        """Sweeps for each changed tree, and how many of these are not averaged."""
+        burn_in = BURN_IN.get(self.inference, 0) if self.burn_in is None else self.burn_in
+        return burn_in + AVERAGED if self.sweeps is None else self.sweeps, burn_in
 
     def init(self, num_trees: int) -> Forest:
         """A forest in which every root has the prior's belief."""
@@ -267,7 +279,7 @@ class HierarchicalBayes:
             return forest
         logit_M, rate_M = forest.logit_M.copy(), forest.rate_M.copy()
         seen_R = with_evidence(forest)
-        parts = [(seen_R & forest.stale_R, self.sweeps), (seen_R & ~forest.stale_R & again, 1)]
+        parts = [(seen_R & forest.stale_R, self.plan[0]), (seen_R & ~forest.stale_R & again, 1)]
         for which, (chosen_R, sweeps) in enumerate(parts):
             for i, (nodes, trees) in enumerate(_chunks(forest, np.flatnonzero(chosen_R))):
                 generator = stream.at("sweeps", which, i).generator()
@@ -286,17 +298,17 @@ class HierarchicalBayes:
         if self.inference == "fixed_point":
             given = fixed_point(trees, start_M, forest.scales, self.iterations)
             return self._posterior(given, given.mean_M)
-        total_M = np.zeros(len(nodes))
+        total_M, (_, burn_in) = np.zeros(len(nodes)), self.plan
 
         def visit(i: int, given: Gaussians, logit_M: Floats) -> None:
-            if i >= self.burn_in:
+            if i >= burn_in:
                 np.add(total_M, mean_sigmoid(*given) if self.estimate == "mean_rate" else given.mean_M, out=total_M)
 
         watch = None if self.estimate == "draw" else visit
         logit_M = gibbs(trees, start_M, forest.scales, sweeps, generator, watch, self.inference, self.draws)
         if self.estimate == "draw":
             return logit_M, sigmoid(logit_M)
-        mean_M = total_M / (sweeps - self.burn_in)
+        mean_M = total_M / (sweeps - burn_in)
         return logit_M, mean_M if self.estimate == "mean_rate" else sigmoid(mean_M)
 
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:

@@ -92,6 +92,31 @@ def test_posterior_means_are_those_of_quadrature(counts, scales: Scales, form):
     assert agrees(rates, exact_rates, slack=2e-3 if scales.tau > 2 else 1e-4)
 
 
+@pytest.mark.parametrize("form", ["collapsed", "plain"])
+def test_default_sweeps_are_enough_from_a_cold_start(form):
+    """Nine nodes that always pass hold one another where they are, so that a plain chain needs long to get there."""
+    sweeps, burn_in = HierarchicalBayes(inference=form).plan
+    counts, copies = [(8, 8)] * 9, 600
+    for scales in SCALES[:2]:
+        exact = quadrature(counts, scales)[0]
+        trees, start_M = copies_of(counts, copies), np.full(9 * copies, scales.mu)
+        drawn = []
+        for until in (sweeps, 60):  # 20 of 60 are enough for a collapsed chain only
+            kept, first = [], burn_in if until == sweeps else 20
+            gibbs(
+                trees,
+                start_M,
+                scales,
+                until,
+                np.random.default_rng(5),
+                lambda i, given, _, kept=kept, first=first: kept.append(given.mean_M) if i >= first else None,
+                form,
+            )
+            drawn.append(by_node(np.mean(kept, axis=0), copies))
+        assert agrees(drawn[0], exact)
+        assert agrees(drawn[1], exact) is (form == "collapsed")
+
+
 def test_the_check_against_quadrature_can_fail():
     counts, scales = TREES["integers"], SCALES[0]
     logits, _ = sampled_means(copies_of(counts), scales, "collapsed")
@@ -295,6 +320,8 @@ def test_refits_happen_on_schedule_and_concern_every_tree(monkeypatch):
         ({"tau": 0.0}, "bayes.tau"),
         ({"sigma": 50.0}, "bayes.sigma"),
         ({"sweeps": 10, "burn_in": 10}, "bayes.burn_in"),
+        ({"sweeps": 0}, "bayes.sweeps"),
+        ({"sweeps": 60, "inference": "plain"}, "bayes.burn_in"),
         ({"inference": "fixed_point", "estimate": "draw"}, "bayes.estimate"),
         ({"fit_shift": True}, "bayes.fit_shift"),
         ({"refit_every": 0}, "bayes.refit_every"),
