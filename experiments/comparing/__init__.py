@@ -1,11 +1,11 @@
 """Comparisons: sweeps, arms and seeds, trained side by side.
 
-- `compare`: a whole comparison: sweeps first, then arms x seeds
-- `tuning`: the sweep over every arm's grid, and what it chooses
+- `compare`: a whole comparison: first the sweeps, then every arm with every seed
+- `tuning`: the sweep over every arm's grid, and the setting it chooses
 - `additions`: what may be added to a comparison that has begun
 - `jobs`: runs to be trained
-- `runner`: several at a time: processes, records, failures
+- `runner`: trains several runs at a time: processes, records, failures
 - `processes`: the processes that train
-- `warm_worker`: imports once, then forks a process for each run
+- `warm_worker`: a process that imports once and then forks for each run
 - `board`: progress bars of many runs
 """

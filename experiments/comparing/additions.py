@@ -1,4 +1,4 @@
-"""What may be added to a comparison that has begun: seeds, arms, values of a grid, finals; contrasts of new arms."""
+"""What may be added to a comparison that has begun: seeds, arms, grid values, finals, and contrasts of new arms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ Combine = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 
 def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonConfig:
-    """`config` with everything that the comparison had before: nothing is taken away by leaving it out.
+    """`config` with everything that the comparison had before, since leaving something out does not remove it.
 
     Raises:
-        UserError: if what results is not acceptable, such as a new seed that is a tuning seed.
+        UserError: if the result is not acceptable, for example because a new seed is a tuning seed.
     """
     shared = {arm: with_grid(own, union, earlier.arms[arm]) for arm, own in config.arms.items() if arm in earlier.arms}
     return replace(
@@ -33,9 +33,9 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
 
 
 def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> ComparisonConfig:
-    """An extended comparison without what was added: equal to `earlier` if nothing of that was changed.
+    """An extended comparison without the additions: equal to `earlier` if nothing else was changed.
 
-    `costs`, by which results are only looked at, may change at any time.
+    `costs`, which only affects how results are presented, may change at any time.
     """
     pairs = config.contrasts
     if isinstance(pairs, list) and isinstance(earlier.contrasts, list):
@@ -57,7 +57,7 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
 
 
 def with_grid(own: Mapping[str, Any], combine: Combine, earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an arm, its grid combined with the one it had before."""
+    """The fields of an arm, with its grid combined with its earlier grid."""
     if "tune" not in own and "tune" not in earlier:
         return dict(own)
     now, before = (fields.get("tune", {}).get("grid", {}) for fields in (own, earlier))
@@ -65,7 +65,7 @@ def with_grid(own: Mapping[str, Any], combine: Combine, earlier: Mapping[str, An
 
 
 def union(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """A grid with the values of both. Grids over different fields have no setting in common: then it stays as it is."""
+    """A grid with the values of both. Grids over different fields share no setting, so then `grid` is unchanged."""
     if grid.keys() != earlier.keys():
         return dict(grid)
     return {name: list(_joined(values, grid[name])) for name, values in earlier.items()}
@@ -77,7 +77,7 @@ def without_values(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[
 
 
 def _final_seeds(earlier: TuneOptions, tune: TuneOptions) -> tuple[int, ...]:
-    """Seeds of the finals, with those that finals have begun with; empty where they are the seeds of the sweep."""
+    """Seeds of the finals, including those that finals began with; empty if they are the seeds of the sweep."""
     if not earlier.final_seeds and not tune.final_seeds:
         return ()
     return _joined(earlier.seeds_of_finals if earlier.finals else (), tune.final_seeds)
@@ -89,5 +89,5 @@ def _all_contrasts(earlier: Any, contrasts: Any) -> Any:
 
 
 def _joined(earlier: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
-    """Both, in this order, each value once."""
+    """The values of both, in this order, each value once."""
     return (*earlier, *(value for value in more if value not in earlier))

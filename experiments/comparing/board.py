@@ -13,7 +13,7 @@ from halfway.trainers.contracts import Recorder
 
 
 class Board:
-    """One progress bar per run in progress, and one for all of them; nothing where there is no terminal."""
+    """One progress bar per active run and one for all runs; nothing is shown without a terminal."""
 
     def __init__(self, jobs: Sequence[Job], display: Progress | None):
         self.display = display
@@ -28,7 +28,7 @@ class Board:
         self.all = display.add_task(f"{len(jobs)} runs", total=total, at_start=at_start, note="")
 
     def recorders(self, job: Job) -> list[Recorder]:
-        """The bar of a run, set going."""
+        """The recorder that moves the bar of a run; the bar's clock starts now."""
         if self.display is None:
             return []
         bar = self.bars[job.name] = Bar.add(self.display, job.name, job.config.budget, self.done[job.name], "waiting")
@@ -36,13 +36,13 @@ class Board:
         return [bar]
 
     def refresh(self) -> None:
-        """Move the bar of all runs."""
+        """Update the bar of all runs."""
         if self.display is not None:
             self.done |= {name: bar.completed for name, bar in self.bars.items()}
             self.display.update(self.all, completed=self._completed())
 
     def take_away(self, job: Job) -> None:
-        """Remove the bar of a run that has ended: a hundred of them would fill the screen."""
+        """Remove the bar of a run that has ended, since a hundred of them would fill the screen."""
         if self.display is not None:
             self.refresh()
             self.display.remove_task(self.bars.pop(job.name).task)
@@ -53,7 +53,7 @@ class Board:
 
 @contextmanager
 def board_of(jobs: Sequence[Job], console: Console) -> Iterator[Board]:
-    """The board of these jobs, shown while it is used."""
+    """The board of these jobs, shown until the context ends."""
     if not console.is_terminal:
         yield Board(jobs, None)
         return

@@ -1,4 +1,4 @@
-"""Comparisons: a sweep for every arm that has a grid, then arms x seeds; resumable run by run."""
+"""Comparisons: a sweep for every arm that has a grid, then every arm with every seed; resumable run by run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from halfway.experiments.running.tracking import Tracker
 
 
 def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
-    """Give a comparison its directory; if it has one already, add to it what is new (see `extended`).
+    """Give a comparison its directory; if it already has one, add what is new (see `extended`).
 
     Raises:
         UserError: if the directory holds a comparison with other settings, or this machine cannot run an arm's
@@ -46,13 +46,13 @@ def run_comparison(
 ) -> list[Failure]:
     """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
 
-    Interrupting it stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
+    An interrupt stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
 
     Args:
-        only: arms that are tuned and trained now; none = all.
+        only: arms that are tuned and trained now; empty means all.
 
     Returns:
-        The runs that failed; the others go on. Failures of a sweep count only where they leave an arm without a choice.
+        The runs that failed; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
     """
     parent = tracker.comparison(config, folder) if tracker else ""
     state = "stopped"
@@ -70,10 +70,10 @@ def run_comparison(
 def tune(
     config: ComparisonConfig, folder: Path, runner: Runner, only: Collection[str] = ()
 ) -> tuple[dict[str, Setting], list[Failure]]:
-    """Run the sweeps, then their finals, and write what they found.
+    """Run the sweeps and then their finals, and write the results.
 
     Returns:
-        The chosen setting of every arm that has one; and the failures of arms that are tuned and have none.
+        The chosen setting of every arm that has one, and the failures of tuned arms that have none.
     """
     jobs = tuning_jobs(config, folder)
     if not jobs:
@@ -96,13 +96,13 @@ def _of(arms: Collection[str], jobs: Sequence[Job]) -> list[Job]:
 
 
 def _arm(job: Job) -> str:
-    """Whose run it is; a sweep's are called tuning/ARM/SETTING."""
+    """The arm that a job belongs to; jobs of a sweep are called tuning/ARM/SETTING."""
     first, *rest = job.arm.split("/")
     return rest[0] if first == TUNING else first
 
 
 def outcome(arm: str, sweep: Sweep) -> str:
-    """What the sweep of an arm found, in a line."""
+    """The result of an arm's sweep, in one line."""
     trial = sweep.choice
     if trial is None:
         return f"[red]{arm}: no setting of its grid finished with every tuning seed, so it is not trained[/red]"
@@ -118,7 +118,7 @@ def outcome(arm: str, sweep: Sweep) -> str:
 
 
 def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:
-    """Every run of a comparison, with its directory made; none of an arm that is tuned and has no setting yet."""
+    """Every run of a comparison, with its directory made; none for a tuned arm that has no setting yet."""
     jobs = [
         Job(arm, seed, run, folder / arm / f"seed-{seed}")
         for arm, seed, run in config.runs(chosen)

@@ -12,7 +12,7 @@ class Job:
     """One run of a comparison.
 
     Attributes:
-        arm: what it belongs to: an arm, or one setting of its sweep, "tuning/ARM/SETTING".
+        arm: the arm it belongs to, or one setting of an arm's sweep, "tuning/ARM/SETTING".
     """
 
     arm: str
@@ -31,7 +31,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run whose process ended without finishing it: its last words, and where to read the others."""
+    """A run whose process ended without finishing it: the last line of its log, and where to read the rest."""
 
     job: Job
     reason: str

@@ -1,4 +1,4 @@
-"""The processes that train a comparison's runs: a warm worker for most of them, one of its own for some."""
+"""The processes that train a comparison's runs: a warm worker for most runs, a separate process for some."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class RunProcess(Protocol):
     """A process that trains one run."""
 
     def poll(self) -> int | None:
-        """The exit status of the run, negative if a signal ended it; None while it goes on."""
+        """The exit status of the run, negative if a signal ended it; None while it is running."""
         ...
 
     def terminate(self) -> None:
@@ -37,7 +37,7 @@ class RunProcess(Protocol):
 
 
 class OwnProcess:
-    """A Python of its own for one run."""
+    """A separate Python process for one run."""
 
     def __init__(self, folder: Path, environment: Environment):
         command = run_command(folder)
@@ -55,16 +55,16 @@ class OwnProcess:
 
 
 class WarmWorker:
-    """A process that imported what training needs, and trains one run at a time (see `warm_worker`).
+    """A process that has imported what training needs and trains one run at a time (see `warm_worker`).
 
     It leads a process group, so that it and the run in progress end together, and an interrupt from the terminal
-    reaches this comparison alone.
+    reaches only the process of the comparison.
     """
 
     def __init__(self, environment: Environment, log: Path):
         """
         Args:
-            log: where it complains until it trains a run, which has a log of its own.
+            log: file for its errors outside runs; each run has its own log.
         """
         self.environment = environment
         with log.open("ab") as errors:
@@ -82,7 +82,7 @@ class WarmWorker:
         os.set_blocking(self._answers.fileno(), False)
 
     def train(self, config: RunConfig, folder: Path) -> None:
-        """Begin a run. If the worker is dead, `poll` says so."""
+        """Begin a run. If the worker is dead, `poll` reports it."""
         request = {"folder": str(folder), "model": str(find(config.model.path))}
         with suppress(BrokenPipeError):
             self._requests.write(json.dumps(request).encode() + b"\n")
@@ -112,10 +112,10 @@ class WarmWorker:
 
 
 class Workforce:
-    """Starts a process for each run: a worker that is free, a new one, or a process of the run's own.
+    """Starts a process for each run: an idle worker, a new worker, or a process for this run alone.
 
     Args:
-        parallel: runs at the same time; the cores are shared out among them.
+        parallel: number of runs at the same time; the cores are shared among them.
     """
 
     def __init__(self, parallel: int):
@@ -123,7 +123,7 @@ class Workforce:
         self.free: list[WarmWorker] = []
 
     def start(self, config: RunConfig, folder: Path) -> RunProcess:
-        """Begin to train the run in a directory; what it prints goes to its log."""
+        """Begin to train the run in a directory; its output goes to its log."""
         environment = self._environment(config)
         if needs_own_process(config):
             return OwnProcess(folder, environment)
@@ -132,14 +132,14 @@ class Workforce:
         return worker
 
     def release(self, process: RunProcess) -> None:
-        """Take back the process of a run that has ended. A worker that died with it is replaced when needed."""
+        """Take back the process of a run that has ended. A worker that died is replaced when one is needed."""
         if isinstance(process, WarmWorker) and process.alive:
             self.free.append(process)
         else:
             process.wait()
 
     def close(self) -> None:
-        """End the workers that are free."""
+        """End the idle workers."""
         end(self.free)
         self.free = []
 
@@ -151,16 +151,16 @@ class Workforce:
         return WarmWorker(environment, log)
 
     def _environment(self, config: RunConfig) -> Environment:
-        """That of a run's process: a fair share of the cores if runs are parallel."""
+        """The environment of a run's process, with a fair share of the cores if runs are parallel."""
         threads = config.threads or max(1, (os.cpu_count() or 1) // self.parallel)
         limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)} if self.parallel > 1 else {}
         return {**os.environ, "PYTHONUNBUFFERED": "1", **limits}
 
 
 def needs_own_process(config: RunConfig) -> bool:
-    """Whether a run starts servers or further processes, or its engine may: these get a fresh Python.
+    """Whether a run, or its engine, starts servers or further processes, so that it needs a fresh Python.
 
-    So do all runs outside Linux: system libraries of macOS do not stand a fork.
+    Outside Linux this holds for all runs, since system libraries of macOS do not survive a fork.
     """
     if sys.platform != "linux":
         return True
@@ -168,12 +168,12 @@ def needs_own_process(config: RunConfig) -> bool:
 
 
 def run_command(folder: Path) -> list[str]:
-    """The command that trains one run in a process of its own."""
+    """The command that trains one run in a separate process."""
     return [*COMMAND, "run-arm", str(folder)]
 
 
 def end(processes: Sequence[RunProcess]) -> None:
-    """End processes, all at the same time."""
+    """End all processes at the same time."""
     for process in processes:
         process.terminate()
     for process in processes:

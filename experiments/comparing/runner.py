@@ -1,4 +1,4 @@
-"""Training many runs, several at a time: their processes, their records, their failures."""
+"""Trains many runs, several at a time, and looks after their processes, records and failures."""
 
 import time
 from collections import deque
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.1
 
 @dataclass
 class Running:
-    """A run in progress: its process, and what forwards its records."""
+    """An active run: its process, and the object that forwards its records."""
 
     job: Job
     process: RunProcess
@@ -27,11 +27,11 @@ class Running:
 
 
 class Runner:
-    """Trains jobs side by side. Used as a context, at whose end no process of it is left.
+    """Trains jobs side by side. It is used as a context manager, which leaves no process behind.
 
     Args:
-        parallel: runs at the same time.
-        tracker, parent: where records are copied to, and under which MLflow run; None = nowhere.
+        parallel: number of runs at the same time.
+        tracker, parent: where records are copied, and the MLflow run above them; None means nowhere.
     """
 
     def __init__(self, parallel: int, console: Console, tracker: Tracker | None = None, parent: str = ""):
@@ -45,9 +45,9 @@ class Runner:
         self.workforce.close()
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
-        """Train every job that is not finished; failed jobs come back, the others go on.
+        """Train every job that is not finished. Failed jobs are returned; the others are not affected.
 
-        Interrupting it stops the runs too. Each continues from its newest checkpoint when it is trained again.
+        An interrupt stops the runs too. Each continues from its newest checkpoint when it is trained again.
         """
         for job in jobs:
             self._copy_if_finished(job)
@@ -98,7 +98,7 @@ class Runner:
         return [self.tracker.run(job.config, job.folder, {**parent_tag, "halfway.arm": job.arm})]
 
     def _copy_if_finished(self, job: Job) -> None:
-        """Complete the copy of a run whose comparison was stopped before it had read everything."""
+        """Complete the copy of a finished run whose comparison was stopped before it had read all records."""
         if self.tracker is None or not job.finished or self.tracker.has_all(job.folder):
             return
         recorders = self._tracked(job)
@@ -117,7 +117,7 @@ def last_words(job: Job, status: int) -> str:
 
 
 def stop(running: Sequence[Running]) -> None:
-    """End runs that are in progress, all at the same time."""
+    """End all active runs at the same time."""
     end([one.process for one in running])
     for one in running:
         for recorder in one.forwarder.recorders:

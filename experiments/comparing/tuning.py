@@ -1,15 +1,19 @@
-"""The sweep before a comparison: every setting of every arm's grid on seeds of its own, and what it chooses.
+"""The sweep before a comparison: every setting of every arm's grid with separate seeds, and the setting it chooses.
 
 A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
-rollouts: the mean height of its learning curve. The setting with the largest mean is chosen, the earlier of equals.
-With `tune.finals` the best settings run once more, with the whole budget and the seeds of the finals, and that area
-decides.
+rollouts, which is the mean height of its learning curve. The setting with the largest mean is chosen; of equal
+settings, the earlier one. With `tune.finals` the best settings run again with the whole budget and the seeds of the
+finals, and the areas of these runs decide.
 
-`tuning.json` in the comparison's directory says how it went: `seeds`, `final_seeds` (empty without finals), and for
-each of `arms` its `settings` (`name`, which is their folder, `values`, `areas` by seed, `mean_area`, null while a seed
-is missing, `final_areas` and `final_area` likewise with the whole budget), `chosen` (the name; null if no setting has
-finished), `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better one may
-lie beyond (unless another value did as well), and `equals`: how many settings did as well, the chosen one included.
+`tuning.json` in the comparison's directory records the sweep: `seeds`, `final_seeds` (empty without finals), and for
+each of `arms`:
+
+- `settings`: each with `name` (also its folder), `values`, `areas` by seed, `mean_area` (null while a seed is missing),
+  and `final_areas` and `final_area`, the same with the whole budget;
+- `chosen`: the name of the chosen setting, null if no setting has finished;
+- `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better value may lie
+  beyond it (unless another value did as well);
+- `equals`: how many settings did as well, including the chosen one.
 """
 
 import json
@@ -38,12 +42,12 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, and how it did.
+    """One setting and its results.
 
     Attributes:
         areas: tuning seed -> area under the curve, for the seeds that have finished.
-        mean_area: over all tuning seeds; None while one is missing.
-        final_areas, final_area: the same with the whole budget and the seeds of the finals, for settings of the finals.
+        mean_area: mean over all tuning seeds; None while one is missing.
+        final_areas, final_area: the same with the whole budget and the seeds of the finals, for finalists only.
     """
 
     name: str
@@ -56,13 +60,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the sweep of one arm found.
+    """The result of one arm's sweep.
 
     Attributes:
         chosen: name of the best setting; None if there is none yet.
-        at_edge: fields whose chosen value is the smallest or the largest that was tried, unless a setting with another
+        at_edge: fields whose chosen value is the smallest or largest that was tried, unless a setting with another
             value did as well.
-        equals: number of settings that did as well as the chosen one, itself included; the first of them is chosen.
+        equals: number of settings that did as well as the chosen one, including it; the first of them is chosen.
     """
 
     settings: Sequence[Trial]
@@ -97,7 +101,7 @@ def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
 
 
 def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
-    """Every run of the finals, as far as the sweeps have ended, with its directory made."""
+    """Every run of the finals of those sweeps that have ended, with its directory made."""
     jobs = []
     for arm, sweep in sweeps_of(config, folder).items():
         for trial in finalists(sweep.settings, config.tune.finals):
@@ -111,7 +115,7 @@ def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
 
 
 def sweeps_of(config: ComparisonConfig, folder: Path) -> dict[str, Sweep]:
-    """What the sweeps have found so far, for every arm that is tuned."""
+    """The results of the sweeps so far, for every arm that is tuned."""
     return {
         arm: chosen(
             [trial_of(config, folder, arm, setting) for setting in settings], config.grid(arm), config.tune.finals
@@ -135,7 +139,7 @@ def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sw
 
 
 def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
-    """How one setting of an arm did."""
+    """The results of one setting of an arm."""
     places = [tuning_folder(folder, arm, setting, seed) for seed in config.tune.seeds]
     last = [final_folder(folder, arm, setting, seed) for seed in config.tune.seeds_of_finals]
     areas, final_areas = _areas(places, config.tuning_budget), _areas(last, config.budget)
@@ -143,7 +147,7 @@ def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting)
 
 
 def _areas(places: Sequence[Path], budget: Budget) -> dict[str, float]:
-    """Tuning seed -> area, of the runs that have finished."""
+    """Tuning seed -> area, for the runs that have finished."""
     return {
         place.name.removeprefix("seed-"): area_under_curve(place, budget)
         for place in places
@@ -156,16 +160,16 @@ def _mean(areas: Mapping[str, float], places: Sequence[Path]) -> float | None:
 
 
 def finalists(settings: Sequence[Trial], number: int) -> list[Trial]:
-    """The settings with the largest areas of those that have finished with every seed, largest first."""
+    """The settings with the largest areas among those that have finished with every seed, largest first."""
     ended = [trial for trial in settings if trial.mean_area is not None]
     return sorted(ended, key=lambda trial: -(trial.mean_area or 0.0))[:number]
 
 
 def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
-    """The sweep, with its choice of the settings that have finished with every seed; finals decide if there are any.
+    """The sweep with its choice among the settings that have finished with every seed; finals decide if there are any.
 
-    A setting that was in the finals until the sweep grew and found better ones is not any more: its final areas decide
-    nothing and are left out, so that what is found depends on the sweep alone and not on how it came about.
+    A setting may have been in the finals before the sweep grew and found better settings. Its final areas are then
+    left out, so that the result depends on the sweep alone and not on its history.
     """
     names = {trial.name for trial in finalists(settings, finals)}
     settings = [each if each.name in names else replace(each, final_areas={}, final_area=None) for each in settings]
@@ -183,12 +187,12 @@ def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
 
 
 def _height(trial: Trial) -> tuple[float | None, float | None]:
-    """What a choice goes by."""
+    """The area by which a setting is compared, of the sweep or of its final runs; the other one is None."""
     return (trial.mean_area, None) if trial.final_area is None else (None, trial.final_area)
 
 
 def at_edge(value: Any, tried: Sequence[Any]) -> bool:
-    """Whether a number is the smallest or largest of those tried. Where one alone was tried, nothing was tuned."""
+    """Whether a number is the smallest or largest of those tried. If only one was tried, nothing was tuned."""
     numbers = [v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)]
     return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
 
@@ -196,7 +200,7 @@ def at_edge(value: Any, tried: Sequence[Any]) -> bool:
 def area_under_curve(run: Path, budget: Budget) -> float:
     """Area under held-out pass@1 over rollouts, linear between evaluations, divided by the rollouts.
 
-    It ends where a budget of rollouts does, though the last step went beyond; else at the last evaluation.
+    The curve ends where a budget of rollouts does, even if the last step went beyond; otherwise at the last evaluation.
     """
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -206,7 +210,7 @@ def area_under_curve(run: Path, budget: Budget) -> float:
 
 
 def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:
-    """Mean, from the first point to `end` within their range, of the line through the points."""
+    """Mean height of the line through the points, from the first point to `end` within their range."""
     before_E = x_E < end
     x_P = np.append(x_E[before_E], end)
     y_P = np.append(y_E[before_E], np.interp(end, x_E, y_E))
@@ -214,9 +218,9 @@ def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:
 
 
 def make_room(job: Job, grid: Grid, folder: Path) -> None:
-    """Put a run aside that trained with values which its arm's sweep has dropped since, when its grid or seeds grew.
+    """Put aside a run whose values its arm's sweep no longer chooses, because its grid or seeds have grown.
 
-    It moves to `superseded/ARM/SETTING/seed-N`, and comes back if the sweep comes back to that setting.
+    It moves to `superseded/ARM/SETTING/seed-N`, and moves back if the sweep chooses that setting again.
     """
     path = job.folder / CONFIG
     wanted = values_of(job.config, grid)
@@ -228,7 +232,7 @@ def make_room(job: Job, grid: Grid, folder: Path) -> None:
 
 
 def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path:
-    """Where a run is kept whose arm was tuned to these values and has others now."""
+    """Where a run is kept that trained with these values before its arm was given others."""
     return folder / SUPERSEDED / job.arm / (Setting(values).name or "untuned") / job.folder.name
 
 

@@ -1,8 +1,8 @@
-"""A process that imports what training needs once, and then trains one run after another, each in a fork of its own.
+"""A process that imports what training needs once, and then trains one run after another, each in a separate fork.
 
-The worker itself computes nothing and starts no thread: what it forks is in the state of a process that has just
-finished its imports. So no run can see what an earlier one left behind (random state, thread settings, caches,
-environment), and one that dies takes nothing with it.
+The worker itself computes nothing and starts no thread, so its forks begin in the state of a process that has just
+finished its imports. So no run can see what an earlier run left behind (random state, thread settings, caches,
+environment), and a run that dies takes nothing with it.
 
 It reads requests from standard input, one JSON object per line, and answers each on standard output with the exit
 status of the run, negative if a signal ended it. It ends when its input does; the run in progress then ends too.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from halfway.experiments.running.runs import LOG
 
-# What every run imports sooner or later. Whatever is missing here costs each run its own import, and nothing else.
+# Modules that every run imports sooner or later. A missing one only costs each run its own import.
 MODULES = (
     "accelerate",
     "transformers.models.auto.modeling_auto",
@@ -39,14 +39,14 @@ MODULES = (
 
 
 def serve(command: Callable[[str], object]) -> None:
-    """Train what standard input asks for, until it ends.
+    """Train the runs that standard input names, until it ends.
 
     Args:
-        command: trains the run in a directory, as a command of its own would, up to the SystemExit at its end.
+        command: trains the run in a directory as a separate command would, up to the SystemExit at its end.
     """
     for module in MODULES:
         import_module(module)
-    lifeline, held = os.pipe()  # its other end is held by this process alone, so it closes when the worker dies
+    lifeline, held = os.pipe()  # only this process holds the other end, so it closes when the worker dies
     while line := sys.stdin.buffer.readline():
         request = json.loads(line)
         redirect_errors(Path(request["folder"]) / LOG)
@@ -56,21 +56,21 @@ def serve(command: Callable[[str], object]) -> None:
         child = os.fork()
         if child == 0:
             os.close(held)
-            # Without the interpreter's own tidying, which takes as long as the start.
+            # Skips the interpreter's own cleanup, which takes as long as the start.
             os._exit(train(command, request["folder"], lifeline))
         _, status = os.waitpid(child, 0)
         os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
 def redirect_errors(log: Path) -> None:
-    """Let this process complain in the log of the run that it is about to train."""
+    """Send this process's errors to the log of the run that it is about to train."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(file, 2)
     os.close(file)
 
 
 def import_model(path: str) -> None:
-    """Import the classes of a model in a folder. What is wrong with it is for the run to say."""
+    """Import the classes of a model in a folder. If something is wrong with it, the run will report that."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -98,6 +98,6 @@ def train(command: Callable[[str], object], folder: str, lifeline: int) -> int:
 
 
 def end_with(*files: int) -> None:
-    """End this process once one of the files has an end: whoever held the other one is gone."""
+    """End this process once one of the files reaches its end, because the process at the other end is gone."""
     select.select(files, (), ())
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,15 +1,15 @@
-"""From YAML files to checked settings, with errors of one line. Needs no torch.
+"""From YAML files to checked settings, with one-line errors. Needs no torch.
 
-- `loading`: reads a file, whatever it describes; writes one; compares two
-- `run`: what a file may say of a run
-- `comparison`: what a file may say of a comparison
+- `loading`: reads and writes files of every kind, and compares two
+- `run`: the fields of a run
+- `comparison`: the fields of a comparison
 - `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
-- `rollouts`: the engine that `rollouts` names, with its options
-- `model_files`: what a model's own files say of it
-- `components`: registered components: `{name: options}` to dataclasses
+- `rollouts`: the engine named in `rollouts`, with its options
+- `model_files`: what a model's own files say about it
+- `components`: from `{name: options}` to dataclasses of registered components
 - `chains`: the controllers of a recipe as a chain, for other trainers
-- `names`: names of runs and arms, and seeds
-- `yaml_files`: files over their bases, and overrides
-- `paths`: paths that lead there from anywhere
-- `validation`: plain mappings to dataclasses, naming the field that is wrong
+- `names`: checks of seeds and of the names of runs and arms
+- `yaml_files`: files with their bases underneath and overrides on top
+- `paths`: paths in a configuration that can be found from any folder
+- `validation`: from plain mappings to dataclasses; errors name the wrong field
 """

@@ -1,4 +1,4 @@
-"""A chain for a session in another trainer, from the `controllers` of any recipe."""
+"""Builds a session's chain in another trainer from the `controllers` of any recipe."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from halfway.experiments.config.validation import converted
 
 
 def read_chain(path: Path) -> Chain:
-    """The chain that the `controllers` of a YAML file describe; the rest of the file is not looked at.
+    """The chain that the `controllers` of a YAML file describe; the rest of the file is ignored.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
@@ -30,7 +30,7 @@ def read_chain(path: Path) -> Chain:
 
 
 def chain_of(entries: Any) -> Chain:
-    """The chain that a list like that describes, for hosts whose own configuration holds it.
+    """The chain described by such a list, for hosts that keep it in their own configuration.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.

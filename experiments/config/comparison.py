@@ -1,4 +1,4 @@
-"""What a YAML file may say of a comparison of arms. Importing and checking needs no torch and no MLflow."""
+"""The fields of a comparison of arms. Importing and checking needs neither torch nor MLflow."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,29 +36,29 @@ SUPERSEDED = "superseded"
 
 FOLDERS = (TUNING, SUPERSEDED, "figures")
 
-# What belongs to a comparison as a whole, so that its arms are compared on equal terms.
+# Fields that belong to the comparison as a whole, so that its arms are compared on equal terms.
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
-# Fields of a comparison; in an override any other name is a field of all its runs.
+# The fields of a comparison; any other name in an override is a field of all its runs.
 OWN = ("name", "seeds", "budget", "arms", "tune", "contrasts", "targets", "costs")
 
 
 @dataclass(frozen=True)
 class ComparisonConfig:
-    """Arms x seeds on one budget.
+    """Several arms, each run with the same seeds and the same budget.
 
     Attributes:
         name: the comparison's directory is `output`/`name`.
-        base: what the arms share: the fields of a run.
-        seeds: every arm runs once with each.
+        base: the fields of a run that the arms share.
+        seeds: every arm runs once with each seed.
         budget: what every arm may spend.
-        arms: arm -> the fields in which it differs from `base`; and under `tune` the grid that it has besides.
+        arms: arm -> the fields in which it differs from `base`; `tune` adds fields to the arm's grid.
         tune: the sweep before the comparison.
-        contrasts: the planned pairs, `{baseline: ARM}` or a list of [arm, reference]. Null = none.
-        targets: values of held-out pass@1 whose cost is reported, fixed before the first run.
-        costs: what a trained token costs in generated tokens: `{rho: [0.25, 1.0]}`; or `{from: cluster}`, by a model
-            of the machines in `base.cluster`, for responses at `context` tokens if that is given too. Without either,
-            what the hours of published runs imply. With `judge_second` there are costs that count judging besides: what
-            a second of it costs in generated tokens; or, by the model, `device`: what one device generates meanwhile.
+        contrasts: the planned pairs, as `{baseline: ARM}` or a list of [arm, reference]; null means none.
+        targets: values of held-out pass@1 whose cost is reported; they are fixed before the first run.
+        costs: the price of a trained token in generated tokens: `{rho: [0.25, 1.0]}`; or `{from: cluster}`, which
+            models the machines in `base.cluster`, for responses at `context` tokens if that is given. Without either,
+            the price that the hours of published runs imply. `judge_second` adds costs that include judging: the price
+            of one second of it in generated tokens, or, with the model, `device`: what one device generates meanwhile.
     """
 
     name: str
@@ -120,34 +120,34 @@ class ComparisonConfig:
         return contrast_pairs(self.contrasts, self.arms)
 
     def grid(self, arm: str) -> Grid:
-        """What an arm is tuned over: the common fields, and its own, which replace common fields of the same name."""
+        """The grid of an arm: the common fields and its own, which replace common fields of the same name."""
         return {**self.tune.grid, **self.arms[arm].get("tune", {}).get("grid", {})}
 
     @property
     def tuning_budget(self) -> Budget:
-        """What a run of a sweep may spend."""
+        """What one run of a sweep may spend."""
         unit, total = self.budget.unit, self.tune.share * self.budget.total
         limit: dict[str, Any] = {unit: total if "seconds" in unit else math.ceil(total)}
         return replace(self.budget, **limit)
 
     def settings(self, arm: str) -> list[Setting]:
-        """Every setting of an arm's grid; none if it is not tuned."""
+        """Every setting of an arm's grid; empty if the arm is not tuned."""
         return settings_of(self.grid(arm))
 
     def run(self, arm: str, seed: int, chosen: Setting | None = None) -> RunConfig:
-        """The configuration of one arm with one seed, and with the setting that its sweep chose, if there was one.
+        """The configuration of one arm with one seed, and with the setting that its sweep chose, if any.
 
         Raises:
-            UserError: with the arm's name in front.
+            UserError: with the arm's name in front of the message.
         """
         return self._run(arm, f"{arm}/seed-{seed}", seed, self.budget, chosen)
 
     def tuning_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
-        """The configuration of one run of an arm's sweep. Raises UserError likewise."""
+        """The configuration of one run of an arm's sweep. Raises UserError as `run` does."""
         return self._run(arm, f"{TUNING}/{arm}/{setting.name}/seed-{seed}", seed, self.tuning_budget, setting)
 
     def final_runs(self, arm: str, setting: Setting) -> Iterator[tuple[int, RunConfig]]:
-        """Seed and configuration of every run that tries a setting with the whole budget. Raises UserError likewise."""
+        """Seed and configuration of every run that tries a setting with the whole budget. Raises as `run` does."""
         folder, seeds = f"{TUNING}/{arm}/{setting.name}/{WHOLE}", self.tune.seeds_of_finals
         first = self._run(arm, f"{folder}/seed-{seeds[0]}", seeds[0], self.budget, setting)
         for seed in seeds:
@@ -164,7 +164,7 @@ class ComparisonConfig:
             raise UserError(f"arms.{arm}: {error}") from None
 
     def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, int, RunConfig]]:
-        """Arm, seed and configuration of every run; arms change fastest, so that early results compare them all.
+        """Arm, seed and configuration of every run; arms change fastest, so that early results cover all of them.
 
         Args:
             chosen: arm -> the setting that its sweep chose.
@@ -177,7 +177,7 @@ class ComparisonConfig:
                 yield arm, seed, literal or self.run(arm, seed, settings[arm])
 
     def tuning_runs(self) -> Iterator[tuple[str, Setting, int, RunConfig]]:
-        """Arm, setting, seed and configuration of every run of the sweeps, seeds changing slowest."""
+        """Arm, setting, seed and configuration of every run of the sweeps; seeds change slowest."""
         seeds = self.tune.seeds
         points = [(arm, setting) for arm in self.arms for setting in self.settings(arm)]
         first = [self.tuning_run(arm, setting, seeds[0]) for arm, setting in points]
@@ -186,14 +186,14 @@ class ComparisonConfig:
                 yield arm, setting, seed, self._reseeded(run, seed) or self.tuning_run(arm, setting, seed)
 
     def _reseeded(self, run: RunConfig, seed: int) -> RunConfig | None:
-        """The same run with another seed, which spares the checks; None if a field may be written in terms of it."""
+        """The same run with another seed, without repeating the checks; None if a field may refer to the seed."""
         if "${" in repr((self.base, self.arms)):
             return None
         return replace(run, seed=seed, name=f"{run.name.rpartition('/')[0]}/seed-{seed}")
 
 
 def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
-    """The comparison that a mapping read from `path` describes, changed by overrides, every arm checked completely."""
+    """The comparison in a mapping read from `path`, with overrides applied and every arm checked completely."""
     changes = yaml_files.parse_overrides(overrides)
     own = with_dotted_grids({k: v for k, v in changes.items() if k in OWN})
     shared = {k: v for k, v in changes.items() if k not in own}
@@ -215,10 +215,10 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
 
 
 def check_arm(config: ComparisonConfig, arm: str) -> None:
-    """Raise UserError unless every run of an arm is acceptable, whatever its sweep chooses.
+    """Raise UserError unless every run of an arm is acceptable, whichever setting its sweep chooses.
 
-    Values that all arms try are tried on the first one; of each other arm only one setting, to see that it has the
-    fields.
+    Values that all arms try are checked on the first arm; every other arm is checked with one setting, to make sure
+    that it has the fields.
     """
     settings, first = config.settings(arm), arm == next(iter(config.arms))
     if not settings:
@@ -229,7 +229,7 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
 
 
 def with_dotted_grids(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same comparison, its grids with dotted fields."""
+    """The same comparison with dotted fields in its grids."""
 
     def tidy(tune: Any) -> Any:
         nested = isinstance(tune, Mapping) and isinstance(tune.get("grid"), Mapping)
@@ -260,10 +260,10 @@ def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConf
 
 
 def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfig:
-    """The same comparison with these arms alone, and the contrasts between them; the others can be added later.
+    """The same comparison with only these arms and the contrasts between them; the others can be added later.
 
     Raises:
-        UserError: if the file has no such arm, or what results is no comparison.
+        UserError: if the file has no such arm, or if the result is not a valid comparison.
     """
     for name in names:
         if name not in config.arms:
@@ -274,5 +274,5 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
 
 
 def given(budget: Budget) -> dict[str, Any]:
-    """The one limit of a budget, as YAML says it."""
+    """The one limit of a budget, as it is written in YAML."""
     return {k: v for k, v in vars(budget).items() if v is not None}

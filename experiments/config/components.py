@@ -1,4 +1,4 @@
-"""Registered parts in a configuration: names and options in, frozen dataclasses out."""
+"""Registered components in a configuration: names and options go in, frozen dataclasses come out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -21,7 +21,7 @@ Component = dict[str, dict[str, Any]]
 
 
 def build_component(registry: Registry, name: str, options: Any, path: str, make: Make = typed) -> Any:
-    """The registered dataclass called `name`, made from a mapping of its options (None: all defaults).
+    """The registered dataclass called `name`, made from a mapping of its options (None means all defaults).
 
     Raises:
         UserError: for an unknown name or option, or a value that the dataclass refuses.
@@ -45,7 +45,7 @@ def kind_of(registry: Registry, name: str, path: str) -> type[Any]:
 
 
 def component(value: Any, registry: Registry, path: str) -> Any:
-    """The one part in `name` or `{name: options}`."""
+    """The single component given as `name` or `{name: options}`."""
     match value:
         case str(name):
             return build_component(registry, name, None, path)
@@ -57,7 +57,7 @@ def component(value: Any, registry: Registry, path: str) -> Any:
 
 
 def with_defaults(value: Any, registry: Registry, path: str) -> Component:
-    """The same part as `{name: options}` with every option written out."""
+    """The same component as `{name: options}` with every option written out."""
     built = component(value, registry, path)
     name = value if isinstance(value, str) else str(next(iter(value)))
     return {name: options_of(built)}
@@ -112,10 +112,10 @@ def check_chain(listed: Members, path: str = "controllers") -> None:
     """Refuse a chain in which a member could never do its work.
 
     Raises:
-        UserError: if two members claim the same thing, nobody chooses problems, or the order leaves a member idle:
-            who attaches prefixes, proposes generated problems or trains stored groups takes slots of its own, so it
-            comes before the member that fills all the others; who judges or changes requests comes after it. Who only
-            weighs groups may stand anywhere.
+        UserError: if two members claim the same thing, if no member chooses problems, or if the order leaves a member
+            idle. A member that attaches prefixes, proposes generated problems or trains stored groups takes slots, so
+            it comes before the member that fills all the others; a member that judges or changes requests comes after
+            it. A member that only weighs groups may stand anywhere.
     """
     chain(*listed)
     owners = [label for label, member in listed if "problems" in member.claims]

@@ -1,4 +1,4 @@
-"""What a comparison fixes before it runs: a sweep for every arm, contrasts, targets, and what it counts as cost."""
+"""What a comparison fixes before it runs: each arm's sweep, the contrasts, the targets and the costs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,21 +19,22 @@ Grid = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """A sweep before the comparison, on seeds of its own. Each arm then trains with the best of its settings.
+    """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
 
-    Best is the largest mean area under held-out pass@1 over rollouts (`halfway.experiments.running.tuning`).
+    The best setting has the largest mean area under held-out pass@1 over rollouts
+    (`halfway.experiments.comparing.tuning`).
 
     Attributes:
-        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give every
-            combination. An arm may have more fields, or other values, under `arms.NAME.tune.grid`. Empty = no sweep.
-        seeds: every setting runs once with each; none of them is a seed of the comparison.
-        share: of the comparison's budget that a run of the sweep spends.
-        finals: settings of each arm, those with the largest areas, that are tried once more with the whole budget; the
-            largest mean area by then is chosen (a round of successive halving: Jamieson and Talwalkar 2016,
-            "Non-stochastic best arm identification"). What learns fastest at first may come apart later. 0 = none,
-            the sweep decides.
-        final_seeds: every finalist runs once with each. More of them than `seeds` show, at little cost, a setting that
-            comes apart with some seeds only. Empty = `seeds`.
+        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give all
+            their combinations. `arms.NAME.tune.grid` may add fields or replace values for one arm. Empty = no sweep.
+        seeds: every setting runs once with each seed; none of them may be a seed of the comparison.
+        share: the fraction of the comparison's budget that one run of the sweep spends.
+        finals: how many settings of each arm, those with the largest areas, are tried again with the whole budget; the
+            largest mean area in these runs is chosen (one round of successive halving: Jamieson and Talwalkar 2016,
+            "Non-stochastic best arm identification"). A setting that learns fastest at first may collapse later. 0 =
+            no finals; the sweep decides.
+        final_seeds: every finalist runs once with each seed. Having more of them than `seeds` reveals, at little cost,
+            a setting that collapses with some seeds only. Empty = `seeds`.
     """
 
     grid: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class TuneOptions:
 
     @property
     def seeds_of_finals(self) -> tuple[int, ...]:
-        """With which every finalist runs."""
+        """The seeds with which every finalist runs."""
         return self.final_seeds or self.seeds
 
 
@@ -67,13 +68,13 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Fit for a folder: "learner.lr-0.0003_fill.groups-8"."""
+        """A name fit for a folder: "learner.lr-0.0003_fill.groups-8"."""
         words = (f"{name}-{value}" for name, value in self.values.items())
         return "_".join(re.sub(r"[^\w.-]+", "-", word) for word in words)
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields of a run that it sets, nested as in YAML."""
+        """The fields of a run that this setting changes, nested as in YAML."""
         changes: dict[str, Any] = {}
         for name, value in self.values.items():
             for part in reversed(name.split(".")):
@@ -83,12 +84,12 @@ class Setting:
 
 
 def settings_of(grid: Grid) -> list[Setting]:
-    """Every combination of values, the last field changing fastest; none for an empty grid."""
+    """Every combination of values, with the last field changing fastest; empty for an empty grid."""
     return [Setting(dict(zip(grid, values, strict=True))) for values in product(*grid.values())] if grid else []
 
 
 def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A grid with nested fields, as an override on the command line makes it, with dotted fields instead."""
+    """A grid with nested fields, as an override on the command line makes it, rewritten with dotted fields."""
     found: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
@@ -110,7 +111,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
     """The planned pairs (arm, reference), from `{baseline: ARM}` (every other arm against it) or a list of pairs.
 
     Raises:
-        UserError: for an unknown arm, an arm against itself, or a pair that is given twice, in whichever order.
+        UserError: for an unknown arm, an arm compared with itself, or a pair that is given twice in either order.
     """
     arms = list(arms)
     match contrasts:
@@ -153,7 +154,7 @@ def check_targets(targets: Sequence[float]) -> None:
 def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
     """Raise UserError unless the costs are a list of ratios, or come from a cluster that `base` describes.
 
-    A price of judging must be a number, or the idle device of that cluster.
+    The price of judging must be a number, or the idle device of that cluster.
     """
     costs = _without_judging(costs)
     match costs:
@@ -174,7 +175,7 @@ def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
 
 
 def _without_judging(costs: Mapping[str, Any]) -> dict[str, Any]:
-    """The costs but for the price of a second of judging, which is checked here."""
+    """The costs without the price of a second of judging, which is checked here."""
     if "judge_second" not in costs:
         return dict(costs)
     price, modelled = costs["judge_second"], "from" in costs

@@ -1,4 +1,4 @@
-"""Reading a configuration file, whatever it describes, writing one, and where two of them differ."""
+"""Reads a configuration file of any kind, writes one, and shows where two of them differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from halfway.experiments.config.run import RunConfig, parse_run_config
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
-    """The run or comparison in a YAML file, checked completely. A comparison is what has `arms`.
+    """The run or comparison in a YAML file, checked completely. A file with `arms` is a comparison.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
@@ -71,7 +71,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 
 def flat(data: Any, path: str = "") -> dict[str, Any]:
-    """Dotted field -> value; entries of the list of controllers go by their labels, other lists are values."""
+    """Dotted field -> value; entries in the list of controllers go by their labels, other lists are values."""
     if isinstance(data, list) and path == "controllers":
         data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:

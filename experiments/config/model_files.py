@@ -1,4 +1,4 @@
-"""What a model's own files say of it, if they are on this machine."""
+"""What a model's own files say about it, if they are on this machine."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 
 
 def model_shape(config: RunConfig) -> ShapeOptions | None:
-    """From the configuration, else from the model's folder; None if neither tells."""
+    """The shape from the configuration, otherwise from the model's folder; None if neither gives it."""
     if config.cluster.model.known:
         return config.cluster.model
     found = model_config(config.model.path)
@@ -22,7 +22,7 @@ def model_shape(config: RunConfig) -> ShapeOptions | None:
 
 
 def model_config(path: str) -> dict[str, Any]:
-    """The config.json of a model; empty if it is not on this machine. Raises UserError if it is not readable."""
+    """A model's config.json; empty if it is not on this machine. Raises UserError if it cannot be read."""
     file = paths.find(path).expanduser() / "config.json"
     if not file.exists():
         return {}

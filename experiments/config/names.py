@@ -1,4 +1,4 @@
-"""Checks of the fields that every kind of file has: the name of what it runs, its seeds, and names of its parts."""
+"""Checks of the fields that every kind of file has: the name of what it runs, its seeds, the names of its parts."""
 
 import re
 from collections.abc import Sequence
@@ -20,6 +20,6 @@ def is_label(name: str) -> bool:
 
 
 def require_seeds(seeds: Sequence[int]) -> None:
-    """Raise UserError unless there are seeds, all different and none negative."""
+    """Raise UserError unless there is at least one seed, all differ, and none is negative."""
     unique = len(set(seeds)) == len(seeds) > 0
     require(unique and min(seeds) >= 0, "seeds", list(seeds), "give different numbers from 0 on")

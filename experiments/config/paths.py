@@ -1,4 +1,4 @@
-"""Paths in a configuration: written relative to a file, found from anywhere."""
+"""Paths in a configuration, which are written relative to a file and can be found from any folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +14,12 @@ PROBLEM_SOURCES = ("source", "generated")
 
 
 def candidates(path: Path, folder: Path) -> tuple[Path, ...]:
-    """Where a path may lead that is written in a file of `folder`, in the order of preference."""
+    """The places to which a path written in a file of `folder` may lead, in order of preference."""
     return (folder / path, Path.cwd() / path, REPOSITORY / path)
 
 
 def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The same mapping, with the paths of model and problem files that are relative to `folder` made findable."""
+    """The same mapping, with paths of model and problem files relative to `folder` made findable from anywhere."""
     result = dict(raw)
     for key, value in raw.items():
         if key == "model" and isinstance(value, Mapping):
@@ -36,7 +36,7 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_component(value: Any, folder: Path) -> Any:
-    """The same for `{name: options}`; anything else is left for the checks to come."""
+    """The same for `{name: options}`; anything else is left for later checks."""
     if not isinstance(value, Mapping):
         return value
     return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
@@ -47,15 +47,15 @@ def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any
 
 
 def is_path(name: str, value: Any) -> bool:
-    """Whether an option is the path of a file or folder, by its name."""
+    """Whether an option is the path of a file or folder, judging by its name."""
     return (name == "path" or name.endswith("_path")) and isinstance(value, str) and value != ""
 
 
 def locate(value: str, folder: Path) -> str:
-    """A path that still leads there from anywhere: absolute, or relative to the repository if it lies inside.
+    """A path that works from any folder: absolute, or relative to the repository if the file lies inside it.
 
-    A relative path is looked for in `folder`, then in the current folder, then in the repository. One that is in
-    none of them is left alone: it may be a name on a model hub.
+    A relative path is looked up in `folder`, then in the current folder, then in the repository. A path found in none
+    of them is left alone, since it may be a name on a model hub.
     """
     path = Path(value).expanduser()
     for candidate in candidates(path, folder):
@@ -66,12 +66,12 @@ def locate(value: str, folder: Path) -> str:
 
 
 def find(value: str) -> Path:
-    """Where a path made by `locate` leads: in the repository if it exists there, else as it is."""
+    """Where a path made by `locate` leads: into the repository if it exists there, otherwise unchanged."""
     return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)
 
 
 def openable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options, with paths that can be opened from here."""
+    """The same options, with paths that can be opened from the current folder."""
     return {k: str(find(v)) if is_path(k, v) else v for k, v in options.items()}
 
 
@@ -79,7 +79,7 @@ def find_model(path: str) -> str:
     """Where the model is: a folder, or the name on a hub as it was given.
 
     Raises:
-        UserError: if it can only be a folder, and there is none or it holds no model.
+        UserError: if the path can only be a folder, and that folder does not exist or holds no model.
     """
     folder = find(path).expanduser()
     if folder.is_dir():

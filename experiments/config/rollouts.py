@@ -1,4 +1,4 @@
-"""The engine that a configuration names in `rollouts`: a registered part, with options of its own."""
+"""The engine that a configuration names in `rollouts`: a registered component with its own options."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from halfway.trainers.engines.part import EnginePart
 from halfway.trainers.rollouts.options import RolloutOptions
 
 DEFAULT_ENGINE = "transformers"
-# Groups of options that stood beside the name of an engine, in configurations of earlier days.
+# Groups of options that older configurations had beside the name of an engine.
 OPTIONS_BESIDE = frozenset({"vllm", "servers"})
 
 
@@ -23,10 +23,10 @@ def engine_part(rollouts: RolloutOptions, path: str = "rollouts") -> EnginePart:
 
 
 def rollouts_with_defaults(rollouts: Any, path: str = "rollouts") -> Any:
-    """The same mapping with every option of its engine written out; whatever else is wrong with it is left as it is.
+    """The same mapping with every option of its engine written out; any other mistake in it is left for later checks.
 
     Raises:
-        UserError: for an engine that does not exist, an option that it refuses, or options beside the engine.
+        UserError: for an unknown engine, an option that it refuses, or engine options placed beside it.
     """
     if not isinstance(rollouts, Mapping):
         return rollouts
@@ -37,7 +37,7 @@ def rollouts_with_defaults(rollouts: Any, path: str = "rollouts") -> Any:
 
 
 def _options_beside(rollouts: Mapping[str, Any], engine: Any, path: str) -> str:
-    """How to write a configuration of earlier days, whose engines had their options beside them."""
+    """How to rewrite an older configuration, whose engines had their options beside them."""
     from yaml import safe_dump
 
     beside = [name for name in rollouts if name in OPTIONS_BESIDE]

@@ -1,4 +1,4 @@
-"""What a YAML file may say of a run. Importing and checking needs no torch and no MLflow."""
+"""The fields of a run. Importing and checking needs neither torch nor MLflow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,13 +36,13 @@ class ProblemOptions:
 
     Attributes:
         source: `{name: options}` of a registered source (in YAML, the name alone will do).
-        train: number of training problems; null = all that are not held out (see `evaluation.problems`), which a
-            source that generates problems does not have.
-        seed: of a generating source, and of the choice of the held-out problems. Runs with different seeds of their
-            own train and are evaluated on the same problems.
-        generated: `{name: options}` of a source of problems beside those, for a controller that proposes generated
-            problems; usually `{pool: {path: ...}}`, a file of `halfway propel export`. Empty = none. Those that the
-            source itself gives, to train on or held out, are left out.
+        train: number of training problems; null = all that are not held out (see `evaluation.problems`), which is not
+            allowed for a source that generates problems.
+        seed: the seed of a generating source, and of the choice of the held-out problems. Runs with different seeds
+            train and are evaluated on the same problems.
+        generated: `{name: options}` of an additional source, for a controller that proposes generated problems;
+            usually `{pool: {path: ...}}`, a file written by `halfway propel export`. Empty = none. Problems that the
+            main source gives as well, for training or held out, are left out.
     """
 
     source: Component
@@ -60,9 +60,9 @@ class TrackingOptions:
     """Where MLflow keeps its copy of the records.
 
     Attributes:
-        mlflow: whether to keep one.
-        experiment: MLflow's experiment.
-        uri: an SQLite file, relative to `output`; or any MLflow tracking URI (something with "://").
+        mlflow: whether to keep a copy in MLflow.
+        experiment: the name of MLflow's experiment.
+        uri: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://").
     """
 
     mlflow: bool = True
@@ -72,15 +72,15 @@ class TrackingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One training run, complete: equal configurations give equal decision logs and weights.
+    """One complete training run: equal configurations give equal decision logs and weights.
 
     Attributes:
         name: the run directory is `output`/`name`.
-        controllers: the chain in order; each entry `{label: options}`, with `use: name` where label and name differ.
-        environment: `{name: options}` of a registered environment (in YAML, the name alone will do; "single_turn" if
-            nothing is said).
+        controllers: the chain in order; each entry is `{label: options}`, with `use: name` if the name differs.
+        environment: `{name: options}` of a registered environment (in YAML, the name alone will do; the default is
+            "single_turn").
         threads: CPU threads of torch; 0 = torch's choice. Resuming with another number may change the last digits.
-        cluster: the machines it is meant for.
+        cluster: the machines that the run is meant for.
     """
 
     name: str
@@ -115,11 +115,11 @@ class RunConfig:
         return members(self.controllers)
 
     def source(self) -> Source:
-        """The problem source, with paths that can be opened."""
+        """The problem source, with paths that can be opened from the current folder."""
         return _source(self.problems.source, "problems.source")
 
     def generated(self) -> Source | None:
-        """The source of generated problems, likewise; None if there is none."""
+        """The source of generated problems, also with such paths; None if there is none."""
         return _source(self.problems.generated, "problems.generated") if self.problems.generated else None
 
     def build_environment(self) -> Environment[Any]:
@@ -128,11 +128,11 @@ class RunConfig:
         return environment
 
     def engine(self) -> EnginePart:
-        """The engine that samples, not built yet."""
+        """The engine that samples rollouts, not built yet."""
         return engine_part(self.rollouts)
 
     def planned(self, shape: ShapeOptions | None = None) -> PlannedRun:
-        """What an engine may know of the run."""
+        """What an engine may know about the run."""
         return planned_run(self.model, self.rollouts, self.cluster, shape)
 
 
@@ -145,7 +145,7 @@ def planned_run(
     """What an engine may know before it is built.
 
     Args:
-        shape: sizes of the model, if they are known.
+        shape: sizes of the model, if known.
     """
     lengths = (rollouts.max_response_tokens, rollouts.max_sequences)
     return PlannedRun(model.path, model.dtype, *lengths, cluster or ClusterOptions(), shape)
@@ -159,7 +159,7 @@ def _source(chosen: Component, where: str) -> Source:
 
 
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
-    """The run that a plain mapping describes, with every option of every part written out, checked completely."""
+    """The run that a plain mapping describes, with every option of every component written out and checked."""
     raw = yaml_files.interpolated(raw)
     if "controllers" not in raw:
         raise UserError("controllers: missing; give a list of controllers, such as [uniform]")
@@ -179,7 +179,7 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
 
 
 def check_needs(config: RunConfig) -> None:
-    """Raise UserError if a controller needs of rollouts what nothing in the run provides."""
+    """Raise UserError if a controller needs something of rollouts that nothing in the run provides."""
     for label, member in config.members():
         require(
             "values" not in member.needs or config.learner.advantage == "gae",
@@ -203,9 +203,9 @@ def check_needs(config: RunConfig) -> None:
 
 
 def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
-    """Raise UserError if weights in bfloat16 were trained themselves: most steps of a usual size round to none there.
+    """Raise UserError if the run would train bfloat16 weights directly: most steps of usual size round to zero there.
 
-    DeepSpeed keeps float32 copies of them, and adapters are in float32.
+    DeepSpeed keeps float32 copies of such weights, and adapters are in float32.
     """
     kept = learner.deepspeed.zero_stage is not None or model.lora.rank > 0
     require(

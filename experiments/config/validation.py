@@ -14,14 +14,14 @@ Options = TypeVar("Options")
 
 
 def typed(kind: type[Options], data: Any, path: str = "") -> Options:
-    """An instance of the dataclass `kind`, its nested dataclasses included, with the values of a mapping.
+    """An instance of the dataclass `kind`, including its nested dataclasses, with the values of a mapping.
 
     Args:
         path: dotted path of `data` in the file, for error messages.
 
     Raises:
-        UserError: for an unknown, missing or ill-typed field, with its path, its value and a remedy; whatever the
-            dataclass itself refuses comes with the path in front.
+        UserError: for an unknown, missing or ill-typed field, with its path, its value and a remedy; errors raised by
+            the dataclass itself get the path in front.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -39,7 +39,7 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
 
 
 def _structured(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    """The fields of `kind` with their defaults, save for mappings that `data` gives: these replace their default."""
+    """The fields of `kind` with their defaults, except for mappings in `data`, which replace their default."""
     from omegaconf import OmegaConf
 
     built = OmegaConf.structured(kind)
@@ -51,22 +51,22 @@ def _make_room(node: Any, data: Mapping[str, Any]) -> None:
     from omegaconf import OmegaConf, read_write
 
     hints = get_type_hints(OmegaConf.get_type(node))
-    with read_write(node):  # a frozen dataclass gives one that cannot be changed
+    with read_write(node):  # the node of a frozen dataclass is read-only
         for name, value in data.items():
             if not isinstance(value, Mapping):
                 continue
             if OmegaConf.is_missing(node, name) and is_dataclass(hints[name]):
                 node[name] = OmegaConf.structured(hints[name])
-            if is_dataclass(OmegaConf.get_type(node, name)):  # of the default, which may be a subclass of the hint
+            if is_dataclass(OmegaConf.get_type(node, name)):  # the default's type, which may be a subclass of the hint
                 _make_room(node[name], value)
             elif get_origin(hints[name]) is dict:
                 node[name] = {}
 
 
 def converted(kind: type[Options], data: Any, path: str = "") -> Options:
-    """The same as `typed` without OmegaConf, of which other trainers pin another version or have none.
+    """The same as `typed` without OmegaConf, since other trainers pin another version of it or have none.
 
-    It is as strict as JSON: text is no number, even if it looks like one.
+    It is as strict as JSON: text is not a number, even if it looks like one.
     """
     check_names(kind, data, path)
     hints = get_type_hints(kind)
@@ -151,6 +151,6 @@ def _join(path: str, name: object) -> str:
 
 
 def _under(path: str, message: str) -> str:
-    """A message with the path in front, unless its own first word ends the path already ("greso.floor: ...")."""
+    """A message with the path in front, unless its first word already ends the path ("greso.floor: ...")."""
     head, _, rest = message.partition(".")
     return f"{path}.{rest}" if path.split(".")[-1] == head and rest else f"{path}: {message}" if path else message

@@ -1,7 +1,7 @@
-"""YAML files laid over one another, and dotted overrides on top: plain mappings, not checked yet.
+"""YAML files laid over one another, with dotted overrides on top; the results are plain, unchecked mappings.
 
-Reading a file takes PyYAML alone, since trainers that host a chain pin an OmegaConf of their own, or have none.
-OmegaConf is imported where it is used: overrides and interpolations.
+Reading a file needs only PyYAML, since trainers that host a chain pin their own version of OmegaConf, or have none.
+OmegaConf is imported where it is used, for overrides and interpolations.
 """
 
 import re
@@ -15,8 +15,8 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config.paths import REPOSITORY, anchored, candidates
 
-# Mappings that hold one alternative: naming another one replaces what a lower layer chose, instead of adding to it.
-# Those of two words do so in every part of a study too, such as `solver.rollouts.engine`.
+# Mappings that hold one alternative: naming another one replaces the lower layer's choice instead of adding to it.
+# Those with two words do so in every part of a study too, such as `solver.rollouts.engine`.
 ALTERNATIVES = frozenset(
     {
         *(("budget",), ("costs",), ("domain",), ("environment",)),
@@ -27,12 +27,12 @@ ALTERNATIVES = frozenset(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, with the files it names as `base` underneath and its paths made findable.
+    """The mapping in a YAML file, with the file it names as `base` underneath and its paths made findable.
 
-    A relative `base` is looked for where the file is, then in the current folder, then in the repository.
+    A relative `base` is looked up next to the file, then in the current folder, then in the repository.
 
     Raises:
-        UserError: if the file is missing, is no YAML mapping, or names itself as base.
+        UserError: if the file is missing, is not a YAML mapping, or names itself as base.
     """
     return _read(path.expanduser(), ())
 
@@ -46,13 +46,13 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def is_study(raw: Mapping[str, Any]) -> bool:
-    """Whether a mapping that was read is a study of task generators: only that, or its base, has a domain."""
+    """Whether a mapping is a study of task generators: only a study, or its base, has a domain."""
     lower = raw.get("base")
     return "domain" in raw or (isinstance(lower, Mapping) and "domain" in lower)
 
 
 def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, read in full."""
+    """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, fully read."""
     upper = {k: v for k, v in raw.items() if k != "base"}
     match raw.get("base"):
         case None:
@@ -67,7 +67,7 @@ def with_base(raw: Mapping[str, Any], folder: Path, above: tuple[Path, ...] = ()
 
 
 def _base(name: str, folder: Path) -> Path:
-    """The file that a `base` names, looked for like the path of a model. Raises UserError if it is nowhere."""
+    """The file that a `base` names, looked up like the path of a model. Raises UserError if it is not found."""
     path = Path(name).expanduser()
     for candidate in candidates(path, folder):
         if candidate.exists():
@@ -77,7 +77,7 @@ def _base(name: str, folder: Path) -> Path:
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """The mapping in one YAML file. "3e-4" is a number here, which plain YAML 1.1 takes for text."""
+    """The mapping in one YAML file. "3e-4" is a number here, although plain YAML 1.1 reads it as text."""
     import yaml
 
     try:
@@ -110,7 +110,7 @@ NUMBER = re.compile(
 
 @cache
 def _loader() -> type[Any]:
-    """PyYAML's safe loader with YAML 1.2's numbers, no dates, and no key twice in a mapping."""
+    """PyYAML's safe loader with YAML 1.2's numbers, no dates, and an error for a key that is given twice."""
     import yaml
 
     base: Any = yaml.SafeLoader
@@ -143,7 +143,7 @@ def _loader() -> type[Any]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Nested mapping from "learner.lr=3e-4" and the like; paths in it are relative to the current folder."""
+    """The nested mapping for overrides such as "learner.lr=3e-4"; their paths are relative to the current folder."""
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = merge(changes, _parse_override(override))
@@ -167,7 +167,7 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """The same content in dictionaries and lists, interpolations left as they are."""
+    """The same content in dictionaries and lists, with interpolations unchanged."""
     from omegaconf import OmegaConf
 
     container = OmegaConf.to_container(config)
@@ -176,7 +176,7 @@ def plain(config: Any) -> dict[str, Any]:
 
 
 def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping with every "${other.field}" replaced. Raises UserError where there is no such field."""
+    """The same mapping with every "${other.field}" replaced. Raises UserError if there is no such field."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -187,7 +187,7 @@ def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], at: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`upper` laid over `lower`: mappings merge key by key, everything else replaces.
+    """`upper` laid over `lower`: mappings are merged key by key, everything else is replaced.
 
     Example:
         >>> merge({"learner": {"lr": 1, "eps": 2}, "budget": {"steps": 3}},
@@ -210,7 +210,7 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], at: tuple[str, ...
 
 
 def merge_entries(entries: Sequence[Any], changes: Mapping[str, Any]) -> list[Any]:
-    """Change options of listed members by label: the list stays in order, so no member can be added this way."""
+    """Change options of listed members by label; no member can be added this way, so the list stays in order."""
     labels = [label_of(entry) for entry in entries]
     strange = sorted(set(map(str, changes)) - set(labels))
     if strange:

@@ -1,14 +1,14 @@
-"""PROPEL from a YAML file; the recipes stand beside the code.
+"""PROPEL from a YAML file; the recipes are next to the code.
 
-- `config`: what a file may say of a study
-- `checks`: what `halfway validate` checks beside the fields
+- `config`: the fields of a study
+- `checks`: what `halfway validate` checks beyond the fields
 - `commands`: `halfway propel`
-- `study`: the parts of a study with one seed, and where its files are
-- `stages`: corpus, sweep, training, evaluation; each goes on where it stopped
+- `study`: the parts of a study with one seed, and the places of its files
+- `stages`: corpus, sweep, training, evaluation; each continues where it stopped
 - `export`: pools of problems for solver training
 - `summary`: the tables of a study
-- `probe_tables`: how good its probes are, and what they cost
-- `training_curves`: what training began and ended with
+- `probe_tables`: the quality of a study's probes, and their cost
+- `training_curves`: the first and last figures of training
 - `figures`: the figures
 - `recording`: a finished seed in one small file, for the notebook
 """

@@ -1,4 +1,4 @@
-"""What `halfway validate` checks of a study beside the fields of its file. Needs no torch."""
+"""What `halfway validate` checks of a study beyond the fields of its file. Needs no torch."""
 
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import paths
@@ -7,7 +7,7 @@ from halfway.experiments.running.checks import check_model
 
 
 def check_study(config: PropelConfig) -> list[str]:
-    """What of a study cannot be checked on this machine. Raises UserError if a model or a file is not there."""
+    """Whatever cannot be checked on this machine, one line each. Raises UserError if a model or a file is missing."""
     unchecked: list[str] = []
     for where, options in config.sampled().items():
         try:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from halfway.experiments.propel.study import Study
 
 STAGES = ("corpus", "sweep", "train", "evaluate")
-EXPORT = "export"  # not one of "all": it makes the pools of solver training
+EXPORT = "export"  # not part of "all": it writes the pools for solver training
 
 
 def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run: Path | None = None) -> None:
-    """Do one stage, or "all" of them, for every seed.
+    """Run one stage, or "all" of them, for every seed.
 
     Args:
-        arm: train, evaluate or export this one only; "" = all. The base generator, which is never trained, is `base`.
-        run: export the problems of this recipe, in the place of new tasks.
+        arm: train, evaluate or export only this arm; "" = all. `base` is the base generator, which is never trained.
+        run: export the problems of this recipe instead of new tasks.
 
     Raises:
-        UserError: whatever `check_stage` or a stage has to say.
+        UserError: if `check_stage` or a stage raises it.
     """
     check_stage(config, stage, arm, run)
     from halfway.experiments.propel.study import Study
@@ -53,7 +53,7 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
 
 
 def check_stage(config: PropelConfig, stage: str, arm: str, run: Path | None = None) -> None:
-    """Raises UserError for a stage or an arm that does not exist, or is not for the other."""
+    """Raise UserError for an unknown stage or arm, or for a stage and an arm that do not go together."""
     if stage not in (*STAGES, EXPORT, "all"):
         raise unknown("propel", stage, [*STAGES, EXPORT, "all"])
     if run is not None and (stage != EXPORT or arm):
@@ -122,7 +122,7 @@ def _train(study: "Study", arm: str, title: str, console: Console) -> None:
 
 @contextmanager
 def _shown(console: Console, title: str) -> "Iterator[Progress]":
-    """A bar where there is a terminal, else a line now and then."""
+    """A progress bar if there is a terminal, otherwise an occasional line."""
     if not console.is_terminal:
         yield lambda done, total: print(f"{title}: {done} of {total}", flush=True)
         return

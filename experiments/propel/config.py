@@ -1,4 +1,4 @@
-"""What a PROPEL study's YAML file may say. Importing and checking needs no torch."""
+"""The fields of a PROPEL study's YAML file. Importing and checking needs no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,18 +31,18 @@ from halfway.trainers.propel.options import (
 )
 from halfway.trainers.rollouts.options import RolloutOptions
 
-BASE = "base"  # the arm that is not trained
+BASE = "base"  # the name of the untrained arm
 SINGLE_TURN = "single_turn"
 UNTRAINED = "this model is not trained; give 0"
 
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """The base generator, a frozen copy of which is the reference.
+    """The base generator; a frozen copy of it is the reference.
 
     Attributes:
-        model: as in a run.
-        rollouts: how it is sampled, in all stages; `num_rollouts` is the group size of its training.
+        model: the model's options, as in a run.
+        rollouts: how it is sampled, in all stages; `num_rollouts` is the group size in training.
     """
 
     model: ModelOptions
@@ -51,13 +51,13 @@ class GeneratorOptions:
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """The solver whose frontier is meant.
+    """The solver whose frontier the tasks should meet.
 
     Attributes:
-        rollouts: how it is sampled; `num_rollouts` is K, the trials a task.
-        band: the pass rates of useful tasks.
+        rollouts: how it is sampled; `num_rollouts` is K, the trials per task.
+        band: the pass rates that make a task useful.
         environment: `{name: options}` of the registered environment in which it works (in YAML, the name alone will
-            do; "single_turn" if nothing is said).
+            do; the default is "single_turn").
     """
 
     model: ModelOptions
@@ -73,10 +73,10 @@ class SolverOptions:
 
 @dataclass(frozen=True)
 class OracleOptions:
-    """A model that answers the problems of an open domain, so that they get a reference.
+    """A model that answers the problems of an open domain, so that they get a reference answer.
 
     Attributes:
-        rollouts: how it is sampled; `num_rollouts` is its attempts a problem. What is cut gives no answer.
+        rollouts: how it is sampled; `num_rollouts` is its attempts per problem. A truncated response gives no answer.
     """
 
     model: ModelOptions
@@ -85,11 +85,11 @@ class OracleOptions:
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What an arm trains: the study's own settings, and what the arm says otherwise.
+    """What an arm trains: the study's settings, with the arm's own changes.
 
     Attributes:
-        baseline: no generator, and nothing is trained: "mutation" = the domain mutates what stands in the prompts;
-            "lookup" = the same with the one kind of mutation that most often was useful in the corpus.
+        baseline: a baseline has no generator and trains nothing: "mutation" = the domain mutates what is in the
+            prompts; "lookup" = the same, with the single kind of mutation that was useful most often in the corpus.
     """
 
     generator: GeneratorOptions
@@ -100,15 +100,15 @@ class ArmConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PropelConfig:
-    """A study: one corpus and one sweep, and arms that train a generator each, for every seed.
+    """A study: for every seed one corpus, one sweep, and arms that each train a generator.
 
     Attributes:
-        name: everything goes to `output`/`name`, one folder per seed.
+        name: everything is written to `output`/`name`, one folder per seed.
         domain: `{name: options}` of a registered domain (in YAML, the name alone will do).
-        oracles: name -> the fields of an oracle, for a domain whose tasks come without an answer: what they all agree
-            on is the answer, and a task on which they do not is not valid.
-        seeds: every stage is done anew for each: corpus, probes, training and evaluation.
-        reward: of every arm that does not say otherwise.
+        oracles: name -> the fields of an oracle, for a domain whose tasks come without an answer. If all oracles agree
+            on an answer, it is the task's; otherwise the task is invalid.
+        seeds: every stage is repeated for each seed: corpus, probes, training and evaluation.
+        reward: the reward of every arm that does not change it.
         arms: arm -> the fields of generator, reward and training in which it differs.
         threads: CPU threads of torch; 0 = torch's choice.
     """
@@ -146,7 +146,7 @@ class PropelConfig:
         return Path(self.output) / self.name
 
     def build_domain(self) -> Domain[Any]:
-        """The domain, with paths that can be opened."""
+        """The domain, with paths that can be opened from the current folder."""
         [(name, options)] = self.domain.items()
         found = paths.openable(options)
         domain: Domain[Any] = component({name: found}, DOMAINS, "domain")
@@ -157,7 +157,7 @@ class PropelConfig:
         return typed(OracleOptions, self.oracles[name], f"oracles.{name}")
 
     def sampled(self) -> "dict[str, GeneratorOptions | SolverOptions | OracleOptions]":
-        """All that is sampled, by where the file has it."""
+        """Everything that is sampled, by its place in the file."""
         return {
             "generator": self.generator,
             "solver": self.solver,
@@ -166,7 +166,7 @@ class PropelConfig:
         }
 
     def arm(self, name: str) -> ArmConfig:
-        """The settings of one arm. Raises UserError with the arm's name in front."""
+        """The settings of one arm. Raises UserError with the arm's name in front of the message."""
         own = asdict(ArmConfig(self.generator, self.reward, self.training))
         try:
             raw = yaml_files.merge(own, self.arms[name])
@@ -176,7 +176,7 @@ class PropelConfig:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a YAML file, which may be malformed otherwise, is a study: only that, or its base, has a domain."""
+    """Whether a YAML file, even a malformed one, is a study: only a study, or its base, has a domain."""
     return yaml_files.is_study(yaml_files.read(path))
 
 
@@ -194,7 +194,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
 
 
 def _remedy(raw: Mapping[str, Any], path: Path) -> str:
-    """What to do with a file that is no study."""
+    """The remedy for a file that is not a study."""
     if "arms" in raw and "base" in raw:
         return f"use `halfway compare {path}`"
     return f"use `halfway run {path}`" if "problems" in raw or "controllers" in raw else "add `domain:`, such as sums"
@@ -297,8 +297,9 @@ def to_plain(config: PropelConfig) -> dict[str, Any]:
 
 
 def prepare(config: PropelConfig) -> None:
-    """Give a study its directory, or find that it has one already. Seeds and arms may be added later, and pools of any
-    size be exported.
+    """Give a study its directory, or accept the one it already has.
+
+    Seeds and arms may be added later, and pools of any size may be exported.
 
     Raises:
         UserError: if the directory holds a study with other settings.

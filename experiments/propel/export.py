@@ -22,10 +22,10 @@ from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
     """The study's probe of the pass rate, fitted once, and its scores.
 
-    It reads where the probe that the sweep chose reads, and has its head.
+    It reads at the same place, and has the same head, as the probe that the sweep chose.
 
     Raises:
-        UserError: if there was no sweep, or its files are of another reference model.
+        UserError: if there was no sweep, or its files belong to another reference model.
     """
     file, record = study.folder / "rates.safetensors", study.folder / "rates.json"
     chosen = Cell.from_record(read_sweep(study)["chosen"])
@@ -44,7 +44,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
 
 
 def export_pool(study: Study, arm: str) -> tuple[Path, int]:
-    """Write new tasks of an arm's generator, with guesses. Returns the file and how many tasks it holds."""
+    """Write new tasks of an arm's generator, with guessed pass rates. Returns the file and the number of tasks."""
     probe, scores = rate_probe(study)
     author, step = trained_author(study, arm)
     stream = study.stream.at("export", arm)
@@ -56,7 +56,7 @@ def export_pool(study: Study, arm: str) -> tuple[Path, int]:
 
 
 def export_problems(study: Study, name: str, problems: list[Problem]) -> tuple[Path, int]:
-    """Write problems of a run, with guesses. Returns the file and how many problems it holds."""
+    """Write problems of a run, with guessed pass rates. Returns the file and the number of problems."""
     probe, scores = rate_probe(study)
     pool = guess_own(study.domain, problems, study.reader, probe, study.stream.at("export prompts"))
     file = study.folder / "pools" / f"{name}.parquet"
@@ -65,7 +65,7 @@ def export_problems(study: Study, name: str, problems: list[Problem]) -> tuple[P
 
 
 def _about(study: Study, scores: dict[str, Any]) -> dict[str, Any]:
-    """What every pool of a study is a function of."""
+    """Everything that determines a study's pools."""
     return {
         "study": study.config.name,
         "seed": study.seed,

@@ -25,7 +25,7 @@ CURVES = {
 def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
     """Balanced accuracy on validation rows by layer and pooling, one panel per head and balancing.
 
-    The choice is framed.
+    The chosen cell is framed.
     """
     layers = sorted({cell.layer for cell in cells})
     poolings = list(dict.fromkeys(cell.pooling for cell in cells))
@@ -53,7 +53,7 @@ def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
 
 
 def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> None:
-    """What becomes of an arm's texts, one panel per arm: shares by solve count, and the share of invalid texts.
+    """The outcome of an arm's texts, one panel per arm: shares by solve count, and the share of invalid texts.
 
     Bars are means over seeds, dots are seeds; the base generator's shares are outlined.
 
@@ -89,7 +89,7 @@ def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> 
 
 
 def _shares(figures: Mapping[str, Any]) -> Any:
-    """Shares of all texts, one row per seed: by solve count, invalid texts last."""
+    """Shares of all texts, one row per seed, by solve count, with invalid texts last."""
     counts_SK = np.asarray(figures["solve_counts"])
     invalid_S = figures["generations"] - counts_SK.sum(1)
     return np.column_stack([counts_SK, invalid_S]) / figures["generations"]
@@ -102,7 +102,7 @@ def _kind(passed: int, invalid: int, band: tuple[int, int]) -> str:
 
 
 def curves(curves_of: Mapping[str, Any], path: Path) -> None:
-    """What an arm's checkpoints write, by step: mean over seeds, with its standard error."""
+    """The quality of the texts of an arm's checkpoints by step: mean over seeds, with its standard error."""
     base = curves_of.get("base", {})
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12.5, 3.3), layout="constrained")

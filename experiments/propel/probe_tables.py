@@ -1,4 +1,4 @@
-"""The tables of a study's probes: how good they are, and what they cost."""
+"""The tables of a study's probes: their quality and their cost."""
 
 from collections.abc import Mapping
 from statistics import fmean
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def probes_table(sweeps: Mapping[str, Any]) -> str:
-    """A line per seed: the chosen probe on test rows, beside permuted labels and the best lookup."""
+    """One line per seed: the chosen probe on test rows, next to permuted labels and the best lookup."""
     heads = [
         "seed",
         "layer",
@@ -48,7 +48,7 @@ def _beside(lookup: Mapping[str, Any] | None) -> list[str]:
 
 
 def costs_table(sweeps: Mapping[str, Any]) -> str:
-    """A line per seed: texts, labels and solver trials behind the probe."""
+    """One line per seed: the texts, labels and solver trials behind the probe."""
     names = list(next(iter(sweeps.values()))["costs"])
     lines = [f"| seed | {' | '.join(name.replace('_', ' ') for name in names)} |", f"|{'---|' * (len(names) + 1)}"]
     for seed, record in sweeps.items():

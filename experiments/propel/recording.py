@@ -1,4 +1,4 @@
-"""A finished seed of a study in one small file, as `notebooks/propel.ipynb` reads it.
+"""Records a finished seed of a study in one small file, which `notebooks/propel.ipynb` reads.
 
 python -m halfway.experiments.propel.recording STUDY.yaml SEED recording.json.gz
 """
@@ -23,10 +23,10 @@ STEP = ("reward/valid_mean", "tasks/valid", "tasks/top_topic", "reference_kl")
 
 
 def record(config: PropelConfig, seed: int) -> dict[str, Any]:
-    """Corpus, probes with what the chosen one says of its test rows, and every arm that was evaluated.
+    """The corpus, the probes with the chosen probe's test predictions, and every arm that was evaluated.
 
     Raises:
-        UserError: if there is no corpus, or the chosen probe's file is none.
+        UserError: if there is no corpus, or the chosen probe's file is not a probe.
     """
     folder, band, attempts = config.folder / f"seed-{seed}", config.solver.band, config.solver.rollouts.num_rollouts
     rows = load_corpus(folder / "corpus").rows

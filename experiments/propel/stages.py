@@ -1,4 +1,4 @@
-"""The stages of a study: corpus, sweep, training, evaluation. Each goes on where it was stopped."""
+"""The stages of a study: corpus, sweep, training, evaluation. Each continues where it was stopped."""
 
 import json
 from collections import Counter
@@ -51,7 +51,7 @@ ProbeAt = tuple[Probe, Site]
 
 
 def silent(done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Report progress to nobody."""
 
 
 def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
@@ -84,10 +84,10 @@ def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
 
 
 def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
-    """Read the corpus with the reference, fit every probe, choose one, and set baseline and control beside it.
+    """Read the corpus with the reference, fit every probe, choose one, and compare it with baseline and control.
 
     Returns:
-        What is in sweep.json.
+        The contents of sweep.json.
     """
     file = study.folder / "sweep.json"
     options, corpus = study.config.sweep, study.corpus
@@ -131,7 +131,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _test_logits(study: Study, store: ActivationStore, cell: Cell, split: RowSplit) -> Floats:
-    """What a cell's probe says of the rows that judge it. Across folds it is the first fold's probe, and its rows."""
+    """A cell's logits for the test rows. Across folds they come from the first fold's probe, for its test rows."""
     probe, site = load_probe(study.sweep_folder / cell.file, study.reference)
     return probe.logits(np.asarray(store.features(site.layer, site.pooling))[split.test], calibrated=False)
 
@@ -149,7 +149,7 @@ def _policy_sample(study: Study) -> list[Written]:
 
 
 def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Probe, Site], float]:
-    """The variance of the study's reward, by one probe, over texts of the base policy, of which each is read once."""
+    """The variance of the study's reward, by one probe, over texts of the base policy, each of which is read once."""
     config = study.config
     reward = config.reward if config.reward.kind != "solver" else RewardOptions()
     full = [i for i, one in enumerate(written) if one.text]
@@ -169,7 +169,7 @@ def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Prob
 
 
 def read_sweep(study: Study) -> dict[str, Any]:
-    """What the sweep found. Raises UserError if there was none."""
+    """The result of the sweep. Raises UserError if there was none."""
     file = study.folder / "sweep.json"
     if not file.exists():
         raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
@@ -190,14 +190,14 @@ def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
 
 
 def _adversary(study: Study, arm: str, options: RewardOptions, chosen: Cell, first: ProbeAt) -> ProbeAt:
-    """The auxiliary probe of an arm, fitted once."""
+    """An arm's auxiliary probe, fitted once."""
     folder = study.arm_folder(arm)
     file = folder / "adversary.safetensors"
     if file.exists():
         return load_probe(file, study.reference)
     folder.mkdir(parents=True, exist_ok=True)
     author, _ = trained_author(study, options.adversary_arm)
-    # What an arm that is named in two rewards writes is labelled for each of them: they are separate methods.
+    # If two rewards name the same arm, its texts are labelled for each of them, since the rewards are separate methods.
     written = author.write(options.adversary_generations, study.stream.at("adversary", arm))
     rows = label_texts(written, study.solver, study.stream.at("adversary trials", arm))
     mined = [row for row in rows if row.labelled]
@@ -217,7 +217,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     """Train the generator of one arm, and choose its checkpoint.
 
     Returns:
-        What is in choice.json.
+        The contents of choice.json.
     """
     config, folder = study.config.arm(arm), study.arm_folder(arm)
     file = folder / "choice.json"
@@ -236,7 +236,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
 
 
 def build_training(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> Training:
-    """An arm's training, at its very beginning; `Training.train` resumes by itself."""
+    """An arm's training before its first step; `Training.train` resumes by itself."""
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
     policy = study.trainable_copy(loaded, config.generator.model.lora)
@@ -286,7 +286,7 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[s
 
 
 def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Writer:
-    """The generator of one checkpoint; step 0 is what the arm starts from."""
+    """The generator of one checkpoint; step 0 is the model from which the arm starts."""
     config = study.config.arm(arm)
     if config.baseline:
         domain: Any = study.domain
@@ -297,7 +297,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Write
     base = study.generator(config.generator.model)
     if step == 0:
         return study.author(base, config.generator.rollouts, oracles)
-    # Adapters are merged into the weights of a checkpoint. Which tokens end a text is the starting model's business.
+    # A checkpoint has its adapters merged into its weights. The starting model decides which tokens end a text.
     options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
     trained = frozen_policy(options, config.generator.rollouts)
     updates = saved_version(checkpoints.path(step))
@@ -306,7 +306,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Write
 
 
 def trained_author(study: Study, arm: str) -> tuple[Writer, int]:
-    """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator's.
+    """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator.
 
     Raises:
         UserError: if the arm is not trained yet.
@@ -324,7 +324,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     """Judge the generator of an arm by the solver, on fresh texts.
 
     Returns:
-        What is in evaluations/ARM.json.
+        The contents of evaluations/ARM.json.
     """
     folder = study.folder / "evaluations"
     file = folder / f"{arm}.json"
@@ -333,7 +333,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
         return found
     author, step = trained_author(study, arm)
     options, solver = study.config.evaluation, study.solver
-    # Every arm gets the same streams: the noise that they share cancels in their differences.
+    # Every arm gets the same streams, so the noise that the arms share cancels in their differences.
     written = author.write(options.generations, study.stream.at("evaluate"))
     rows = try_all(written, solver, study.stream.at("evaluation trials"))
     scores = score_generator(rows, solver.attempts, solver.band, options.units)
@@ -356,7 +356,7 @@ def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
     """Judge every kept checkpoint of an arm by the solver; the base generator is step 0.
 
     Returns:
-        What is in evaluations/ARM.curve.json: one record per checkpoint.
+        The contents of evaluations/ARM.curve.json: one record per checkpoint.
     """
     file = study.folder / "evaluations" / f"{arm}.curve.json"
     if file.exists():
@@ -401,7 +401,7 @@ def _offline_oracles(study: Study, arm: str) -> int:
 
 
 def _online(study: Study, arm: str, quantity: str) -> int:
-    """Solver trials or oracle attempts during an arm's training, the whole of it."""
+    """Solver trials or oracle attempts during an arm's whole training."""
     if arm == BASE or not study.config.arm(arm).training.steps:
         return 0
     lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The parts of a study with one seed, each built when it is first needed, and where its files are."""
+"""The parts of a study with one seed, each built when it is first needed, and the places of its files."""
 
 import copy
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ from halfway.trainers.rollouts.options import RolloutOptions
 
 
 def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Policy:
-    """A policy that is not trained, without the adapters that its options name.
+    """A policy that is not trained, without the adapters named in its options.
 
     Args:
-        rollouts: how it is sampled, if that is all it is for: where the engine has weights of its own, the model stays
+        rollouts: how it is sampled, if it is used for nothing else: if the engine has its own weights, the model stays
             in the host's memory. None = it also computes, on the device if there is one.
 
     Raises:
-        UserError: if there is nothing that can be loaded.
+        UserError: if there is no model that can be loaded.
     """
     policy = load_policy(options, find_model(options.path))
     if rollouts is None or engine_part(rollouts).uses_module:
@@ -47,7 +47,7 @@ def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None)
 
 
 def build_engine(policy: Policy, options: RolloutOptions, model: Any = None) -> Engine:
-    """An engine that samples from `model`, or from the policy's own."""
+    """An engine that samples from `model`, or from the policy's own model."""
     return engine_part(options).build(policy.engine_setup(options, model))
 
 
@@ -80,7 +80,7 @@ class Study:
         return self.generator(self.config.generator.model)
 
     def generator(self, options: ModelOptions) -> Policy:
-        """What an arm starts from, loaded once for all arms that differ in nothing but adapters."""
+        """The model from which an arm starts, loaded once for all arms that differ only in their adapters."""
         key = replace(options, lora=LoraOptions())
         if key not in self._generators:
             self._generators[key] = frozen_policy(key)
@@ -126,10 +126,10 @@ class Study:
         return Panel(tuple(oracles)) if oracles else None
 
     def author(self, loaded: Policy, rollouts: RolloutOptions, oracles: bool = True) -> Author:
-        """A generator at work.
+        """A generator, ready to write tasks.
 
         Args:
-            oracles: whether the study's oracles, if it has any, judge what it writes.
+            oracles: whether the study's oracles, if it has any, judge its texts.
         """
         engine, limit = build_engine(loaded, rollouts), rollouts.max_response_tokens
         panel = self.panel if oracles else None
@@ -141,7 +141,7 @@ class Study:
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """What a corpus is a function of. Models are named by their fingerprints, since paths say little."""
+        """Everything that determines a corpus. Models are named by fingerprint, since their paths say little."""
         solver, config = self.solver, self.config
         return {
             "reference model": self.reference,
@@ -172,30 +172,30 @@ class Study:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The finished corpus. Raises UserError if there is none, or one of another reference model."""
+        """The finished corpus. Raises UserError if there is none, or if it belongs to another reference model."""
         return load_corpus(self.corpus_folder, self.provenance, self.config.corpus.generations)
 
     def trainable_copy(self, loaded: Policy, lora: LoraOptions) -> Any:
-        """A copy of the model that may be trained. With adapters it shares the frozen weights, held once."""
+        """A copy of the model that may be trained. With adapters, it shares the frozen weights instead of copying."""
         if not lora.rank:
             return copy.deepcopy(loaded.model).requires_grad_(True)
         shared = {id(weight): weight for weight in loaded.model.parameters()}
         policy = copy.deepcopy(loaded.model, shared)
         with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(self.stream.at("adapters").integer())  # whatever has drawn from it before
+            torch.manual_seed(self.stream.at("adapters").integer())  # whatever has drawn from the generator before
             add_adapters(policy, lora)
         return policy
 
 
 def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
-    """What is not the default of how prompts are rendered."""
+    """The options of prompt rendering that differ from the defaults."""
     given = {"chat": options.chat, "system": options.system}
     default = ModelOptions()
     return {f"{whose}.model": given} if (options.chat, options.system) != (default.chat, default.system) else {}
 
 
 def _environment(options: SolverOptions) -> dict[str, Any]:
-    """The solver's environment, unless it is the usual one."""
+    """The solver's environment, unless it is the default."""
     return {} if next(iter(options.environment), SINGLE_TURN) == SINGLE_TURN else {"environment": options.environment}
 
 

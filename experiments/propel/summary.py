@@ -1,4 +1,4 @@
-"""The tables of a study: every arm over its seeds, the probes, and what they cost."""
+"""The tables of a study: every arm over its seeds, the probes, and their costs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,20 +16,20 @@ from halfway.experiments.report.tables.text import interval, seeds_text
 Records = Mapping[int, Mapping[str, Any]]
 """What was evaluated of an arm, by seed."""
 
-# Studies that were evaluated before it lack block_self_bleu_3.
+# Studies that were evaluated before this column was added lack block_self_bleu_3.
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
 PAIRED = ("utility", "valid", "top_topic")
 TRIALS = ("offline_trials", "online_trials")
-# Of a domain whose tasks get their answers from oracles.
+# Columns of a domain whose tasks get their answers from oracles.
 ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online_oracle_attempts")
 
 
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
-    """What is evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
+    """What has been evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
 
-    `multiple` and `differences` are those of `times_base` and `paired_differences`, `training` has
-    `first_and_last_steps`, and an arm's `features` what the domain says of its valid tasks. `curves` has the same
-    quantities of every kept checkpoint, as far as they are judged, by step.
+    `multiple` and `differences` come from `times_base` and `paired_differences`, `training` from
+    `first_and_last_steps`, and an arm's `features` from what the domain reports about its valid tasks. `curves` has
+    the same quantities by step, for every kept checkpoint that has been judged.
     """
     evaluated = {arm: found for arm in (BASE, *config.arms) if (found := _evaluations(config, arm))}
     arms: dict[str, Any] = {}
@@ -60,11 +60,11 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
 
 
 def times_base(own: Records, base: Records) -> dict[str, Any] | None:
-    """An arm's utility over the base's: geometric mean of the ratios, one a seed, with the 95 % Student-t interval of
-    their logarithms.
+    """An arm's utility over the base's: geometric mean of one ratio per seed, with a 95 % Student-t interval of the
+    logarithms.
 
-    None without a seed that has both. `values` has a ratio for each such seed, None where the base's utility is 0;
-    the mean is over the others, and None if there is no other. It is 0, without an interval, if one of them is 0.
+    None if no seed has both. `values` has one ratio for each such seed, None where the base's utility is 0. The mean
+    covers the other seeds, and is None if there are none. If one ratio is 0, the mean is 0 and has no interval.
     """
     pairs = [(own[seed]["utility"], base[seed]["utility"]) for seed in own if seed in base]
     known = [(top, bottom) for top, bottom in pairs if bottom]
@@ -77,12 +77,12 @@ def times_base(own: Records, base: Records) -> dict[str, Any] | None:
 
 
 def paired_differences(evaluated: Mapping[str, Records]) -> dict[str, Any] | None:
-    """Every arm, the base too, minus the first trained arm: differences within a seed, whose streams the arms share.
+    """Every arm, including the base, minus the first trained arm, within each seed, whose streams the arms share.
 
     Returns:
-        reference, its name; and arms: arm -> quantity -> value, the mean over the seeds that both have, with the 95 %
-        Student-t interval over seeds from two on (low, high) and the difference of each seed (values). All None for an
-        arm that shares no seed. None without a trained arm.
+        `reference`, its name; and `arms`: arm -> quantity -> `value`, the mean over the seeds that both have, the 95 %
+        Student-t interval over at least two seeds (`low`, `high`) and the difference of each seed (`values`). All are
+        None for an arm that shares no seed. The result is None without a trained arm.
     """
     trained = (a for a, found in evaluated.items() if a != BASE and any(r["step"] for r in found.values()))
     reference = next(trained, None)
@@ -133,7 +133,7 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
 
 
 def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Name -> mean and median of a feature, over seeds. Studies that were evaluated before it have none."""
+    """Name -> mean and median of a feature over seeds; empty for studies evaluated before features were recorded."""
     shared = [name for name in records[0].get("features", {}) if all(name in r.get("features", {}) for r in records)]
     return {
         name: {of: over_all_seeds([r["features"][name][of] for r in records]) for of in ("mean", "median")}
@@ -142,29 +142,29 @@ def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def known(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The quantities of `COLUMNS` that all of the records have."""
+    """The quantities in `COLUMNS` that all records have."""
     records = list(records)
     return [name for name in COLUMNS if all(name in record for record in records)]
 
 
 def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
-    """What was evaluated of an arm, by seed."""
+    """The evaluations of an arm, by seed."""
     return {seed: record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))}
 
 
 def _read(config: PropelConfig, seed: int, name: str) -> Any:
-    """What a file of a seed holds; None if there is none."""
+    """The contents of a seed's file; None if it does not exist."""
     file = config.folder / f"seed-{seed}" / name
     return json.loads(file.read_text()) if file.exists() else None
 
 
 def _plain(estimate: Estimate | None) -> dict[str, float | None]:
-    """An estimate as it is written to summary.json."""
+    """An estimate as written to summary.json."""
     return {name: getattr(estimate, name, None) for name in ("value", "low", "high")}
 
 
 def _estimate(figures: Mapping[str, Any]) -> Estimate | None:
-    """An estimate as it is read from summary.json."""
+    """An estimate as read from summary.json."""
     if figures["value"] is None:
         return None
     return Estimate(figures["value"], figures["low"], figures["high"])
@@ -221,7 +221,7 @@ def _arms_table(arms: Mapping[str, Any]) -> str:
 
 
 def _times(multiple: Mapping[str, Any]) -> str:
-    """An arm's utility over the base's, and on how many seeds there is no such ratio."""
+    """An arm's utility over the base's, and the number of seeds without such a ratio."""
     values = multiple["values"]
     text = interval(_estimate(multiple), 2)
     return f"{text} (base 0 on {values.count(None)} of {len(values)} seeds)" if None in values else text
@@ -255,7 +255,7 @@ def _oracles_table(arms: Mapping[str, Any]) -> str:
 
 
 def _counts_table(arms: Mapping[str, Any]) -> str:
-    """Solve counts, all seeds together."""
+    """Solve counts of all seeds together."""
     attempts = len(next(iter(arms.values()))["solve_counts"][0]) - 1
     heads = ["solved, of " + str(attempts), *map(str, range(attempts + 1)), "invalid"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]

@@ -1,4 +1,4 @@
-"""What a generator's training began with and what it ended with, as its steps were recorded."""
+"""The first and last figures of a generator's training, from the records of its steps."""
 
 import json
 import math
@@ -21,11 +21,11 @@ QUANTITIES = {
 
 
 def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | None:
-    """The figures of an arm's first and last `WINDOW` steps, over seeds, as PROPEL's table 7 has them of software.
+    """The figures of an arm's first and last `WINDOW` steps over seeds, as in PROPEL's table 7 for software.
 
     Returns:
-        {"first" | "last": quantity -> {mean, stderr, values}}; None for an arm that was not trained, or whose steps
-        were recorded before all of the quantities were.
+        {"first" | "last": quantity -> {mean, stderr, values}}; None for an arm that was not trained, or whose records
+        predate some of the quantities.
     """
     ends: dict[str, list[dict[str, float]]] = {"first": [], "last": []}
     for seed in config.seeds:
@@ -44,7 +44,7 @@ def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | Non
 
 
 def training_table(training: Mapping[str, Any]) -> str:
-    """Two lines per arm."""
+    """The table of training, with two lines per arm."""
     heads = ["arm", "steps", *QUANTITIES]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, ends in training.items():
@@ -62,6 +62,6 @@ def over_all_seeds(values: Sequence[float]) -> dict[str, Any]:
 
 
 def number_text(figures: Mapping[str, Any], digits: int = 3) -> str:
-    """Such a mean with its standard error, as text."""
+    """A mean with its standard error, as text."""
     text = f"{figures['mean']:.{digits}f}"
     return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
