@@ -13,6 +13,7 @@ from controller_harness import coin
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
+from halfway.curriculum.domains import sandbox
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
@@ -185,6 +186,7 @@ def test_a_machine_that_cannot_run_the_environment(
 ) -> None:
     """Said before a model is loaded; before a comparison has a folder."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
+    sandbox._shared.cache_clear()  # a sandbox that earlier tests have started would do
     monkeypatch.setattr(build, "load_policy", lambda *_: pytest.fail("a model was loaded"))
     run_file.write_text(f"{RUN}environment: {environment}\n")
     if command == "compare":

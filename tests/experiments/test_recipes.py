@@ -136,7 +136,7 @@ def test_the_recipes_for_clusters_were_found() -> None:
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> None:
     """What can be checked without its machines; its first line says that this is all so far."""
-    assert "never run on a GPU" in file.read_text().splitlines()[0]
+    assert "not yet run on a GPU" in file.read_text().splitlines()[0]
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
     config = load_run_config(file)

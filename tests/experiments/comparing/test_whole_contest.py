@@ -31,7 +31,14 @@ targets: [0.5]
 
 def compare(folder: Path) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-P", "-m", "halfway.experiments.cli", "compare", "contest.yaml", "--jobs", "2"]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # A shell lets what it starts in the background ignore interrupts, and the tests may be such a job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def children_of(pid: int) -> list[int]:

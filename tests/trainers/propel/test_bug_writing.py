@@ -80,8 +80,8 @@ def test_labels_are_the_band_of_trials_that_ended(corpus: Corpus) -> None:
     assert rows.labels_N.tolist() == (kinds["kind"] == "operator").tolist()
     assert {"h", "f"} <= set(kinds["function"]) and 0 < rows.labels_N.sum() < len(rows.labels_N)
     reasons = {row.invalid for row in corpus.rows} - {""}
-    assert "the suite does not run" in reasons
-    assert reasons <= {"the suite does not run", "no test fails", "no test passes"}
+    assert "says something else" in reasons  # a text cut short no longer makes the change that its message names
+    assert reasons <= {"says something else", "no test fails", "no test passes"}
     assert all(row.topic in ("m.py", "n.py") for row in corpus.labelled)
 
 
