@@ -1,4 +1,4 @@
-"""What a YAML file can say: every registered part and every group of settings, in words, with options and defaults."""
+"""Everything that a YAML file can name: registered components and groups of settings, with options and defaults."""
 
 import inspect
 import json
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
-    """The parts of one kind, or of all kinds; settings come without their options, which `explained` gives.
+    """The components of one kind, or of all kinds; settings come without their options, which `explained` gives.
 
     Raises:
         UserError: for an unknown kind.
@@ -63,7 +63,7 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
 
 
 def explained(name: str) -> dict[str, list[Part]]:
-    """The parts called `name` by kind, including settings; empty if there are none."""
+    """The components called `name` by kind, including settings; empty if there are none."""
     parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
     if name in SETTINGS:
         parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
@@ -73,7 +73,7 @@ def explained(name: str) -> dict[str, list[Part]]:
 
 
 def _told_together(options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options with those that share one explanation, such as "mean and standard deviation of ...", on one line."""
+    """The options, with those that share one explanation, such as "mean and standard deviation of ...", on one line."""
     found: dict[object, Option] = {}
     for place, option in enumerate(options):
         path = option.text.partition("=")[0].rpartition(".")[0]
@@ -95,7 +95,7 @@ def _part(registry: Registry, name: str) -> Part:
 
 
 def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
-    """The options of a part, including those of its own parts, by dotted names."""
+    """The options of a component, including those of its own components, by dotted names."""
     found: list[Option] = []
     texts = attribute_texts(kind)
     for field in fields(kind):
@@ -145,7 +145,7 @@ def _written(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
-    # What would break the line, or not be seen at all, is quoted.
+    # Values that would break the line, or would be invisible, are quoted.
     return json.dumps(value) if isinstance(value, str) and (not value.strip() or "\n" in value) else str(value)
 
 

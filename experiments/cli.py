@@ -52,7 +52,7 @@ Overrides = Annotated[
 
 
 def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose mistakes by the user end in one line on stderr and exit code 2."""
+    """Register a command that reports a user's mistake in one line on stderr and exits with code 2."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -68,7 +68,7 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Show a UserError, a missing extra or what the operating system refused as one red line, and exit.
+    """Show a UserError, a missing extra or an operating system's refusal as one red line, and exit.
 
     Args:
         name: the command that is run.
@@ -95,13 +95,13 @@ def one_line_errors(name: str) -> Iterator[None]:
 
 
 def complain(message: str) -> None:
-    """One line on stderr, red in a terminal."""
+    """Print one line on stderr, red in a terminal."""
     typer.secho(f"error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
 
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Answer Ctrl-C with the command that continues."""
+    """Answer Ctrl-C with the command that continues the run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -235,7 +235,7 @@ def validate(
 ) -> None:
     """Check files completely, model and problems included, without loading torch; show the memory a cluster needs.
 
-    Only a warning: files that a cluster's run names and this machine lacks, and models to be loaded from a hub.
+    Files that a cluster's run names and this machine lacks, and models to be loaded from a hub, only cause a warning.
     """
     from halfway.curriculum.support.errors import UserError
 
@@ -298,7 +298,7 @@ def launch(
 
 
 def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
-    """Try every task of a run's source, say which hold, and write those; whether there is any."""
+    """Try every task of a run's source, say which hold, and write those. Returns whether any holds."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.rows import check_rows
@@ -312,7 +312,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """What a YAML file is, in words, what it needs of a cluster, and what cannot be checked here.
+    """A description of a YAML file, its needs on a cluster, and whatever cannot be checked here.
 
     Raises:
         UserError: if it is not acceptable.
@@ -453,7 +453,7 @@ def list_parts(
 
 @command(name="run-arm", hidden=True)
 def run_arm(folder: Folder) -> None:
-    """Train the run in a directory, in the way `compare` does it: one line per record, no report."""
+    """Train the run in a directory, as `compare` does: one line per record, no report."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.progress_bars import Lines
     from halfway.experiments.running.runs import CONFIG, train
@@ -465,17 +465,17 @@ def run_arm(folder: Folder) -> None:
 
 @command(name="work", hidden=True)
 def work() -> None:
-    """Train the runs that standard input names, each in a fork of this process, in the way of `run-arm`."""
+    """Train the runs that standard input names, each in a fork of this process, as `run-arm` does."""
     from halfway.experiments.comparing.warm_worker import serve
 
     serve(lambda folder: app(["run-arm", folder], prog_name="halfway"))
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
-    """Overrides, and the seeds of `--seeds 0 1 2`: the option's own word (or "0,1,2") and the bare numbers.
+    """The overrides, and the seeds of `--seeds 0 1 2`: the option's own word (or "0,1,2") and the bare numbers.
 
     Raises:
-        UserError: if a seed is no number from 0 on.
+        UserError: if a seed is not an integer of at least 0.
     """
     from halfway.curriculum.support.errors import UserError
 
@@ -549,7 +549,7 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 
 def _config_in(folder: Path) -> Path:
-    """The file that says what a directory holds."""
+    """The configuration file in a directory."""
     from halfway.curriculum.support.errors import UserError
 
     for name in ("comparison.yaml", "config.yaml"):
@@ -559,7 +559,7 @@ def _config_in(folder: Path) -> Path:
 
 
 def _output_of(folder: Path, name: str) -> Path:
-    """The folder above a run called `name`, where the MLflow store is; the run's own if it was renamed."""
+    """The folder above a run called `name`, which has the MLflow store; the run's own folder if it was renamed."""
     parts, folder = Path(name).parts, folder.resolve()
     return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
 
@@ -571,7 +571,7 @@ def _console() -> "Console":
 
 
 def main() -> None:
-    """The entry point of the command `halfway`."""
+    """Run the command `halfway`."""
     app(prog_name="halfway")
 
 

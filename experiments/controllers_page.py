@@ -46,13 +46,13 @@ def _row(part: Part, built: dict[str, PassRateController[Any]]) -> tuple[str, ..
 
 
 def _sources(controller: PassRateController[Any]) -> Iterator[str]:
-    """Links to the papers that the file names, in its order."""
+    """Links to the papers that the file names, in order of appearance."""
     text = inspect.getsource(inspect.getmodule(controller) or type(controller))
     yield from (f"[{found}](https://arxiv.org/abs/{found})" for found in dict.fromkeys(SOURCE.findall(text)))
 
 
 def _kept(controller: PassRateController[Any]) -> Iterator[str]:
-    """The names of what its state holds, the problems aside."""
+    """The names of the fields of its state, without the problems."""
     for base in type(controller).__orig_bases__:  # type: ignore[attr-defined]
         for state in get_args(base):
             if is_dataclass(state):

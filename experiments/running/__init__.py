@@ -1,11 +1,11 @@
 """From settings to runs.
 
-- `build`: a configuration becomes a run: where every part meets every other
-- `runs`: run directories: what is in them, who may write, reading along
-- `checks`: what `halfway validate` checks beside the fields
-- `rows`: `halfway validate --rows`: every task on a repository tried
+- `build`: turns a configuration into a run, where every part meets every other
+- `runs`: run directories: their contents, who may write to them, reading a run in progress
+- `checks`: what `halfway validate` checks beyond the fields
+- `rows`: `halfway validate --rows`: tries every task on a repository
 - `memory`: whether a run fits its machines
 - `launch`: the commands that start a run on several hosts
-- `tracking`: MLflow as a second home of the records
+- `tracking`: MLflow as a second place for the records
 - `progress_bars`: progress in a terminal or a log file
 """

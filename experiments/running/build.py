@@ -1,4 +1,4 @@
-"""From a configuration to a run that can train: the one place where every part meets every other."""
+"""Builds a run that can train from its configuration: the one place where every part meets every other."""
 
 import copy
 import os
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
-    """The training run that a configuration describes, at its very beginning; `Training.train` resumes by itself.
+    """The training run that a configuration describes, before its first step; `Training.train` resumes by itself.
 
-    With several processes, this is the first one's; the others call `build_worker_group`.
+    With several processes, only the first one calls this; the others call `build_worker_group`.
 
     Args:
         folder: the run directory.
@@ -48,7 +48,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":
-    """What one of several processes contributes to a run."""
+    """The part of a run that one of several processes does."""
     from halfway.trainers.distributed.workers import WorkerGroup
 
     model_path = find_model(config.model.path)
@@ -57,10 +57,11 @@ def build_worker_group(config: RunConfig) -> "WorkerGroup":
 
 
 def build_problems(config: RunConfig) -> ProblemSplit:
-    """Training and held-out problems. They depend on `problems.seed` only, so seeds of a comparison share them.
+    """Training and held-out problems. They depend on `problems.seed` only, so all seeds of a comparison share them.
 
     Raises:
-        UserError: if the source has too few, no generated problem is left, or the environment cannot judge them.
+        UserError: if the source has too few problems, no generated problem is left, or the environment cannot judge
+            them.
     """
     stream = Stream(config.problems.seed).at("problems")
     problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
@@ -83,7 +84,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     from halfway.trainers.learner.learner import PolicyGradientLearner
 
     policy, options, part = load_policy(config.model, model_path), config.rollouts, config.engine()
-    # A learner at this stage holds a part of every weight; sampling needs all of them, and elsewhere only their type.
+    # At this stage a learner holds a part of every weight. Sampling needs all of them; elsewhere only the type counts.
     spread = config.learner.deepspeed.zero_stage == 3
     copied = copy.deepcopy(policy.model) if spread and part.uses_module else None
     if config.model.lora.rank:
@@ -91,7 +92,7 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     learner = PolicyGradientLearner(
         policy.model, config.learner, policy.padding, options.temperature, tokenizer=policy.tokenizer
     )
-    wait_for_all()  # so that the group is there before the first process starts servers
+    wait_for_all()  # so that the group exists before the first process starts servers
     sampled = learner.policy if copied is None else copied.to(learner.policy.device)
     engine = part.build(policy.engine_setup(options, sampled))
     collector = policy.collector(
@@ -136,7 +137,7 @@ def _assemble(
     session = Session(problems.train, controller, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
     oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)
-    # One stream for all evaluations: sampling noise that they share cancels in their differences.
+    # All evaluations use one stream, so that the sampling noise they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
     return Training(
         folder=folder,
@@ -157,18 +158,18 @@ def _assemble(
 
 
 def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
-    """Hand the weights over. On several processes all call this, also where only the first one speaks to the engine."""
+    """Hand the weights over. Every process calls this, even if only the first one speaks to the engine."""
     from halfway.trainers.distributed.collectives import wait_for_all
 
     give_back()
-    wait_for_all()  # since the first process wakes engines on the devices of all
+    wait_for_all()  # since the first process wakes engines on all devices
     engine.sync(learner.policy, learner.policy_version)
     if check is not None:
         check()
 
 
 def give_back() -> None:
-    """Give back the device memory that this process holds in reserve, so that an engine on the device can wake up."""
+    """Free the device memory that this process holds in reserve, so that an engine on the device can wake up."""
     import torch
 
     if torch.cuda.is_available():
@@ -179,7 +180,7 @@ def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) ->
     """The check of engine against learner; None if there is no tolerance.
 
     Args:
-        max_length: most tokens that the engine holds; 0 = what the model was made for.
+        max_length: the most tokens that the engine holds; 0 = the length the model was made for.
     """
     from halfway.trainers.engines.sync_check import SyncCheck
 

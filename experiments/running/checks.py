@@ -1,4 +1,4 @@
-"""What `halfway validate` checks beside the fields of a file: model, problems and machines. Needs no torch."""
+"""What `halfway validate` checks beyond the fields of a file: model, problems and machines. Needs no torch."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -28,14 +28,15 @@ Drawn = dict[str, ProblemSplit]
 
 
 def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
-    """What of a run cannot be checked on this machine, one line each.
+    """Whatever cannot be checked on this machine, one line each.
 
     Args:
-        drawn: problems of earlier calls; this call's are added.
+        drawn: problems from earlier calls; this call adds its own.
 
     Raises:
-        UserError: if model or problems are not there, unless the run is meant for other machines (see `cluster`); if
-            they do not suit each other, the environment or the controllers; or if the machines cannot hold the run.
+        UserError: if the model or the problems are missing, unless the run is meant for other machines (see
+            `cluster`); if they do not suit each other, the environment or the controllers; or if the machines cannot
+            hold the run.
     """
     elsewhere = config.cluster.gpus
     unchecked = list(check_model(config.model, config.rollouts, elsewhere))
@@ -55,7 +56,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
 
 
 def check_comparison(config: ComparisonConfig) -> list[str]:
-    """The same for every arm of a comparison, and what is unwise. Raises UserError with the arm's name in front."""
+    """The same for every arm of a comparison, and advice. Raises UserError with the arm's name in front."""
     unchecked: list[str] = []
     drawn: Drawn = {}
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
@@ -68,7 +69,7 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
 
 
 def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]:
-    """What is legal in a comparison and still unwise, one line each.
+    """Choices in a comparison that are legal but unwise, one line each.
 
     Args:
         runs: arm -> one of its runs.
@@ -78,7 +79,7 @@ def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]
     if config.targets and points < POINTS_FOR_TARGETS:
         remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
         found.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
-    # What the sweep of an arm is to choose is not what its file says.
+    # Fields that an arm's sweep will choose may differ from those in its file.
     fixed = {arm: run for arm, run in runs.items() if not GROUPS & config.grid(arm).keys()}
     if uneven := _uneven({arm: _groups_per_update(run) for arm, run in fixed.items()}):
         remedy = "the same learner.minibatch_groups for all keeps a larger batch from being a slower learner"
@@ -91,7 +92,7 @@ def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]
 
 
 def _groups_per_update(run: RunConfig) -> float:
-    """Groups of a full batch that one optimizer step trains on."""
+    """Number of groups of a full batch that one optimizer step trains on."""
     return run.learner.minibatch_groups or run.fill.groups / run.learner.num_minibatches
 
 
@@ -102,7 +103,7 @@ def _uneven(numbers: Mapping[str, float]) -> str:
 
 
 def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
-    """What cannot be checked of a model and the length of its responses."""
+    """Whatever cannot be checked about a model and the length of its responses."""
     folder = paths.find(model.path).expanduser()
     try:
         is_name = not folder.is_dir() and paths.find_model(model.path) == model.path
@@ -125,7 +126,7 @@ def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) 
 
 
 def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
-    """What cannot be checked of the prompts: whether the model's tokenizer knows them, and leaves room for a response.
+    """Whatever cannot be checked about the prompts: that the tokenizer knows them and that responses have room.
 
     Raises:
         UserError: naming the first prompt that is refused or too long.
@@ -141,7 +142,7 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
     for problem in plain[:MOST_PROMPTS]:
         try:
             length = len(tokenizer.encode(problem.prompt, add_special_tokens=False).ids)
-        except Exception as error:  # the library raises Exception itself
+        except Exception as error:  # the library raises plain Exception
             raise UserError(
                 f"problems: the model's tokenizer cannot encode the prompt of {problem.id!r}, {problem.prompt[:60]!r}: "
                 f"{one_line(error)}; change the prompt, or take another model.path"
@@ -158,7 +159,7 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
 
 
 def _missing_files(config: RunConfig) -> Iterator[str]:
-    """The files of a run's problems that are not on this machine."""
+    """The files of a run's problems that are missing from this machine."""
     for where in paths.PROBLEM_SOURCES:
         for name, options in getattr(config.problems, where).items():
             for option, value in options.items():

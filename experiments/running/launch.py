@@ -1,7 +1,7 @@
-"""From a run and a list of hosts to the commands that start it there: servers of its engine, and the ranks that train.
+"""From a run and a list of hosts to the commands that start it there: the engine's servers, and the training ranks.
 
-All are started by the Python that launches, since a shell of ssh finds nothing of a virtual environment by name. Every
-host needs the same environment at the same path.
+The Python that launches starts all of them, since a shell opened by ssh finds no program of a virtual environment by
+name. Every host needs the same environment at the same path.
 """
 
 import shlex
@@ -29,7 +29,7 @@ class Command:
     """A program on a host.
 
     Attributes:
-        serves: whether it is a server, which goes on until the others have ended.
+        serves: whether it is a server, which runs until the other commands have ended.
     """
 
     host: str
@@ -39,7 +39,7 @@ class Command:
 
     @property
     def line(self) -> str:
-        """For a shell on that host."""
+        """The command as a line for a shell on that host."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*settings, shlex.join(self.words)])
 
@@ -48,7 +48,7 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
     """Servers first, then one command per training host. Training hosts come first in `nodes`.
 
     Raises:
-        UserError: if there are too few hosts, or the engine is none that rollout hosts can serve.
+        UserError: if there are too few hosts, or if the engine cannot be served by rollout hosts.
     """
     cluster = config.cluster
     wanted = cluster.train_nodes + cluster.rollout_nodes
@@ -75,7 +75,7 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
 
 
 def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:
-    """All ranks of one training host: by accelerate; or, on CPUs, where it would start a single one, by torch."""
+    """The command for all ranks of a training host: by accelerate, or by torch on CPUs, where accelerate starts one."""
     cluster = config.cluster
     run = ("halfway.experiments.cli", "run", str(file), *overrides)
     address = (hosts[0], str(cluster.port))
@@ -97,7 +97,7 @@ def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int
 
 
 def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
-    """Start a command: here if the host is this one, else through "ssh" or Slurm's "srun"."""
+    """Start a command: directly if the host is this one, otherwise through "ssh" or Slurm's "srun"."""
     if command.host in (*LOCAL, socket.gethostname()) and through != "srun":
         words = ["sh", "-c", f"exec env {command.line}"]
     elif through == "srun":
@@ -122,19 +122,19 @@ class Running:
         self.started = time.monotonic()
 
     def start_again(self) -> None:
-        """Start it if it has ended, after a pause that grows with every start."""
+        """Start it again if it has ended, after a pause that grows with every start."""
         if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
             print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
             self._start()
 
 
 def run_all(found: Sequence[Command], through: str) -> int:
-    """Run all commands until those that train have ended, or one of them has failed; then end the rest.
+    """Run all commands until the training commands have ended or one of them has failed; then end the rest.
 
-    A server that ends meanwhile is started again: the run takes it back once it answers.
+    A server that ends too early is started again; the run uses it again once it answers.
 
     Returns:
-        0, or the exit status of the first that failed.
+        0, or the exit status of the first command that failed.
     """
     running = [Running(command, through) for command in found]
     try:

@@ -1,4 +1,4 @@
-"""Whether a run fits into the memory of the machines it is meant for. Needs no torch.
+"""Whether a run fits into the memory of its machines. Needs no torch.
 
 All figures are in bytes unless a name says GiB.
 """
@@ -13,18 +13,18 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
 from halfway.trainers.learner.options import DeepSpeedOptions
 
-# CUDA's context and communication buffers of a rank.
+# A rank's CUDA context and communication buffers.
 RANK_EXTRA_GIB = 2.0
-# Bytes of activations a token, in units of hidden size: a whole layer (Korthikanti et al. 2022, without the attention
-# matrix, which fused kernels never hold), and the input of a layer, all that checkpointing keeps of it.
+# Activation bytes per token in units of the hidden size: for a whole layer (Korthikanti et al. 2022, without the
+# attention matrix, which fused kernels never hold), and for a layer's input, all that checkpointing keeps of it.
 LAYER_FACTOR, INPUT_FACTOR = 34, 2
-# DeepSpeed's default allowance for what its estimators leave out of the host's memory.
+# DeepSpeed's default allowance for host memory that its estimators leave out.
 BUFFER_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
 class Need:
-    """What something needs of a memory. `limit_gib` 0 = not checked."""
+    """The need of one part of the run for one kind of memory. `limit_gib` 0 = not checked."""
 
     what: str
     where: str
@@ -45,13 +45,13 @@ class Need:
 def zero_states(
     weights: int, largest: int, options: DeepSpeedOptions, devices_per_node: int, nodes: int
 ) -> tuple[int, int]:
-    """Weights, gradients and optimizer in mixed precision under ZeRO: bytes of a host's memory and of a device's.
+    """Weights, gradients and optimizer in mixed precision under ZeRO: bytes of host memory and of device memory.
 
-    The figures of DeepSpeed's `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs`.
-    Stage 1 keeps all gradients of 16 bits on each device, and stage 0 everything.
+    The figures are those of DeepSpeed's `estimate_zero2_model_states_mem_needs` and
+    `estimate_zero3_model_states_mem_needs`. Stage 1 keeps all 16-bit gradients on each device, and stage 0 everything.
 
     Args:
-        largest: parameters of the largest layer, which stage 3 gathers whole.
+        largest: number of parameters of the largest layer, which stage 3 gathers as a whole.
     """
     devices = devices_per_node * nodes
     if options.zero_stage == 3:
@@ -74,11 +74,11 @@ def zero_states(
 
 
 def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str, float]]:
-    """GiB of the host that a node's ranks need, and of a device that one rank needs, by part."""
+    """GiB of host memory that the ranks of a node need, and GiB of device memory that one rank needs, by part."""
     learner, cluster, size = config.learner, config.cluster, bytes_of(config.model.dtype)
     trained, frozen = shape.weights, 0
     if config.model.lora.rank:
-        # Two matrices beside each weight of a layer: rank x (its two sides), about.
+        # An adapter adds about two matrices beside each weight of a layer: rank x (the sum of its two sides).
         sides = shape.layer_weights / shape.hidden_size + 9 * shape.hidden_size
         trained, frozen = int(config.model.lora.rank * sides * shape.num_hidden_layers), shape.weights
     largest = max(shape.embedding, shape.layer_weights)
@@ -88,14 +88,14 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
         host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
     else:
         host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
-        states = int(states * 16 / 20)  # no second copy in 16 bits
+        states = int(states * 16 / 20)  # without a second, 16-bit copy
     spread = cluster.ranks if learner.deepspeed.zero_stage == 3 else 1
     reference = shape.weights if learner.kl_coefficient and not frozen else 0
     longest = learner.max_microbatch_tokens
     layer = LAYER_FACTOR * shape.hidden_size * longest * size / 2
     kept = INPUT_FACTOR if learner.activation_checkpointing else LAYER_FACTOR
     activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
-    # DeepSpeed's figures have 16 bits for the gradients that add up over micro-batches; they have 32 here.
+    # DeepSpeed's figures assume 16-bit gradients that add up over micro-batches; here they have 32 bits.
     wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
     copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.engine().uses_module else 0
     parts = {
@@ -111,7 +111,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
 
 
 def estimate(config: RunConfig) -> Iterator[Need]:
-    """What a run needs of every kind of memory it uses; nothing if the model's sizes are unknown."""
+    """A run's needs for every kind of memory that it uses; empty if the model's sizes are unknown."""
     shape, cluster = model_shape(config), config.cluster
     if shape is None or not shape.known:
         return

@@ -15,7 +15,7 @@ MINUTE = 60
 
 
 class Remaining(ProgressColumn):
-    """Time left if the rest of the budget goes as fast as what was spent since this process began."""
+    """Time left if the rest of the budget is spent at the rate seen since this process began."""
 
     def render(self, task: Task) -> Text:
         done = task.completed - float(task.fields.get("at_start", 0.0))
@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def progress_display(console: Console) -> Progress:
-    """Empty progress bars: name, bar, share, time spent and left, and a short note."""
+    """Empty progress bars with name, bar, share, elapsed and remaining time, and a short note."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=28),
@@ -58,7 +58,7 @@ class Bar:
 
     @classmethod
     def add(cls, display: Progress, name: str, budget: Budget, done: float, note: str) -> "Bar":
-        """A bar that stands at `done` of the budget, not yet going."""
+        """A bar at `done` of the budget, not started yet."""
         task = display.add_task(name, start=False, total=budget.total, at_start=done, note=note)
         display.update(task, completed=done)
         return cls(display, task, budget, done)
@@ -109,10 +109,10 @@ class Lines:
 
 @contextmanager
 def single_run(console: Console, name: str, budget: Budget, done: float) -> Iterator[Recorder]:
-    """A bar for one run where there is a terminal, else lines.
+    """A bar for one run if there is a terminal, otherwise lines.
 
     Args:
-        done: how much of the budget is spent already.
+        done: how much of the budget has been spent already.
     """
     if not console.is_terminal:
         yield Lines(budget)

@@ -1,4 +1,4 @@
-"""Every task on a repository of a run's source, tried before the run: untouched it fails, mended it passes."""
+"""Tries every task on a repository before a run: untouched it must fail, repaired it must pass."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from halfway.experiments.config.run import RunConfig
 
 
 def check_rows(config: RunConfig, kept: Path | None) -> str:
-    """What was kept and what was dropped, in a line.
+    """One line saying how many tasks were kept and dropped.
 
     Args:
-        kept: where the tasks that hold are written, for the source `file` with its columns id and verifier.
+        kept: file for the tasks that hold, for the source `file`, with its columns id and verifier.
 
     Raises:
-        UserError: if the run is none on repositories, this machine cannot run boxes, or no task holds.
+        UserError: if the run has no tasks on repositories, this machine cannot run boxes, or no task holds.
     """
     environment = config.build_environment()
     if not isinstance(environment, Repository):

@@ -1,4 +1,4 @@
-"""Run directories: what is in them, who may write to them, and reading one while another process fills it.
+"""Run directories: their contents, who may write to them, and how to read one that another process is filling.
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, checkpoints/, status.json
 ({"state": "starting", "running", "finished" or "failed"}) and, with tracking, mlflow.json. A comparison's directory
@@ -26,22 +26,22 @@ from halfway.trainers.loop.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
-# A dotted field that may say where a run computes, which changes no result: another allocation has other hosts, and
-# goes on at the last checkpoint. Of an engine's options the engine says which are of that kind.
+# Dotted fields that may say where a run computes. They change no result: a new allocation has other hosts, and the run
+# continues there from its last checkpoint. An engine tells which of its options are of this kind.
 PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+))")
 
 
 def read_state(folder: Path) -> str:
-    """The state of a run, "new" if it has none yet. A killed run still says "running"."""
+    """The state of a run, "new" if none is recorded yet. A killed run still says "running"."""
     path = folder / STATUS
     return str(json.loads(path.read_text())["state"]) if path.exists() else "new"
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
-    """Give a run its directory, or find that it has one already, which then gets the new places (see `PLACEMENT`).
+    """Give a run its directory, or accept its existing one, which then gets the new places (see `PLACEMENT`).
 
     Raises:
-        UserError: if the directory holds a run with other settings, or one that another process trains in other places.
+        UserError: if the directory holds a run with other settings, or one that is being trained in other places.
     """
     path = folder / CONFIG
     if is_prepared(config, folder):
@@ -55,13 +55,13 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:
-    """Whether a directory has exactly this configuration, without the time that reading and checking it takes."""
+    """Whether a directory has exactly this configuration, found without the time to load and check it."""
     path = folder / CONFIG
     return path.exists() and path.read_text() == as_yaml(config)
 
 
 def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path) -> None:
-    """Raise UserError with the first difference that is more than a place, if there is one."""
+    """Raise UserError with the first difference that is not merely a place, if there is one."""
     changes = [change for change in changes if not is_placement(change[0])]
     if changes:
         name, there, here = changes[0]
@@ -73,7 +73,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
 
 
 def is_placement(name: str) -> bool:
-    """Whether a dotted field, of a run or of what a comparison's arms share or change, only says where it computes."""
+    """Whether a dotted field, of a run or of a comparison's base or arms, only says where it computes."""
     found = PLACEMENT.fullmatch(name)
     if found is None or found["engine"] is None:
         return found is not None
@@ -82,7 +82,7 @@ def is_placement(name: str) -> bool:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Be the only process that trains in this directory. Raises UserError if another one does."""
+    """Hold the right to train in this directory. Raises UserError if another process holds it."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,12 +92,12 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def is_worker() -> bool:
-    """Whether a launcher such as torchrun started this process to work for another one."""
+    """Whether a launcher such as torchrun started this process to assist another one."""
     return int(os.environ.get("RANK", "0")) > 0
 
 
 def run_worker(config: RunConfig) -> None:
-    """Work for the process that trains this run, until it is done."""
+    """Assist the process that trains this run, until the run is done."""
     from halfway.experiments.running.build import build_worker_group
 
     build_worker_group(config).serve()
@@ -114,7 +114,7 @@ def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder]) -> Non
 
 
 def last_spent(folder: Path, budget: Budget) -> float:
-    """How much of its budget a run has spent, by its last complete record."""
+    """How much of its budget a run has spent, according to its last complete record."""
     path = folder / "steps.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return spent(json.loads(lines[-1]), budget) if lines else 0.0
@@ -122,10 +122,10 @@ def last_spent(folder: Path, budget: Budget) -> float:
 
 @dataclass
 class RecordForwarder:
-    """Hands the records that another process writes on to recorders, as they come.
+    """Forwards the records that another process writes to recorders, as they appear.
 
-    A resumed run first cuts off what it wrote after its checkpoint, so its files are read only once it says that it
-    is running; `begin` makes sure that it has not said so earlier.
+    A resumed run first removes what it wrote after its checkpoint, so its files are read only once its status is
+    "running"; `begin` makes sure that this status is not left from an earlier process.
     """
 
     folder: Path
@@ -137,7 +137,7 @@ class RecordForwarder:
         write_json(self.folder / STATUS, {"state": "starting"})
 
     def poll(self) -> None:
-        """Hand on what was written since the last call."""
+        """Forward whatever was written since the last call."""
         if read_state(self.folder) in ("new", "starting"):
             return
         for name in self.read:

@@ -1,9 +1,9 @@
-"""MLflow as a second home of the records: a local SQLite store, parent and child runs, resumable, never in the way.
+"""MLflow as a second place for the records: a local SQLite store with resumable parent and child runs.
 
-The record files of a run are its truth; MLflow holds a copy for its user interface. So nothing that goes wrong here
-stops a training run. Metrics are sent in batches. If the store does not take a batch (another process holds its lock,
-the disk is full), the batch is kept and sent again together with the next one, and several times at the end of the
-run. What is still not stored then is counted, and one line says so.
+The record files of a run are authoritative; MLflow holds a copy for its user interface. So nothing that goes wrong
+here stops a training run. Metrics are sent in batches. If the store does not accept a batch (another process holds
+its lock, the disk is full), the batch is kept and sent again with the next one, and several times at the end of the
+run. Whatever is still not stored then is counted and reported in one line.
 """
 
 import json
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 ID_FILE = "mlflow.json"
 PARENT_TAG = "mlflow.parentRunId"
-# MLflow refuses larger batches, and longer values of parameters.
+# MLflow refuses larger batches and longer parameter values.
 MAX_METRICS, MAX_PARAMS, MAX_VALUE = 1000, 100, 6000
 SECONDS_BETWEEN_BATCHES = 10.0
 LAST_TRIES = 4
@@ -55,7 +55,7 @@ class Tracker:
 
     @classmethod
     def open(cls, tracking: TrackingOptions, output: Path) -> "Tracker | None":
-        """The experiment in the store, both created if new; None if tracking is off, or the store does not open."""
+        """The experiment in the store, both created if new; None if tracking is off or the store does not open."""
         if not tracking.mlflow:
             return None
         uri = store_uri(tracking, output)
@@ -73,7 +73,7 @@ class Tracker:
             return None
 
     def run(self, config: RunConfig, folder: Path, tags: Mapping[str, str] | None = None) -> "MlflowRecorder":
-        """The recorder of one run. The run that an earlier process began for this folder is continued."""
+        """The recorder of one run. It continues the MLflow run that an earlier process began for this folder."""
         saved = _read(folder)
         params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
         chain = " ".join(label for label, _ in config.members())
@@ -82,7 +82,7 @@ class Tracker:
         return MlflowRecorder(self, run_id, folder, saved if saved.get("run_id") == run_id else {})
 
     def comparison(self, config: ComparisonConfig, folder: Path) -> str:
-        """The id of the parent run of a comparison, begun or continued; empty if the store does not answer."""
+        """The id of a comparison's parent run, begun or continued; empty if the store does not answer."""
         unit, total = config.budget.unit, config.budget.total
         params = {"arms": ", ".join(config.arms), "seeds": str(list(config.seeds)), f"budget.{unit}": str(total)}
         run_id = self._begin(config.name, {"halfway.comparison": config.name}, params, _read(folder).get("run_id"))
@@ -107,7 +107,7 @@ class Tracker:
         self.ask(lambda: self.client.set_terminated(run_id, status))
 
     def attach(self, run_id: str, paths: Sequence[Path]) -> None:
-        """Keep copies of the files that exist with the run, if there is one."""
+        """Attach copies of the files that exist to the run, if there is one."""
 
         def send() -> None:
             for path in filter(Path.exists, paths):
@@ -117,11 +117,11 @@ class Tracker:
             self.ask(send)
 
     def log(self, run_id: str, tries: int = LAST_TRIES, **batch: list[Any]) -> bool:
-        """Whether the store took a batch (`metrics=...` or `params=...`)."""
+        """Send a batch (`metrics=...` or `params=...`); whether the store accepted it."""
         return self.ask(lambda: self.client.log_batch(run_id, **batch), tries)[0]
 
     def ask(self, question: Callable[[], Answer], tries: int = LAST_TRIES) -> tuple[bool, Answer | None]:
-        """Whether the store answered within `tries` attempts (pauses of 0.1, 0.2, 0.4, ... seconds), and what."""
+        """Whether the store answered within `tries` attempts (pauses of 0.1, 0.2, 0.4, ... seconds), and its answer."""
         for i in range(tries):
             try:
                 return True, question()
@@ -148,8 +148,8 @@ class MlflowRecorder:
     """Copies records to one MLflow run, a batch every few seconds; each record at most once over all processes.
 
     Attributes:
-        unsent: metrics that the store has not taken yet.
-        refused: batches that it did not take at once.
+        unsent: metrics that the store has not accepted yet.
+        refused: number of batches that it did not accept at once.
     """
 
     def __init__(self, tracker: Tracker, run_id: str, folder: Path, saved: Mapping[str, Any]):
@@ -178,7 +178,7 @@ class MlflowRecorder:
         self._remember(complete=state == "finished" and not self.unsent)
 
     def flush(self, tries: int = 1) -> None:
-        """Send the unsent metrics; those that the store does not take stay unsent."""
+        """Send the unsent metrics; whatever the store does not accept stays unsent."""
         self.last_batch = time.monotonic()
         while self.run_id and self.unsent:
             batch = self.unsent[:MAX_METRICS]
@@ -204,7 +204,7 @@ class MlflowRecorder:
 
 
 def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a step record, nested numbers as "learner/loss", and what the pass-count histograms come to."""
+    """The numbers of a step record, nested numbers as "learner/loss", and figures from the pass-count histograms."""
     metrics: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, Mapping):
@@ -233,12 +233,12 @@ def legal(name: str) -> str:
 
 
 def warn(message: str) -> None:
-    """One line on stderr."""
+    """Print one line to stderr."""
     print(f"mlflow: {message}", file=sys.stderr)
 
 
 def _client(uri: str) -> Any:
-    """A client of the store, with MLflow's own chatter off."""
+    """A client of the store, with MLflow's own messages turned off."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     for name in ("mlflow", "alembic"):
@@ -257,7 +257,7 @@ def _entities() -> Any:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """What an earlier process remembered of this folder's MLflow run."""
+    """What an earlier process stored about this folder's MLflow run."""
     path = folder / ID_FILE
     return dict(json.loads(path.read_text())) if path.exists() else {}
 

@@ -1,4 +1,4 @@
-"""How the policies were made that the lab's runs start from.
+"""How the starting policies of the lab's runs were made.
 
 - `warm_start`: supervised training on a flawed teacher's texts
 - `tokenizers`: the lab's tokenizers

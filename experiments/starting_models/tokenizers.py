@@ -38,13 +38,13 @@ def by_operator() -> Any:
 
 
 def by_micro() -> Any:
-    """A tokenizer of micro-repositories: a token per character, "return " and "if " are one each; "$" ends a turn."""
+    """A tokenizer of micro-repositories: one token per character, except "return " and "if "; "$" ends a turn."""
     return _tokenizer(MICRO, "return |if |.")
 
 
 def by_integer() -> Any:
     """A tokenizer of short function induction; "$" ends a turn."""
-    # The first alternative that matches counts, so longer alternatives go first.
+    # The first alternative that matches is taken, so longer alternatives come first.
     words = sorted((word for word in INTEGERS if len(word) > 1), key=lambda word: (-len(word), word))
     return _tokenizer(INTEGERS, "|".join([*words, "."]))
 

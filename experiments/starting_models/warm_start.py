@@ -10,7 +10,7 @@
     python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
     python -m halfway.experiments.starting_models.warm_start induction_generator experiments/lab/induction_generator
 
-make the committed starting checkpoints again, plain Hugging Face folders of model and tokenizer.
+create the committed starting checkpoints anew, as plain Hugging Face folders of model and tokenizer.
 """
 
 import argparse
@@ -53,14 +53,14 @@ class WarmStart:
     """A recipe: task, model size, optimization.
 
     Attributes:
-        steps, lr: AdamW with a linear warm-up of 30 steps and a cosine to 5 % of the peak.
-        batch_tokens: about how many tokens a batch has.
-        first_steps: the first steps train on sheets of four lines only, from which copying is learned soonest; those of
-            operators on the first stratum only. With all tables at once nothing but copying is learned for 700 steps.
-            The author of bugs copies all lines of a repository first, each after its name, in any order.
-        min_lines, max_lines: lines of the later sheets, uniform over batches. Both are of sums and operators.
-        hidden, layers, heads: of the Qwen3 architecture, key-value heads half as many.
-        start: the task whose committed policy, of the same sizes, is trained further; empty = from nothing.
+        steps, lr: number of AdamW steps, and the peak learning rate: linear warm-up of 30 steps, cosine to 5 % of it.
+        batch_tokens: approximate number of tokens in a batch.
+        first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest; for
+            operators, with the first stratum only. With all tables at once, nothing but copying is learned for 700
+            steps. The author of bugs first copies all lines of a repository, each after its name, in any order.
+        min_lines, max_lines: lines of the later sheets, uniform over batches, for sums and operators.
+        hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
+        start: the task whose committed policy, of the same sizes, is trained further; empty = random weights.
     """
 
     task: Task = "running_sums"
@@ -84,7 +84,7 @@ RECIPES = {
     ),
     "ledger": WarmStart("ledger", steps=500),
     "micro_repositories": WarmStart("micro_repositories", steps=400, batch_tokens=2400, hidden=64),
-    # From nothing, lines are not copied yet after 250 steps; the solver's base copies them, but for their operators.
+    # From random weights, lines are not copied yet after 250 steps; the solver's base copies all but their operators.
     "bugs_generator": WarmStart(
         "bugs_generator",
         steps=600,
@@ -106,7 +106,7 @@ MICRO_TASKS = ("micro_repositories", "bugs_generator")
 MICRO_TURNS = 8
 MICRO_TEACHER = micro_episodes.MicroTeacher(test=0.1, look=0.0, skill=0.35, give_up=0.4, kinds=MICRO_BUGS.kinds)
 
-# A part of a demonstration: its text, and whether the policy wrote it (and so learns it).
+# A part of a demonstration: its text, and whether the policy wrote it and so learns it.
 Part = tuple[str, bool]
 
 
@@ -129,7 +129,7 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
 
 
 def build_model(recipe: WarmStart) -> Any:
-    """The model that training begins with; torch's global generator decides random weights."""
+    """The model with which training begins; torch's global generator decides random weights."""
     import transformers
 
     if recipe.start:
@@ -156,10 +156,10 @@ def build_model(recipe: WarmStart) -> Any:
 
 
 def with_new_embeddings(model: Any, tokens: str) -> Any:
-    """The model, with the vectors of some tokens of micro-repositories drawn anew, as long as vectors are on average.
+    """The model with new random vectors for some tokens of micro-repositories, as long as vectors are on average.
 
-    The solver's base puts another operator for one, whichever it was, so that its vectors of the three are almost one
-    (cosines above .95). No training of a policy that begins with them has told them apart.
+    The solver's base replaces any operator by another, so its vectors of the three operators are almost equal
+    (cosines above .95). No training of a policy that began with these vectors has told them apart.
     """
     import torch
 
@@ -177,7 +177,7 @@ def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
 
 
 def operators_demonstration(lines: int, strata: int, rng: random.Random) -> list[Part]:
-    """A sheet of one of the first strata; how many wrong lines pass is nothing to the teacher."""
+    """A sheet of one of the first strata; the teacher does not care how many wrong lines pass."""
     options = operators.OperatorOptions(lines, lines)
     sheet = operators.make_sheet(options, rng.randrange(strata), rng)
     response = operators.demonstrate(sheet, operators.OperatorTeacher(), rng)
@@ -201,7 +201,7 @@ def micro_demonstration(rng: random.Random) -> list[Part]:
 
 
 def bug_demonstration(rng: random.Random) -> list[Part]:
-    """A bug as the author of the lab's generator of bugs writes it."""
+    """A bug as written by the author of the lab's generator of bugs."""
     repository = micro.make(rng, MICRO_BUGS)
     text = bug_author.write_bug(bug_author.BugAuthor(), repository, rng)
     return [(bugs_domain.shown(repository), False), (text + END, True)]
@@ -216,24 +216,24 @@ def copying_demonstration(rng: random.Random) -> list[Part]:
 
 
 def sheet_demonstration(rng: random.Random) -> list[Part]:
-    """A sheet as the author of the lab's task generator writes it."""
+    """A sheet as written by the author of the lab's task generator."""
     return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
 
 
 def induction_demonstration(rng: random.Random) -> list[Part]:
-    """A posed function, and the function: the teacher is asked for small constants most."""
+    """A posed function and the function itself; the teacher is asked mostly for small constants."""
     example = functions.draw_example(functions.Habits(functions.TEACHER, functions.MostlySmall(0.7)), rng)
     return [(functions.posed(example), False), (example.function.text + END, True)]
 
 
 def function_demonstration(rng: random.Random) -> list[Part]:
-    """A task as the author of the lab's task generator writes it."""
+    """A task as written by the author of the lab's task generator."""
     text = functions.write_function(functions.FunctionAuthor(), rng)
     return [(Short().ask("", functions.NUM_INPUTS), False), (text + END, True)]
 
 
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
-    """The demonstrations of one step; sheets of one length, so that little is padding."""
+    """The demonstrations of one step, with sheets of one length, so that there is little padding."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "micro_repositories":
@@ -257,7 +257,7 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
 
 
 def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, Any]:
-    """Token ids and labels, both (B, T), padded on the right; labels only where the policy wrote."""
+    """Token ids and labels, both (B, T), padded on the right; only tokens that the policy wrote have labels."""
     import torch
 
     texts = [text for parts in demonstrations for text, _ in parts]
@@ -303,7 +303,7 @@ def _lr_factor(step: int, steps: int) -> float:
 
 
 def warm_start(output: Path, recipe: WarmStart) -> None:
-    """Train and write the checkpoint folder, replacing an earlier one only when the new one is complete."""
+    """Train and write the checkpoint folder, which replaces an earlier one only when it is complete."""
     model = train(recipe)
     with replacing_folder(output) as partial:
         model.save_pretrained(partial)

@@ -1,4 +1,4 @@
-"""The same model with larger heads, for engines whose attention does not take the sizes of tiny models."""
+"""Copies a model with larger heads, for engines whose attention does not support the head sizes of tiny models."""
 
 import math
 from pathlib import Path
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def widen_heads(source: Path, target: Path, size: int) -> None:
-    """Write a Qwen3 model that computes the same with heads of `size`: what is added is zero, and so is its gradient.
+    """Write a Qwen3 model that computes the same with heads of `size`: added weights are zero, as are their gradients.
 
-    Each head's entries keep their rotary pairs and frequencies. The added zeros lower the root mean square that queries
-    and keys are divided by, and attention divides by the square root of the size: for queries the two cancel, for keys
-    the norm's weight makes up for it.
+    Each head's entries keep their rotary pairs and frequencies. The added zeros lower the root mean square by which
+    queries and keys are divided, and attention divides by the square root of the head size. For queries the two
+    effects cancel; for keys the norm's weight makes up for it.
 
     Args:
         source: folder of model and tokenizer.
         target: folder to write.
-        size: even, larger than the present one.
+        size: new head size, even and larger than the present one.
     """
     import transformers
 
