@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from halfway.curriculum.domains.base import Invalid
+from halfway.curriculum.support.blocks import fenced
 from halfway.curriculum.support.extras import one_line
-
-BLOCK = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 ASK = """\
 Write a new puzzle for a programmer who has to infer a hidden function from examples. Here is a function to start from:
@@ -90,7 +89,7 @@ class Fenced:
     def read(self, text: str) -> Written | Invalid:
         """The one python block, all input blocks, and the last message block."""
         parts: dict[str, list[str]] = {"python": [], "input": [], "message": []}
-        for name, body in BLOCK.findall(text):
+        for name, body in fenced(text):
             parts.get(name, []).append(body.strip())
         if len(parts["python"]) != 1:
             return Invalid("not one function", f"{len(parts['python'])} python blocks")
@@ -102,7 +101,7 @@ class Fenced:
 
     def answer(self, response: str) -> str | None:
         """The last python block."""
-        blocks = [body for name, body in BLOCK.findall(response) if name == "python"]
+        blocks = [body for name, body in fenced(response) if name == "python"]
         return blocks[-1] if blocks else None
 
 

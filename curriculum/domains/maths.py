@@ -15,6 +15,7 @@ from typing import Literal
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.blocks import between
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
@@ -60,7 +61,6 @@ POOLS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-BLOCK = re.compile(r"<problem>(.*?)</problem>", re.DOTALL)
 ANSWERED = re.compile(r"\\boxed|\b(?:answer|solution)\s*[:=]", re.IGNORECASE)
 PROOF = re.compile(r"\b(?:dis)?prove\b|\bshow that\b|\bgive a proof\b", re.IGNORECASE)
 PICTURE = re.compile(
@@ -155,7 +155,7 @@ class Maths:
     def _question(self, text: str) -> str | Invalid:
         if self.syntax == "plain":
             return text.strip()
-        blocks = BLOCK.findall(text.rpartition("</think>")[2])
+        blocks = between(text.rpartition("</think>")[2], "<problem>", "</problem>")
         if not blocks:
             return Invalid("unreadable", one_line(text))
         return blocks[0].strip() if len(blocks) == 1 else Invalid("not one problem", f"{len(blocks)} blocks")

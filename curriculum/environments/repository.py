@@ -1,7 +1,6 @@
 """Repositories: a policy works in a shell, turn by turn, until it submits; the tests of the repository decide."""
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,9 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.curriculum.rollouts import Unit
+from halfway.curriculum.support.blocks import fenced
 from halfway.curriculum.support.errors import UserError, require
 
-OPENING, CLOSING = re.compile(r"```(?:bash|sh)[ \t]*"), re.compile(r"```[ \t]*")
 SUBMIT = "submit"
 NO_BLOCK = "[give exactly one block of ```bash with one command, or with submit]\n"
 TRIES = 2
@@ -158,7 +157,7 @@ class Repository:
 
     def _try(self, episode: RepositoryEpisode, response: str) -> StepResult[RepositoryEpisode]:
         after = replace(episode, turns=episode.turns + 1)
-        blocks = blocks_of(response)
+        blocks = [content for _, content in fenced(response, "bash", "sh")]
         if len(blocks) == 1 and blocks[0].strip() == SUBMIT:
             return self._judge(after)
         if after.turns == self.max_turns:
@@ -225,24 +224,6 @@ class Repository:
                 box.close()
         verdict = judge(self.boxes, episode.task, saved, self.test_seconds)
         return StepResult(replace(episode, over=True), success=verdict.passed, seconds=verdict.seconds)
-
-
-def blocks_of(response: str) -> list[str]:
-    """The contents of the blocks of ```bash in a response.
-
-    Line by line, in linear time: a policy that repeats itself may open a block ten thousand times and close none.
-    """
-    blocks: list[str] = []
-    inside: list[str] | None = None
-    for line in response.split("\n"):
-        if inside is None:
-            inside = [] if OPENING.fullmatch(line) else None
-        elif CLOSING.fullmatch(line):
-            blocks.append("".join(f"{one}\n" for one in inside))
-            inside = None
-        else:
-            inside.append(line)
-    return blocks
 
 
 def shortened(text: str, limit: int) -> str:

@@ -3,5 +3,6 @@
 - `errors`: `UserError`: a user's mistake in one line; `require`
 - `registry`: names that a YAML file may use, from here or from installed packages
 - `extras`: optional packages, and values on one line of a message
+- `blocks`: marked parts of a response
 - `atomic`: files and folders that are complete or absent
 """

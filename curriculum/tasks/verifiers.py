@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.blocks import between
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import Registry
@@ -241,7 +242,7 @@ def reasoning_gym(problem: Problem, response: str) -> bool:
     families raise on text that they cannot read. Such a response fails, as long as the family can still score the
     entry's own answer; if it cannot, the entry is broken and the exception is passed on.
     """
-    tags = re.findall(r"<answer>(.*?)</answer>", response, flags=re.DOTALL)
+    tags = between(response, "<answer>", "</answer>")
     entry, score_answer = _reasoning_gym_entry(problem.answer)
     try:
         score = score_answer((tags[-1] if tags else response).strip(), entry)

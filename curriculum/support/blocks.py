@@ -1,0 +1,44 @@
+"""Marked parts of a response, in time that grows with its length, not with its square.
+
+A policy that repeats itself may open a block ten thousand times and close none. A regular expression would look for the
+end once from each opening.
+"""
+
+import re
+
+OPENING, CLOSING = re.compile(r"```(\w+)[ \t]*"), re.compile(r"```[ \t]*")
+
+
+def fenced(text: str, *names: str) -> list[tuple[str, str]]:
+    """Name and content of each closed Markdown block with one of these names, or with any name if none is given.
+
+    A block begins with a line such as ```python and ends with the next line ```. What other blocks contain is not set
+    apart: within a block of another name, a line that opens a block counts.
+    """
+    blocks: list[tuple[str, str]] = []
+    name, inside = "", list[str]()
+    for line in text.split("\n"):
+        if not name:
+            opened = OPENING.fullmatch(line)
+            if opened and (not names or opened[1] in names):
+                name, inside = opened[1], []
+        elif CLOSING.fullmatch(line):
+            blocks.append((name, "".join(f"{kept}\n" for kept in inside)))
+            name = ""
+        else:
+            inside.append(line)
+    return blocks
+
+
+def between(text: str, opening: str, closing: str) -> list[str]:
+    """What stands between each opening mark and the next closing one, from left to right, without overlaps."""
+    parts: list[str] = []
+    start = text.find(opening)
+    while start >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        parts.append(text[start:end])
+        start = text.find(opening, end + len(closing))
+    return parts
