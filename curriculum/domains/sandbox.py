@@ -51,7 +51,8 @@ class SandboxOptions:
 
     Attributes:
         seconds: wall-clock limit; processor time is limited to about the same value.
-        memory_mib: limit on the address space.
+        memory_mib: limit on the address space. The kernel's page tables come on top: at most twice as much again, for a
+            program that scatters its memory.
         output_bytes: limit on the encoded results.
         processes: programs that run at once, in each of the two lanes.
     """
@@ -195,10 +196,11 @@ class _Worker:
             raise UserError(f"sandbox: does not start ({complaint or reply}); {_remedy()}")
 
     def ask(self, body: bytes, seconds: float) -> tuple[bytes, bytes] | None:
-        """Status and output of one program, or None if the worker is gone or does not answer."""
+        """Status and output of one program, or None if the worker is gone or does not answer this request in time."""
         assert self.process.stdin is not None
+        number = os.urandom(8)
         try:
-            self.process.stdin.write(HEADER.pack(MAGIC, len(body), round(1000 * seconds)) + body)
+            self.process.stdin.write(HEADER.pack(MAGIC, number, len(body), round(1000 * seconds)) + body)
             self.process.stdin.flush()
         except BrokenPipeError:
             return None
@@ -206,8 +208,8 @@ class _Worker:
         header = self._read(REPLY.size, deadline)
         if header is None:
             return None
-        status, size = REPLY.unpack(header)
-        output = self._read(size, deadline) if size <= self.output else None
+        answered, status, size = REPLY.unpack(header)
+        output = self._read(size, deadline) if answered == number and size <= self.output else None
         return None if output is None else (status, output)
 
     def _read(self, size: int, deadline: float) -> bytes | None:

@@ -1,11 +1,12 @@
 """The process inside the sandbox: forks one child per program, and never sees a program itself.
 
 Started by `halfway.curriculum.domains.sandbox` as a script, so it imports nothing but the standard library. Requests
-come on standard input: a header (magic, length, milliseconds), then a JSON body that only the child reads: code, entry
-(name of the function), inputs (each a literal tuple of arguments) and files (name -> text), which the child writes
-before it is confined. Replies go to standard output: a status byte, a length and what the child wrote. The parent
-relays these bytes through one buffer that it wipes, and holds no other trace of any program, so that a child, which
-starts as a copy of it, finds nothing of earlier programs.
+come on standard input: a header (magic, number, length, milliseconds), then a JSON body that only the child reads:
+code, entry (name of the function), inputs (each a literal tuple of arguments) and files (name -> text), which the child
+writes before it is confined. Replies go to standard output: the request's number, a status byte, a length and what the
+child wrote. The number is random, so that no reply can be taken for another program's. The parent relays these bytes
+through one buffer that it wipes, and holds no other trace of any program, so that a child, which starts as a copy of
+it, finds nothing of earlier programs.
 
 A child that breaks out of Python can write any bytes as its own result. It holds no open file other than that pipe, and
 the answer with which its result is compared never enters the sandbox.
@@ -28,14 +29,16 @@ import tempfile
 import time
 from typing import Any
 
-HEADER = struct.Struct("<4sII")
-REPLY = struct.Struct("<cI")
+HEADER = struct.Struct("<4s8sII")
+REPLY = struct.Struct("<8scI")
 MAGIC = b"task"
 FOLDER = "/work"
 """Where a program's own files are. Only the parent, and a child before it is confined, can write there."""
 
 MAX_DEPTH = 20
 MAX_TEXT = 4096
+DESCRIPTORS = 64
+"""Open files; the kernel's memory for them is not part of the address space."""
 
 # What Python needs to compute, to import from a read-only file system and to end; x86-64 numbers. No call that makes a
 # process or a thread, signals another, opens a socket, changes a limit or maps shared memory is among them.
@@ -82,10 +85,14 @@ def confine(libc: Any, program: Any) -> None:
 
 
 def limit(memory: int, seconds: float) -> None:
-    """Limit this process, for good: address space in bytes, processor time in seconds; no file, process, core dump."""
+    """Limit this process, for good: address space in bytes, processor time in seconds, open files.
+
+    It can write to no file, start no process and leave no core dump.
+    """
     wanted = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: math.ceil(seconds) + 1,
+        resource.RLIMIT_NOFILE: DESCRIPTORS,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NPROC: 0,
@@ -173,12 +180,12 @@ class Worker:
     def serve(self) -> None:
         """Until standard input closes."""
         while header := os.read(self.requests, HEADER.size):
-            magic, length, milliseconds = HEADER.unpack(header)
+            magic, number, length, milliseconds = HEADER.unpack(header)
             if magic != MAGIC:  # a child died before it had read its body
                 return
-            self._serve_one(length, milliseconds / 1000)
+            self._serve_one(number, length, milliseconds / 1000)
 
-    def _serve_one(self, length: int, seconds: float) -> None:
+    def _serve_one(self, number: bytes, length: int, seconds: float) -> None:
         results, write_end = os.pipe()
         child = os.fork()
         if child == 0:
@@ -191,7 +198,7 @@ class Worker:
         os.waitpid(child, 0)
         self._clear()
         with memoryview(self.buffer) as view:
-            os.write(self.replies, REPLY.pack(status, size))
+            os.write(self.replies, REPLY.pack(number, status, size))
             sent = 0
             while sent < size:
                 sent += os.write(self.replies, view[sent:size])

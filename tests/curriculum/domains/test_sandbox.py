@@ -1,11 +1,13 @@
 """The sandbox: hostile programs get nothing and leave nothing, and the next program's results do not change."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,8 +76,19 @@ HOSTILE = {
     + "import os\nreturn 'won' if libc.syscall(310, os.getppid(), 0, 0, 0, 0, 0) >= 0 else 'no'",
     "process: new namespace": CTYPES + "return 'won' if libc.unshare(0x10000000) == 0 else 'no'",
     "process: 32-bit calls": CTYPES + "return 'won' if libc.syscall(0x40000000 + 39) >= 0 else 'no'",
+    "calls: memory file": CTYPES + "return 'won' if libc.syscall(319, b'x', 0) >= 0 else 'no'",
+    # Kernels without these calls fail with ENOSYS; it must be the filter that refuses, with EPERM.
+    "calls: memory file by x32": CTYPES
+    + "libc.syscall(0x40000000 + 319, b'x', 0)\nreturn 'no' if ctypes.get_errno() == 1 else 'won'",
+    "calls: secret memory": CTYPES + "return 'won' if libc.syscall(447, 0) >= 0 else 'no'",
+    "calls: System V memory": CTYPES + "return 'won' if libc.syscall(29, 0, 4096, 0o1600) >= 0 else 'no'",
+    "calls: socket to the host": CTYPES + "return 'won' if libc.socket(40, 1, 0) >= 0 else 'no'",
+    "calls: io_uring": CTYPES + "return 'won' if libc.syscall(425, 1, bytes(120)) >= 0 else 'no'",
+    "calls: userfaultfd": CTYPES + "return 'won' if libc.syscall(323, 1) >= 0 else 'no'",
+    "limit: open files": "import os\nfor _ in range(200):\n    os.open('/dev/null', 0)\nreturn 'won'",
     "limit: raise": "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))\nreturn 'won'",
     "memory: one block": "return len(bytearray(4 << 30)) and 'won'",
+    "memory: shared": "import mmap\nmmap.mmap(-1, 1 << 30)\nreturn 'won'",
     "memory: many blocks": "kept = []\nwhile True:\n    kept.append(bytearray(1 << 20))",
     "time: loop": "while True:\n    pass",
     "time: loop that catches": "while True:\n    try:\n        while True:\n            pass\n"
@@ -95,7 +108,7 @@ HOSTILE = {
     "crash: recursion": "import sys\nsys.setrecursionlimit(10 ** 9)\nlimit = lambda n: str(limit(n + 1))\n"
     "class A:\n    def __repr__(self): return repr(self)\nreturn repr(A())",
     "forge: reply frame": "import os, struct\nfor fd in range(3, 64):\n    try:\n"
-    "        os.write(fd, struct.pack('<cI', b'k', 0))\n    except OSError:\n        pass\nos._exit(0)",
+    "        os.write(fd, struct.pack('<8scI', bytes(8), b'k', 0))\n    except OSError:\n        pass\nos._exit(0)",
     "forge: half a result": "import os\nfor fd in range(3, 64):\n    try:\n"
     '        os.write(fd, b\'{"results": [["1"\')\n    except OSError:\n        pass\nos._exit(0)',
     "forge: nested result": "import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b'[' * 60000)\n"
@@ -224,6 +237,42 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
                 os.kill(int(line.split()[1]), 9)
         time.sleep(0.2)
         assert sandbox.run([neighbour()]) == [EXPECTED]
+
+
+@needs_sandbox
+def test_an_answer_that_comes_late_reaches_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(workers())
+    with Sandbox(OPTIONS) as sandbox:
+        sandbox.run([neighbour()])
+        processes = [int(line.split()[1]) for line in set(workers()) - before]
+        monkeypatch.setattr(module, "GRACE_SECONDS", 0.2)
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        sandbox.run([Job("def f(x): return 'late'", "f", ("(1,)", "(2,)"))])
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+        monkeypatch.setattr(module, "GRACE_SECONDS", 2.0)
+        time.sleep(0.2)
+        assert sandbox.run([neighbour()]) == [EXPECTED]
+
+
+@pytest.mark.parametrize(("numbered", "answers"), [("number", True), ("bytes(8)", False)])
+def test_an_answer_to_another_request_is_not_taken(numbered: str, answers: bool) -> None:
+    code = f"""
+import os, struct
+for numbered in (lambda number: number, lambda number: {numbered}):
+    _, number, length, _ = struct.unpack("<4s8sII", os.read(0, 20))
+    os.read(0, length)
+    reply = b'{{"results": [["1", "1"]]}}'
+    os.write(1, struct.pack("<8scI", numbered(number), b"k", len(reply)) + reply)
+"""
+    worker = module._Worker([sys.executable, "-c", code], hash_seed=1, output=1024)
+    try:
+        reply = worker.ask(b"{}", 20.0)
+        assert reply == ((b"k", b'{"results": [["1", "1"]]}') if answers else None)
+    finally:
+        worker.stop()
 
 
 @needs_sandbox
