@@ -121,9 +121,11 @@ class Interleaved(RuleBasedStateMachine):
         tickets = self.session.next_batch(wanted)
         assert len(tickets) <= wanted
         assert not {ticket.id for ticket in tickets} & (self.expected.keys() | set(self.whole) | self.observed.keys())
-        fresh = [r.problem.id for r in (*flying, *(t.request for t in tickets)) if r.origin is Origin.FRESH]
+        fresh = [t.request.problem.id for t in tickets if t.request.origin is Origin.FRESH]
+        held = {request.problem.id for request in flying if request.origin is Origin.FRESH}
         # Requests with prefixes hold their problems too; once every problem is held, problems repeat.
-        assert len(set(fresh)) == len(fresh) or len(flying) + len(tickets) > len(PROBLEMS)
+        repeated = len(set(fresh)) < len(fresh) or held & set(fresh)
+        assert not repeated or len(flying) + len(tickets) > len(PROBLEMS)
         self.expected |= {ticket.id: ticket.request.num_rollouts for ticket in tickets}
 
     @precondition(lambda self: self.expected)
