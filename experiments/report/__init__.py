@@ -1,15 +1,15 @@
-"""From run directories to tables, figures and a page.
+"""Turns the records in run directories into tables, figures and an HTML page.
 
-- `records`: what runs have written, as typed records
-- `summary`: everything that a comparison says, computed once
-- `arms`: one arm over its seeds
-- `starts`: groups by where they began
-- `shares`: shares and means over seeds or groups
-- `prefix_metrics`: what controllers report about parents of one pass count
-- `provenance`: command, versions and machine beside a result
-- `page`: the HTML report
-- `analysis`: equal conditions, contrasts, costs, targets, strata
-- `statistics`: intervals, bootstrap, many contrasts at once
-- `tables`: the tables
-- `figures`: the pictures
+- `records`: reads what runs have written into typed records
+- `summary`: computes every number of a comparison once
+- `arms`: summarises one arm over its seeds
+- `starts`: summarises groups by where they began: at a problem's start, at a generated problem, behind a prefix
+- `shares`: computes shares and means over seeds, or over the groups of a single seed
+- `prefix_metrics`: finds what controllers report about parents with a given pass count
+- `provenance`: records the command, the versions and the machine beside a result
+- `page`: writes the HTML report
+- `analysis`: compares arms at equal cost, and computes contrasts, costs to reach a target, and strata
+- `statistics`: intervals, the two-way bootstrap, and adjustment for several contrasts
+- `tables`: writes the tables
+- `figures`: draws the figures
 """

@@ -1,4 +1,4 @@
-"""One arm of a comparison over its seeds: what it scored, and what became of its rollouts."""
+"""Summarises one arm of a comparison over its seeds: what it scored, and what became of its rollouts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,31 +14,34 @@ from halfway.experiments.report.statistics.intervals import Estimate, normal, ov
 
 NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
 WITHIN_ROLLOUT = ("tools",)
-"""Parts of `timing` that others contain."""
+"""Parts of `timing` whose seconds are already counted in the rollout part."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
-    """One arm over its seeds. Counts are means over seeds, shares are pooled within a seed and averaged over seeds.
+    """One arm over its seeds. Counts are means over seeds; shares are pooled within a seed, then averaged over seeds.
 
     Attributes:
-        seeds: in the order of the `values` of every estimate.
+        seeds: the seeds, in the order of the `values` of every estimate.
+        unfinished: number of runs that have not finished.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
-        rollouts, tokens, steps: generated for training, and learner steps.
-        trained_tokens: that the updates went over, prompts and replays included; None where they were not recorded.
-        trained_per_step: non-degenerate groups that were trained, a step.
-        band_fresh: share of fresh groups, degenerate groups included, with a pass rate in 3/8..5/8. Fresh: of the data
-            set's own problems, from their start; neither generated nor behind a prefix.
-        band_trained: the same share of the trained groups of any origin.
+        rollouts, tokens: rollouts and tokens generated for training.
+        trained_tokens: tokens that the updates passed over, including prompts and replayed prefixes; None if they were
+            not recorded.
+        steps: learner steps.
+        trained_per_step: non-degenerate trained groups per step.
+        band_fresh: share of fresh groups, including degenerate ones, whose pass rate lies in 3/8..5/8. A fresh group
+            starts at the beginning of one of the data set's own problems: not generated, and not behind a prefix.
+        band_trained: the same share among trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
-        replayed: share of the tokens of all rollouts that were replayed from a prefix, so need not be generated.
-        entropy: of the policy at the trained tokens, in nats, mean over the steps.
-        rollouts_per_group: rollouts generated a trained group.
-        skipped: problems refused before any rollout.
-        starved: steps that trained on fewer groups than asked for.
-        seconds: of the loop without evaluation and checkpoints, median over seeds.
+        replayed: share of all rollout tokens that were replayed from a prefix and so did not have to be generated.
+        entropy: the policy's entropy at the trained tokens in nats, averaged over the steps.
+        rollouts_per_group: rollouts generated per trained group.
+        skipped: problems that the controller refused before any rollout.
+        starved: steps that trained on fewer groups than the recipe asks for.
+        seconds: duration of the training loop without evaluation and checkpoints, median over seeds.
         controller_share: share of those seconds spent in propose and observe.
-        rollout_fates: rollouts by outcome.
+        rollout_fates: number of rollouts by outcome, averaged over seeds.
     """
 
     arm: str
@@ -66,7 +69,7 @@ class ArmSummary:
 
 
 def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
-    """The row of one arm. Needs at least one run with a finished step."""
+    """Summarise the runs of one arm. Every run must have finished at least one step."""
     evaluated = [run for run in runs if run.evaluations]
     fates: Counter[str] = Counter()
     for run in runs:
@@ -98,51 +101,53 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
 
 
 def trained_groups(run: Run) -> int:
-    """Groups that reached the learner."""
+    """Number of groups that reached the learner."""
     return sum(step.groups.get("trained", 0) for step in run.steps)
 
 
 def valid_per_step(run: Run) -> float:
-    """Trained groups per step, without the degenerate groups that fill.degenerate=keep trains too."""
+    """Trained groups per step, without the degenerate groups that `fill.degenerate=keep` also trains."""
     return sum(group.outcome == "trained" and not group.degenerate for group in run.groups) / run.num_steps
 
 
 def rollouts_per_group(run: Run) -> float | None:
-    """Rollouts generated a trained group."""
+    """Rollouts generated per trained group; None if no group was trained."""
     trained = trained_groups(run)
     return run.steps[-1].rollouts / trained if trained else None
 
 
 def wasted_share(run: Run) -> float | None:
-    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring. Stored
-    groups were generated once, in the step that rolled them out."""
+    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring.
+
+    Stored groups are left out: they were already counted in the step that generated them. None without any rollout.
+    """
     fates = outcome_rollouts([group for group in run.groups if group.origin != "stored"])
     total = fates.total()
     return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
 
 
 def mean_entropy(run: Run) -> float | None:
-    """Mean over the steps of the policy's entropy at the trained tokens, in nats."""
+    """The policy's entropy at the trained tokens in nats, averaged over the steps; None if it was not recorded."""
     entropies = [entropy for step in run.steps if (entropy := step.learner.get("entropy")) is not None]
     return fmean(entropies) if entropies else None
 
 
 def replayed_share(run: Run) -> float | None:
-    """Tokens replayed, out of those replayed and generated."""
+    """Replayed tokens as a share of all replayed and generated tokens; None without any."""
     replayed = sum(group.prefix_tokens * group.size for group in run.groups)
     total = replayed + sum(group.tokens for group in run.groups)
     return replayed / total if total else None
 
 
 def controller_share(runs: Sequence[Run]) -> float | None:
-    """Seconds in propose and observe, out of the seconds of all steps without evaluation and checkpoints."""
+    """Share of the steps' seconds spent in propose and observe, without evaluation and checkpoints."""
     parts = seconds_by_part(runs)
     total = sum(parts.values())
     return (parts.get("propose", 0.0) + parts.get("observe", 0.0)) / total if total else None
 
 
 def seconds_by_part(runs: Sequence[Run]) -> dict[str, float]:
-    """Seconds of all steps by what they went to, without evaluation and checkpoints."""
+    """Seconds of all steps by part of the training loop, without evaluation and checkpoints."""
     parts: defaultdict[str, float] = defaultdict(float)
     for run in runs:
         for step in run.steps:
@@ -160,7 +165,7 @@ def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:
 
 
 def _difference(pairs: Sequence[tuple[EvaluationRecord, EvaluationRecord]]) -> Estimate | None:
-    """Mean of left - right, one pair per seed; with one pair from the two standard errors."""
+    """Mean of left - right over one pair per seed; a single pair takes its interval from the two standard errors."""
     if not pairs:
         return None
     differences = [left.pass_at_1 - right.pass_at_1 for left, right in pairs]
@@ -176,5 +181,5 @@ def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Esti
 
 
 def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
-    """Share of the groups that count whose pass rate lies in 3/8..5/8."""
+    """Among the groups for which `counts` holds, the share whose pass rate lies in 3/8..5/8."""
     return share(by_seed((run.groups for run in runs), counts), lambda group: group.near_half)

@@ -1,4 +1,4 @@
-"""The HTML report of a comparison or of a single run: one file, which needs no network."""
+"""Writes the HTML report of a comparison or a single run as one file that needs no network."""
 
 import base64
 import io
@@ -27,7 +27,7 @@ PIXELS_AN_INCH = 130
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The written page, and what it says."""
+    """The path of the written page, and the summary that it shows."""
 
     path: Path
     summary: Summary
@@ -37,7 +37,7 @@ def write_report(directory: Path) -> Report:
     """Write report.html, summary.json, summary.md and figures/*.png into a run or comparison directory.
 
     Raises:
-        UserError: if there is no run in the directory, or a record that cannot be read.
+        UserError: if the directory holds no run, or a record cannot be read.
     """
     comparison = load_comparison_records(directory)
     summary = summarize(comparison)
@@ -58,7 +58,7 @@ def write_report(directory: Path) -> Report:
 
 
 def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
-    """What was compared, on which budget, how and with what."""
+    """The facts at the top of the page, by label: arms, seeds, runs, budget, plan, command, machine and versions."""
     provenance = read_provenance(comparison.directory)
     used = provenance.get("versions")
     seeds = sorted({run.seed for run in comparison.all_runs})
@@ -81,7 +81,7 @@ def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
 
 
 def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The arms by final pass@1, best first, with three numbers each."""
+    """One card with the main results of each arm, by final pass@1, highest first; unevaluated arms come last."""
     arms = {arm.arm: arm for arm in summary.arms}
     order = [*summary.ranking, *(name for name in arms if name not in summary.ranking)]
     return [
@@ -99,7 +99,7 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def bounds(estimate: Estimate | None) -> str:
-    """The interval alone."""
+    """The interval without its value, as text."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "no interval"
     return f"{estimate.low:.3f} to {estimate.high:.3f}"
@@ -122,7 +122,7 @@ def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dic
 
 
 def inline_svg(figure: Figure) -> str:
-    """A data address of the figure as SVG; equal figures give equal text."""
+    """The figure as SVG in a `data:` URL; equal figures give equal text."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""What controllers report about the parents of one pass count."""
+"""Finds what controllers report about the parents with one pass count."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from halfway.experiments.report.records import Run
 
 
 def reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentCount) -> float | None:
-    """What the first controller that has it reports of a quantity, such as "ratio"; None if none does.
+    """The first controller's value of a quantity, such as "ratio", for these parents; None if no controller reports it.
 
     Args:
-        metrics: of one step, by `label/name`.
+        metrics: the controllers' metrics of one step, keyed by `label/name`.
     """
     wanted = parent.metric(quantity)
     found = (value for name, value in metrics.items() if name.partition("/")[2] == wanted)
@@ -18,5 +18,5 @@ def reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentC
 
 
 def final_ratio(run: Run, parent: ParentCount) -> float | None:
-    """The prefix ratio that a controller reports for these parents after the last step, or None."""
+    """The prefix ratio that a controller reports for these parents after the run's last step; None if none does."""
     return reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None

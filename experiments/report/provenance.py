@@ -1,4 +1,4 @@
-"""How a result came about: the command, the versions and the machine, beside the result."""
+"""Records how a result came about (command, versions and machine) in a file beside the result."""
 
 import json
 import os
@@ -15,9 +15,9 @@ FILE = "provenance.json"
 
 
 def write_provenance(directory: Path, command: Sequence[str]) -> None:
-    """Write provenance.json atomically: the command as typed, installed versions, and the kind of machine.
+    """Write provenance.json atomically: the command as typed, the installed versions, and the kind of machine.
 
-    A result may grow by several commands; those before this one are kept as "earlier", in order, each once.
+    Several commands may contribute to one result; earlier commands are kept under "earlier", in order, without repeats.
     """
     record: dict[str, Any] = {"command": " ".join(command), "versions": versions(), "machine": machine()}
     before = read_provenance(directory)
@@ -29,14 +29,14 @@ def write_provenance(directory: Path, command: Sequence[str]) -> None:
 
 
 def read_provenance(directory: Path) -> Mapping[str, Any]:
-    """What `write_provenance` wrote, or nothing."""
+    """What `write_provenance` wrote into the directory; empty if it wrote nothing."""
     path = directory / FILE
     content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return content
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that shape a result, and of Python."""
+    """Versions of Python and of those installed packages that shape a result."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -47,5 +47,5 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Operating system, processor kind and number of cores; no host name."""
+    """Operating system, processor kind and number of cores, without the host name."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

@@ -1,4 +1,4 @@
-"""Reads what runs have written: one run, or a comparison of arms over seeds; unfinished runs as far as they got."""
+"""Reads the records of one run, or of a comparison of arms over seeds; unfinished runs are read as far as they got."""
 
 import json
 from collections import Counter
@@ -16,13 +16,16 @@ from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
-"""What a run in another trainer has in the place of a configuration; JSON is YAML."""
+"""The file that stands in for config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of steps.jsonl. `rollouts`, `tokens`, `trained_tokens`, `seconds` and `judge_seconds` are totals since
-    the start of the run; None in runs that did not record them yet."""
+    """One line of steps.jsonl.
+
+    `rollouts`, `tokens`, `trained_tokens`, `seconds` and `judge_seconds` are totals since the start of the run;
+    `trained_tokens` and `judge_seconds` are None in runs from before they were recorded.
+    """
 
     step: int
     rollouts: int
@@ -41,13 +44,13 @@ class StepRecord:
 
     @property
     def spent(self) -> dict[str, float | None]:
-        """What was spent until the end of the step, by unit."""
+        """What the run had spent by the end of the step, by unit."""
         return _spent(self, self.step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Held-out problems of one kind, and the passes of all of them together."""
+    """The number of held-out problems of one kind, and how often they passed in total."""
 
     problems: int
     passed: int
@@ -55,13 +58,13 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One line of evaluations.jsonl, with the totals of `StepRecord` at that moment.
+    """One line of evaluations.jsonl, with the totals of `StepRecord` at the time of the evaluation.
 
     Attributes:
-        step: finished steps.
-        stderr: of `pass_at_1`, clustered by problem.
-        passed: passes of each held-out problem, out of `samples`; empty in runs that did not record them yet.
-        strata: stratum -> problems and passes of all of them.
+        step: number of finished steps.
+        stderr: standard error of `pass_at_1`, clustered by problem.
+        passed: passes of each held-out problem, out of `samples`; empty in runs from before they were recorded.
+        strata: the problems and passes of each stratum, by its name.
     """
 
     step: int
@@ -79,18 +82,18 @@ class EvaluationRecord:
 
     @property
     def spent(self) -> dict[str, float | None]:
-        """What was spent until then, by unit."""
+        """What the run had spent by then, by unit."""
         return _spent(self, self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run as far as it got.
+    """One run, as far as it got.
 
     Attributes:
-        groups: every group that was rolled out, once, with what finally became of it.
-        skips: problems refused before any rollout.
-        unreadable: cut-off last lines that were left out, over the three files.
+        groups: every group that was rolled out, listed once, with its final outcome.
+        skips: problems that the controller refused before any rollout.
+        unreadable: number of cut-off last lines that were left out, over the three record files.
     """
 
     arm: str
@@ -119,7 +122,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Arms in their declared order, each with its runs in order of seed; a single run is an arm of its own."""
+    """Arms in their declared order, each with its runs ordered by seed; a single run counts as one arm."""
 
     directory: Path
     config: Mapping[str, Any]
@@ -127,7 +130,7 @@ class Comparison:
 
     @property
     def arms(self) -> list[str]:
-        """Arms that are declared, then those that were found beside them."""
+        """The declared arms, then any others that were found in the directory."""
         declared = _arm_names(self.config)
         return [*declared, *(arm for arm in self.runs if arm not in declared)]
 
@@ -136,13 +139,13 @@ class Comparison:
         return [run for runs in self.runs.values() for run in runs]
 
     def started(self) -> "Comparison":
-        """Without the runs that have not finished a step, and without arms that have no other."""
+        """The comparison without runs that have not finished a step, and without arms that have only such runs."""
         runs = {arm: [run for run in runs if run.steps] for arm, runs in self.runs.items()}
         return replace(self, runs={arm: kept for arm, kept in runs.items() if kept})
 
     @property
     def budget(self) -> tuple[str, float] | None:
-        """Unit and size of the budget that the arms share."""
+        """Unit and size of the budget that the arms share; None if none is declared."""
         for config in (self.config, *(run.config for run in self.all_runs)):
             declared = config.get("budget")
             given = {k: v for k, v in declared.items() if v is not None} if isinstance(declared, Mapping) else {}
@@ -153,12 +156,12 @@ class Comparison:
 
 
 def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
-    """The records of a JSON-lines file, and how many cut-off lines were left out (0 or 1).
+    """The records of a JSON Lines file, and how many cut-off lines were left out (0 or 1).
 
-    A last line without its newline belongs to a run that is still writing or was killed: it is left out.
+    A last line without its newline comes from a run that is still writing or was killed, and is left out.
 
     Raises:
-        UserError: if a complete line is not such a record.
+        UserError: if a complete line is not a record of this kind.
     """
     if not path.exists():
         return [], 0
@@ -176,10 +179,10 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     """Read one run directory.
 
     Args:
-        arm, seed: what the run is called in a comparison; by default the folder's name and the seed of its config.
+        arm, seed: the run's arm and seed in a comparison; by default the folder's name and the seed in its config.
 
     Raises:
-        UserError: if the folder holds no run, or a record that cannot be read.
+        UserError: if the folder holds no run, or a record cannot be read.
     """
     if not (folder / "steps.jsonl").exists():
         raise UserError(f"{folder}: no run here (steps.jsonl is missing); give a run or comparison directory")
@@ -188,7 +191,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
     config = _read_yaml(folder / "config.yaml") or _read_yaml(folder / HOSTED)
     last_step = steps[-1].step if steps else -1
-    # A run that is still writing may have logged the groups of a step whose own record is not there yet.
+    # A run that is still writing may have logged the groups of a step before the step's own record.
     complete = [record for record in decisions if record.step <= last_step]
     return Run(
         arm=folder.name if arm is None else arm,
@@ -205,12 +208,12 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
 
 
 def load_comparison_records(directory: Path) -> Comparison:
-    """Read a comparison directory (`<arm>/seed-<s>/` below it), or a single run as a comparison of one arm.
+    """Read a comparison directory, with runs in `<arm>/seed-<s>/`, or a single run as a comparison of one arm.
 
     Arms whose runs have not started yet are left out.
 
     Raises:
-        UserError: if there is no run below the directory.
+        UserError: if there is no run in or below the directory, or a record cannot be read.
     """
     if (directory / "steps.jsonl").exists():
         run = load_run_records(directory)
@@ -239,7 +242,7 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
 
 
 def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
-    """Rollouts by what became of them: the outcome of their group, or "lost" if they were dropped before scoring."""
+    """Number of rollouts by outcome: that of their group, or "lost" if they were dropped before scoring."""
     counts: Counter[str] = Counter()
     for group in groups:
         counts[group.outcome] += group.size
@@ -248,7 +251,7 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
 
 
 def _arm_names(config: Mapping[str, Any]) -> list[str]:
-    """Names under `arms`, which is a mapping by name, or a list of names or of mappings with a name."""
+    """The names under `arms`, which is a mapping keyed by name, a list of names, or a list of mappings with a name."""
     arms = config.get("arms", [])
     if isinstance(arms, Mapping):
         return [str(name) for name in arms]
@@ -267,6 +270,6 @@ def _read_state(path: Path) -> str:
 
 
 def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
-    """The pass counts of parents whose prefixes were used, in order."""
+    """The distinct pass counts of the parents whose prefixes were used, sorted."""
     groups = (group for run in runs for group in run.groups if group.prefixed)
     return sorted({group.parent_count for group in groups if group.parent_count is not None})

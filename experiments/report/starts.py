@@ -1,4 +1,4 @@
-"""What became of groups by where they began: at a problem of the data set, at a generated one, behind a prefix."""
+"""Summarises groups by where they began: at a problem of the data set, at a generated problem, or behind a prefix."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,20 @@ from halfway.experiments.report.statistics.intervals import Estimate
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """Groups that started from one kind of state: a problem of the data set, a generated one, or behind a prefix.
+    """One arm's groups that began in one kind of state: a data set problem, a generated problem, or behind a prefix.
 
-    Estimates are over the seeds that have such groups. Where one seed has, they are of its groups: the mean with an
-    interval clustered by problem, shares with one that takes groups for independent.
+    Estimates are over the seeds that have such groups. If only one seed has any, they are over its groups: the mean has
+    an interval clustered by problem, and shares have intervals that treat groups as independent.
 
     Attributes:
-        start: "fresh" (of the data set's problems, from their start), "generated", "prefixed" (all buckets), or
-            "k of N" for the parent's pass count.
-        groups: scored groups, over all seeds; `late_*` are from the second half of the steps.
-        mean: mean pass rate. degenerate: share with k = 0 or k = N. band: share with a pass rate in 3/8..5/8.
+        start: "fresh" (from the beginning of a data set problem), "generated", "prefixed" (all buckets together), or
+            "k of N" for prefixes whose parent group had that pass count.
+        groups: number of scored groups over all seeds. The `late_*` fields cover the second half of the steps.
+        mean: mean pass rate.
+        degenerate: share of groups with k = 0 or k = N.
+        band: share of groups with a pass rate in 3/8..5/8.
         prefix_tokens: mean length of the replayed prefix.
-        ratio: the controller's prefix ratio of this bucket after the last step, if it reports one.
+        ratio: the controller's prefix ratio for this bucket after the last step; None if it reports none.
     """
 
     arm: str
@@ -42,9 +44,9 @@ class StartRow:
 
 
 def start_rows(runs: Sequence[Run]) -> list[StartRow]:
-    """Fresh, generated and prefixed groups, and prefixed groups by the pass count of their parents.
+    """The rows of one arm: fresh, generated and prefixed groups, and prefixed groups by their parents' pass count.
 
-    Nothing for an arm that has fresh groups alone.
+    Empty if the arm has only fresh groups.
     """
     parents = parent_counts(runs)
     generated = any(group.generated for run in runs for group in run.groups)

@@ -1,4 +1,4 @@
-"""Everything that a comparison says, computed once from the records of its runs."""
+"""Computes every number of a comparison once, from the records of its runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ from halfway.experiments.report.statistics.intervals import Estimate, ratio_of_m
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How cheaply an arm filled its batches, against another: rollouts per trained group, divided by the other's.
+    """How cheaply one arm filled its batches beside another: its rollouts per trained group, divided by the other's.
 
     Attributes:
-        ratio: of geometric means over seeds; with an interval where it is paired by seed.
+        ratio: ratio of the geometric means over seeds, with an interval if it is paired by seed; None if an arm has
+            trained no group.
+        paired: whether the ratio is taken within each seed.
     """
 
     arm: str
@@ -32,11 +34,14 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the tables and the report print.
+    """Everything that the tables and the report print.
 
     Attributes:
-        arms: in the declared order, those that have finished a step; `not_started` are the others.
-        ranking: arms in the order of final pass@1.
+        budget: unit and size of the shared budget.
+        intervals: how the intervals of pass@1 were computed, in words.
+        unreadable: number of cut-off last lines that were left out of the records.
+        arms: the arms that have finished a step, in the declared order; `not_started` names the others.
+        ranking: the evaluated arms by final pass@1, highest first.
     """
 
     budget: tuple[str, float] | None
@@ -52,12 +57,12 @@ class Summary:
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
-    replays: tuple[ReplayCosts, ...] = ()  # the summaries of earlier reports say nothing of these two
+    replays: tuple[ReplayCosts, ...] = ()  # earlier reports lack these two fields
     not_started: tuple[str, ...] = ()
 
     @property
     def without_curve(self) -> list[str]:
-        """Arms that have begun and have no two evaluations yet, so that nothing is compared with them."""
+        """Arms that have started but have fewer than two evaluations, so that they are in no comparison yet."""
         compared = {row.arm for row in self.matched[0].rows} if self.matched else set()
         return [arm.arm for arm in self.arms if arm.arm not in compared]
 
@@ -66,7 +71,7 @@ def summarize(comparison: Comparison) -> Summary:
     """Compute every number of the tables from the records of the runs.
 
     Raises:
-        UserError: if comparison.yaml plans what cannot be read.
+        UserError: if the plan in comparison.yaml is invalid, or tuning.json cannot be read.
     """
     started = comparison.started()
     runs_of = started.runs
@@ -95,7 +100,7 @@ def summarize(comparison: Comparison) -> Summary:
 
 
 def describe_intervals(comparison: Comparison) -> str:
-    """How the intervals of pass@1 were computed, for the caption."""
+    """Say how the intervals of pass@1 were computed, for captions."""
     if all(len(runs) >= 2 for runs in comparison.runs.values()):
         return (
             "95 % Student-t intervals over seeds; gains are differences within a seed; "
@@ -113,7 +118,7 @@ def describe_intervals(comparison: Comparison) -> str:
 
 
 def fill_ratio(runs_of: Mapping[str, Sequence[Run]], pair: Contrast) -> Filled:
-    """Paired by seed if the arms share at least two seeds, else between their means."""
+    """The ratio of two arms' rollouts per trained group: by seed if they share two seeds or more, else of the means."""
     left, right = (
         {run.seed: value for run in runs_of[arm] if (value := rollouts_per_group(run)) is not None}
         for arm in (pair.arm, pair.reference)

@@ -1,14 +1,14 @@
-"""What a comparison is asked.
+"""Answers the questions that a comparison is run for.
 
-- `design`: what was planned before it ran: contrasts, targets, costs
-- `axes`: what a score is held against: steps, rollouts, tokens, seconds, costs
-- `curves`: scores along an axis, between evaluations and up to a target
-- `matched`: arms where all have spent equally
-- `contrasts`: differences of arms, their errors, which are clear
+- `design`: reads what was planned before the comparison ran: contrasts, targets, costs
+- `axes`: the measures of cost that scores are compared at: steps, rollouts, tokens, seconds, weighted costs
+- `curves`: reads scores off between evaluations, and finds where they reach a target
+- `matched`: compares arms where all have spent equally
+- `contrasts`: differences between arms, their errors, and which are clear
 - `reach`: what it cost to reach a target
-- `strata`: which kinds of problems an arm learnt
+- `strata`: which kinds of problems each arm learnt
 - `timing`: where the seconds went
-- `replays`: what replaying prefixes through an environment took
+- `replays`: how long replaying prefixes through an environment took
 - `roofline`: what a trained token costs in generated tokens, from a device's peak rates
-- `tuning`: what each arm was tuned to
+- `tuning`: which settings were tried for each arm, and which was chosen
 """

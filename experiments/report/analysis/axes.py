@@ -1,4 +1,4 @@
-"""What a score can be held against: steps, rollouts, tokens, seconds, and costs that weigh several of them."""
+"""Measures of cost at which scores are compared: steps, rollouts, tokens, seconds, and weighted sums of these."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Protocol
 from halfway.experiments.report.records import Run
 
 PAPERS_RHO = (0.25, 1.0)
-"""What a trained token costs in generated tokens where the sources ran: rollouts take 78 to 91 % of their hours, and
-dynamic sampling trains on about a third of what it generates. So .09/.91 to .22/.78 of the hours, divided by .28 to .4
-of the tokens: .25 to 1."""
+"""What a trained token cost in generated tokens in the published runs. Rollouts take 78 to 91 % of their hours, and
+dynamic sampling trains on about a third of the tokens that it generates. The ratio of training to rollout hours,
+.09/.91 to .22/.78, divided by the ratio of trained to generated tokens, .28 to .4, gives .25 to 1."""
 
 
 class Spender(Protocol):
-    """A record that says what was spent until then, by unit."""
+    """A record that says what a run had spent by then, by unit."""
 
     @property
     def spent(self) -> Mapping[str, float | None]: ...
@@ -24,8 +24,9 @@ class Axis:
     """A measure of cost.
 
     Attributes:
-        name: in summary.json; label: in tables and figures.
-        weights: unit of `spent` -> what one of it costs.
+        name: its name in summary.json.
+        label: its name in tables and figures.
+        weights: the cost of one unit, by the units of `spent`.
     """
 
     name: str
@@ -33,12 +34,12 @@ class Axis:
     weights: Mapping[str, float]
 
     def phrase(self, amount: float) -> str:
-        """An amount of it in words."""
+        """An amount of this cost in words."""
         kind, _, detail = self.label.partition(", ")
         return f"a {kind} of {amount:,.0f} ({detail})" if detail else f"{amount:,.0f} {kind}"
 
     def of(self, record: Spender) -> float:
-        """What was spent until a record."""
+        """The cost of what a run had spent by the time of a record. All units with a weight must have been recorded."""
         spent, total = record.spent, 0.0
         for unit, weight in self.weights.items():
             amount = spent[unit]
@@ -47,7 +48,7 @@ class Axis:
         return total
 
     def recorded(self, runs: Sequence[Run]) -> bool:
-        """Whether all the runs have what it weighs."""
+        """Whether every record of the runs has all units that the axis weighs."""
         records: list[Spender] = [*(step for run in runs for step in run.steps)]
         records += [evaluation for run in runs for evaluation in run.evaluations]
         return all(record.spent[unit] is not None for record in records for unit in self.weights)
@@ -61,14 +62,15 @@ PLAIN = (STEPS, ROLLOUTS, TOKENS, SECONDS)
 
 
 def cost_axis(rho: float, judge_second: float | None = None) -> Axis:
-    """Generated tokens + rho x trained tokens (+ price x judged seconds): what a run costs, in generated tokens.
+    """The cost of a run in generated tokens: generated tokens + rho x trained tokens (+ price x judging seconds).
 
-    Generated are the tokens that the engine sampled; trained are those that the passes of the updates went over, whole
-    sequences with prompts and replayed prefixes, once in every epoch. Judged are the seconds that the environment took
-    to answer and judge the rollouts: verifiers, tests and tools.
+    Generated tokens are those that the engine sampled. Trained tokens are those that the updates passed over: whole
+    sequences, with prompts and replayed prefixes, once per epoch. Judging seconds are the time that the environment
+    took to answer and judge the rollouts: verifiers, tests and tools.
 
     Args:
-        judge_second: what a judged second costs; None = judging costs nothing.
+        rho: price of a trained token in generated tokens.
+        judge_second: price of a second of judging in generated tokens; None = judging costs nothing.
     """
     weights = {"tokens": 1.0, "trained_tokens": rho}
     if judge_second is None:

@@ -1,4 +1,4 @@
-"""Arms held against each other where they have spent equally: differences, their errors, and which are clear."""
+"""Compares pairs of arms where they have spent equally: the differences, their errors, and which are clear."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +24,14 @@ class ContrastRow:
     """Held-out pass@1 of one arm minus another's.
 
     Attributes:
-        difference: with its 95 % interval for this pair alone; by seed if paired.
-        seeds: that each arm has, or both share if paired: the smaller number.
-        paired: differences are taken within a seed, over the seeds that both arms have.
-        p, adjusted_p: two-sided, alone and by Holm within the family; None with one seed.
-        clear: adjusted_p is below .05.
-        smallest_shown: the true difference that would be clear four times out of five, by this row's standard error;
-            None where that is not known, or zero.
+        difference: the difference, with a 95 % interval for this pair alone.
+        seeds: number of shared seeds if paired, otherwise the number of seeds of the arm that has fewer.
+        paired: whether differences are taken within each seed, over the seeds that both arms have.
+        p: two-sided p-value of this contrast alone; None with one seed.
+        adjusted_p: p after Holm's adjustment within the family; None with one seed.
+        clear: whether adjusted_p is below .05.
+        smallest_shown: the true difference that would be clear four times out of five, given this row's standard error;
+            None if that error is unknown or zero.
     """
 
     arm: str
@@ -47,12 +48,13 @@ class ContrastRow:
 def contrast_rows(
     runs_of: Mapping[str, Sequence[Run]], contrasts: Sequence[Contrast], axis: Axis, amount: float | None = None
 ) -> list[ContrastRow]:
-    """The contrasts among arms that have been evaluated, one family for Holm's adjustment.
+    """The contrasts between arms that have been evaluated, as one family for Holm's adjustment.
 
-    Contrasts whose arms have no curve yet are left out, and count in the family.
+    Contrasts with an arm that has no curve yet are left out, but still count in the family.
 
     Args:
-        amount: where on the axis; by default the largest that all runs have reached.
+        runs_of: the runs of each arm.
+        amount: the amount on the axis at which to compare; by default the largest that all runs have reached.
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
     used = [run for runs in having.values() for run in runs]
@@ -89,10 +91,11 @@ def _row(pair: Contrast, arm: Mapping[int, Array], reference: Mapping[int, Array
 
 
 def difference(arm: Mapping[int, Array], reference: Mapping[int, Array], shared: Sequence[int] | None) -> CrossedMean:
-    """The mean difference of the pass rates, by seed over the `shared` seeds, or between arms with seeds of their own.
+    """The mean difference between two arms' pass rates, with its error over seeds and problems.
 
     Args:
-        arm, reference: seed -> pass rates of the problems.
+        arm, reference: pass rates of the problems, (problems,), by seed.
+        shared: the seeds within which differences are taken; None compares the means of arms with seeds of their own.
     """
     if shared is not None:
         return crossed_mean(np.stack([arm[seed] - reference[seed] for seed in shared]))

@@ -1,4 +1,4 @@
-"""Held-out scores along an axis of cost: read off between evaluations, made to rise, and searched for a target."""
+"""Held-out scores along an axis of cost: interpolated between evaluations, made to rise, and searched for a target."""
 
 from collections.abc import Sequence
 
@@ -12,33 +12,33 @@ Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 ROUNDING = 1e-9
-"""Scores that differ by less are equal: rounding must not tell runs apart that passed equally often."""
+"""Scores that differ by less count as equal, so that rounding does not separate runs that passed equally often."""
 
 
 def evaluated(runs: Sequence[Run]) -> list[Run]:
-    """The runs that have a curve: two evaluations or more."""
+    """The runs that have a curve, that is at least two evaluations."""
     return [run for run in runs if len(run.evaluations) > 1]
 
 
 def common_reach(runs: Sequence[Run], axis: Axis) -> float:
-    """The largest amount that all of the runs have spent at an evaluation."""
+    """The largest amount that every run had spent by its last evaluation."""
     return min(axis.of(run.evaluations[-1]) for run in runs)
 
 
 def problems_told_apart(runs: Sequence[Run]) -> bool:
-    """Whether every evaluation says which of the same number of problems passed how often."""
+    """Whether every evaluation records passes by problem, all over the same number of problems."""
     return len({len(evaluation.passed) for run in runs for evaluation in run.evaluations} | {0}) == 2 and all(
         evaluation.passed for run in runs for evaluation in run.evaluations
     )
 
 
 def amounts(run: Run, axis: Axis) -> Array:
-    """What was spent at each evaluation, (evaluations,)."""
+    """What the run had spent at each of its evaluations, (evaluations,)."""
     return np.array([axis.of(evaluation) for evaluation in run.evaluations], np.float64)
 
 
 def scores(run: Run, apart: bool) -> Array:
-    """Pass rates, (evaluations, problems); with `apart` False one column, the mean over problems."""
+    """Pass rates, (evaluations, problems); if `apart` is False, a single column with the mean over problems."""
     return np.array([_rates(evaluation, apart) for evaluation in run.evaluations], np.float64)
 
 
@@ -49,7 +49,7 @@ def _rates(evaluation: EvaluationRecord, apart: bool) -> Array:
 
 
 def scores_at(run: Run, axis: Axis, amount: float, apart: bool) -> Array:
-    """Pass rates when `amount` was spent, (problems,): linear between the two evaluations around it."""
+    """Pass rates at the point where `amount` was spent, (problems,): linear between the evaluations on either side."""
     x_E, y_EP = amounts(run, axis), scores(run, apart)
     right = int(np.clip(np.searchsorted(x_E, amount), 1, len(x_E) - 1))
     width = x_E[right] - x_E[right - 1]
@@ -58,10 +58,10 @@ def scores_at(run: Run, axis: Axis, amount: float, apart: bool) -> Array:
 
 
 def rising(scores_DE: Array) -> Array:
-    """Isotonic regression of each row: the nearest curve, in squares, that never falls.
+    """Isotonic regression of each row: the curve that never falls and is nearest in least squares.
 
-    By the min-max formula (Robertson, Wright and Dykstra 1988, section 1.4): at i the largest, over starts j <= i, of
-    the smallest, over ends k >= i, mean of entries j..k.
+    Computed by the max-min formula (Robertson, Wright and Dykstra 1988, section 1.4): the value at i is the maximum
+    over starts j <= i of the minimum over ends k >= i of the mean of entries j..k.
     """
     size = scores_DE.shape[1]
     sums = np.concatenate([np.zeros((len(scores_DE), 1)), np.cumsum(scores_DE, axis=1)], axis=1)
@@ -77,7 +77,7 @@ def first_crossings(amounts_E: Array, rising_DE: Array, targets_D: Array) -> tup
     """Where each rising, piecewise linear curve first reaches its target, up to `ROUNDING`.
 
     Returns:
-        the amounts, (D,), the last one where the target is never reached; and whether it is reached.
+        the amounts, (D,), which are the last amount where the target is never reached; and whether it is reached, (D,).
     """
     below = (rising_DE < targets_D[:, None] - ROUNDING).sum(axis=1)
     reached = below < rising_DE.shape[1]

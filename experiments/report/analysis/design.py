@@ -1,4 +1,4 @@
-"""What was planned before a comparison ran, as its file says: contrasts, targets, and what costs are made of."""
+"""Reads what a comparison's file planned before it ran: contrasts, targets, and the prices behind its costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from halfway.experiments.report.records import Comparison
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One arm against another."""
+    """An arm, and the reference that it is compared with."""
 
     arm: str
     reference: str
@@ -23,15 +23,17 @@ class Design:
     """The plan of a comparison.
 
     Attributes:
-        baseline: what the others are held against in cost to reach: the arm that the file names so, or the reference of
-            its first pair, or the first arm.
-        contrasts: those that the file names, or else all pairs of arms; `named` says which.
-        targets: held-out pass@1 fixed in advance, ascending; may be empty.
-        headline: the axis of the shared budget, or else rollouts; arms are compared where all have spent equally by it.
-        costs: axes that weigh trained tokens against generated tokens; empty where these were not recorded.
-        rho_from: where their weights come from, in words.
-        judge_second: what a second of judging costs in generated tokens; None where the file gives no price. With one
-            there is an axis with judging beside each without, if the seconds were recorded.
+        baseline: the arm whose cost to reach a target the others' costs are divided by: the baseline that the file
+            names, or the reference of its first pair, or the first arm.
+        contrasts: the contrasts that the file names, or else all pairs of arms.
+        named: whether the file names the contrasts.
+        targets: values of held-out pass@1 fixed in advance, ascending; may be empty.
+        headline: the axis of the shared budget, or else rollouts; the comparison is judged where all arms have spent
+            equally on this axis.
+        costs: the axes that weigh trained tokens against generated tokens; empty if trained tokens were not recorded.
+        rho_from: where the weights of `costs` come from, in words.
+        judge_second: price of a second of judging in generated tokens; None if the file gives none. With a price, each
+            cost axis has a second version that includes judging, if the seconds were recorded.
     """
 
     baseline: str
@@ -45,10 +47,10 @@ class Design:
 
 
 def read_design(comparison: Comparison) -> Design:
-    """The plan in comparison.yaml; what it leaves out has the defaults of `Design`.
+    """Read the plan in comparison.yaml; what it leaves out has the defaults that `Design` describes.
 
     Raises:
-        UserError: if what it says cannot be read.
+        UserError: if a field of the plan is invalid.
     """
     config, arms = comparison.config, comparison.arms
     contrasts = tuple(Contrast(*pair) for pair in contrast_pairs(config.get("contrasts"), arms))
@@ -73,11 +75,12 @@ def read_design(comparison: Comparison) -> Design:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What costs are made of, in generated tokens.
+    """The prices that costs are made of, in generated tokens.
 
     Attributes:
-        rho: of a trained token; several where it is not known. origin: where they come from, in words.
-        judge_second: of a second of judging; None = not asked for.
+        rho: price of a trained token; several values if it is not known.
+        origin: where rho comes from, in words.
+        judge_second: price of a second of judging; None = not asked for.
     """
 
     rho: tuple[float, ...]
@@ -86,7 +89,7 @@ class Prices:
 
 
 def read_prices(comparison: Comparison) -> Prices:
-    """The prices that comparison.yaml gives, or says where to take from."""
+    """The prices that comparison.yaml gives, or that follow from the machines and the model that it names."""
     declared = comparison.config.get("costs") or {}
     check_costs(declared, comparison.config.get("base") or {})
     if "from" in declared:

@@ -1,4 +1,4 @@
-"""Arms side by side where all have spent equally: by steps, by rollouts, by generated tokens, by a cost."""
+"""Compares all arms where they have spent equally: in steps, rollouts, generated tokens, or a weighted cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 
 @dataclass(frozen=True, slots=True)
 class MatchedRow:
-    """An arm at the amount that all arms reached; linear between evaluations, and between steps.
+    """An arm at the amount that all arms have reached, interpolated linearly between evaluations and between steps.
 
     Attributes:
-        pass_at_1: held out; the interval is over seeds and problems, where the latter are told apart.
-        degenerate: share of the scored groups until then of which all rollouts passed or none.
-        trained: groups trained until then.
-        steps, rollouts, tokens: spent until then, means over seeds.
+        pass_at_1: held-out pass@1; the interval is over seeds and, if passes were recorded by problem, over problems.
+        degenerate: among the groups scored up to that point, the share of which all rollouts passed or none did.
+        trained: groups trained up to that point.
+        steps, rollouts, tokens: spent up to that point, averaged over seeds.
     """
 
     arm: str
@@ -42,12 +42,13 @@ class Matched:
     """All arms at one amount of one kind of cost.
 
     Attributes:
-        axis: of the cost. amount: that every run has reached.
-        headline: whether the comparison is judged by it.
-        problems: held-out problems that were told apart; 0 = intervals are over seeds only.
-        contrasts: one family, adjusted by itself.
-        pairs: of the headline only: every pair of arms, a family of their own, whatever was planned; the higher mean
-            comes first.
+        axis: the kind of cost.
+        amount: the largest amount that every run has reached.
+        headline: whether the comparison is judged at equal cost on this axis.
+        problems: number of held-out problems whose passes were recorded one by one; 0 = intervals are over seeds only.
+        contrasts: the planned contrasts, a family of its own in Holm's adjustment.
+        pairs: every pair of arms, whatever was planned, as another family; the arm with the higher mean comes first.
+            Empty except for the headline.
     """
 
     axis: Axis
@@ -61,7 +62,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Running totals of one run after each step, (steps,) each: groups trained, scored, and degenerate among these."""
+    """Running totals of one run after each step, (steps,) each: trained, scored, and degenerate scored groups."""
 
     run: Run
     trained: Array
@@ -69,21 +70,21 @@ class Totals:
     degenerate: Array
 
     def spent(self, axis: Axis) -> Array:
-        """What was spent after each step."""
+        """What the run had spent after each step, (steps,)."""
         return np.array([axis.of(step) for step in self.run.steps], np.float64)
 
     def until(self, axis: Axis, amount: float, running: Array) -> float:
-        """A running total when `amount` was spent: linear within a step, from nothing at the start."""
+        """A running total at the point where `amount` was spent: linear within a step, from zero at the start."""
         return float(np.interp(amount, [0.0, *self.spent(axis)], [0.0, *running]))
 
     def degenerate_share(self, axis: Axis, amount: float) -> float | None:
-        """Share of the groups scored until `amount` was spent that are degenerate; None without one."""
+        """Share of degenerate groups among those scored until `amount` was spent; None if none was scored."""
         scored = self.until(axis, amount, self.scored)
         return self.until(axis, amount, self.degenerate) / scored if scored > 0 else None
 
 
 def run_totals(run: Run) -> Totals:
-    """Count a run's groups."""
+    """Count a run's groups step by step."""
     scored, degenerate = np.zeros(run.num_steps), np.zeros(run.num_steps)
     for group in run.groups:
         if group.scored:
@@ -94,13 +95,13 @@ def run_totals(run: Run) -> Totals:
 
 
 def matched_axes(design: Design) -> list[Axis]:
-    """The headline first, then equal steps, rollouts and tokens, then costs."""
+    """The axes on which arms are compared: the headline first, then steps, rollouts and tokens, then costs."""
     axes = [design.headline, STEPS, ROLLOUTS, TOKENS, *design.costs]
     return [axis for i, axis in enumerate(axes) if axis not in axes[:i]]
 
 
 def match(runs_of: Mapping[str, Sequence[Run]], design: Design) -> list[Matched]:
-    """The arms that have curves, at equal amounts of each axis; nothing without a curve."""
+    """Compare the arms that have curves at equal amounts on each axis; empty if no arm has a curve."""
     having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
     if not having:
         return []

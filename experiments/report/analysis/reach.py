@@ -1,10 +1,11 @@
-"""What it cost to reach a target, run by run, with runs that never reach it, and beside the baseline.
+"""Computes what each arm spent to reach a target, and the ratio to the baseline's cost.
 
-A run's scores are first made to rise (`rising`), so that one lucky evaluation does not count as having arrived: a
-target is reached where the rising curve, linear between evaluations, first has it. A run that never does counts with
-all that it spent, a lower bound, and everything that contains it is a bound too and printed as one. Costs are averaged
-as logarithms; their errors come from resampling seeds and problems (`halfway.experiments.report.statistics.crossed`),
-the intervals from Student's t with seeds - 1 degrees of freedom.
+A run's scores are first made to rise (`rising`), so that one lucky evaluation does not count as reaching the target: it
+is reached where the rising curve, linear between evaluations, first attains it. A run that never reaches the target
+enters with all that it spent, which is a lower bound; every mean or ratio that contains it is a bound too, and printed
+as one. Costs are averaged as logarithms. Their errors come from resampling seeds and problems
+(`halfway.experiments.report.statistics.crossed`), and their intervals from Student's t with seeds - 1 degrees of
+freedom.
 """
 
 import math
@@ -43,14 +44,16 @@ class Spent:
     """What an arm spent along one axis until it reached a target.
 
     Attributes:
-        amount: geometric mean over seeds; None if no run reached the target, or one had it from the start.
-        bound: "at least" if a run never reached it.
-        ratio: to the baseline, by seed where both have the seed; None for the baseline itself, and where both have
-            runs that never reached the target.
-        ratio_bound: "at least" or "at most" if a run of the arm, or of the baseline, never reached it.
-        p, adjusted_p: of a ratio of 1, alone and by Holm over the arms; None where the bound shows nothing about it.
-        clear: adjusted_p is below .05.
-        at_start: runs that had the target from the start, at no cost; a geometric mean has no room for them.
+        amount: geometric mean over seeds; None if no run reached the target, or some run met it from the start.
+        bound: "at least" if some run never reached the target, otherwise empty.
+        ratio: the amount divided by the baseline's, by seed if the arms have the same seeds or share at least two. None
+            for the baseline itself, if either amount is None, or if both arms have runs that never reached it.
+        ratio_bound: "at least" if some run of the arm never reached the target, "at most" if some run of the baseline
+            did not, otherwise empty.
+        p: p-value for a true ratio of 1; None with one seed, or if the ratio is a bound that does not speak against 1.
+        adjusted_p: p after Holm's adjustment over the arms.
+        clear: whether adjusted_p is below .05.
+        at_start: number of runs that met the target from the start, at no cost, so that there is no geometric mean.
     """
 
     amount: Estimate | None
@@ -65,7 +68,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class ReachRow:
-    """An arm: how many of its runs reached the target, and what they spent, by axis."""
+    """How many of an arm's runs reached the target, and what they spent, by the name of the axis."""
 
     arm: str
     seeds: int
@@ -75,12 +78,12 @@ class ReachRow:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """All arms on their way to one target.
+    """What every arm spent to reach one target.
 
     Attributes:
-        kind: "fixed" = fixed in advance; "baseline" = what the baseline had at its end, seed by seed; "lowest" = the
-            highest score that every run reached, which was known only afterwards.
-        target: held-out pass@1; of kind "baseline" the mean over its seeds.
+        kind: "fixed" = fixed in advance; "baseline" = the baseline's final score, seed by seed; "lowest" = the highest
+            score that every run reached, which is known only after the runs.
+        target: held-out pass@1; for the kind "baseline", the mean over the baseline's seeds.
     """
 
     kind: Kind
@@ -91,9 +94,10 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """One run: its rising scores as they are, (1, evaluations), and with problems drawn anew, (draws, evaluations).
+    """One run's rising scores: observed, (1, evaluations), and with resampled problems, (draws, evaluations).
 
-    `problems` were told apart; 1 = none, and then every draw is as it is.
+    `problems` is the number of problems that are resampled; 1 if passes were not recorded by problem, and then every
+    draw equals the observed scores.
     """
 
     run: Run
@@ -104,7 +108,7 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Logarithms of what the runs of an arm spent, by seed: (1,) as it is, and (draws,) with problems drawn anew."""
+    """Logarithms of what the runs of an arm spent, by seed: (1,) as observed, and (draws,) with resampled problems."""
 
     found: BySeed
     drawn: BySeed
@@ -113,12 +117,18 @@ class _Costs:
 
 
 def reach_axes(design: Design) -> list[Axis]:
-    """Along what the cost is counted."""
+    """The axes along which the cost to reach a target is counted."""
     return [ROLLOUTS, TOKENS, STEPS, *design.costs, SECONDS]
 
 
 def cost_to_reach(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = DRAWS) -> list[Reach]:
-    """The targets fixed in advance, or without any the highest score that every run reached; and the baseline's end."""
+    """The cost to reach each target: those fixed in advance, or else one that all runs reached; and the baseline's end.
+
+    Without fixed targets, the target is the highest score that every run reached. Empty if no arm has a curve.
+
+    Args:
+        draws: number of resamples of the held-out problems.
+    """
     having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
     if not having:
         return []
@@ -132,7 +142,7 @@ def cost_to_reach(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: i
 
 
 def draw_curves(runs_of: Mapping[str, Sequence[Run]], draws: int) -> dict[str, list[_Curve]]:
-    """Every run's curve, with the same problems drawn for all of them."""
+    """The curves of all runs, by arm; every draw resamples the same problems for all of them."""
     used = [run for runs in runs_of.values() for run in runs]
     apart = problems_told_apart(used)
     problems = len(used[0].evaluations[0].passed) if apart else 1
@@ -172,7 +182,12 @@ def _reach(curves: Mapping[str, Sequence[_Curve]], kind: Kind, target: float | N
 
 
 def _costs(curves: Sequence[_Curve], axis: Axis, target: float, of_seed: Mapping[int, _Curve]) -> _Costs:
-    """What the runs of an arm spent. `of_seed`: the baseline's curves, whose ends are the targets of their seeds."""
+    """What the runs of an arm spent to reach the target.
+
+    Args:
+        target: the target of seeds that are not in `of_seed`.
+        of_seed: the baseline's curves by seed, whose final scores are the targets of these seeds.
+    """
     found, drawn, reached = {}, {}, {}
     for curve in curves:
         seed, x_E = curve.run.seed, amounts(curve.run, axis)
@@ -184,14 +199,17 @@ def _costs(curves: Sequence[_Curve], axis: Axis, target: float, of_seed: Mapping
 
 
 def _logarithms(x_E: Array, rising_DE: Array, targets: Array | float, floor: float = 0.0) -> tuple[Array, Booleans]:
-    """Logarithms of the crossings; minus infinity for a target that was met at the start, unless there is a floor."""
+    """Logarithms of the crossings, (D,), and whether each target is reached, (D,).
+
+    Minus infinity for a target that was met at the start, unless `floor` is positive.
+    """
     crossings, reached = first_crossings(x_E, rising_DE, np.broadcast_to(np.asarray(targets), len(rising_DE)))
     with np.errstate(divide="ignore"):
         return np.log(np.maximum(crossings, floor)), reached
 
 
 def _compare(costs: Mapping[str, _Costs], design: Design) -> dict[str, Spent]:
-    """Each arm's cost along one axis, and its ratio to the baseline's."""
+    """Each arm's cost along one axis, and its ratio to the baseline's cost."""
     baseline = costs.get(design.baseline)
     spent = {}
     for arm, own in costs.items():
@@ -246,7 +264,7 @@ def _mean(found: BySeed, drawn: BySeed, seeds: Sequence[int], problems: int) -> 
 
 
 def _difference(own: _Costs, baseline: _Costs) -> CrossedMean:
-    """Of the means of arms whose seeds are others."""
+    """Difference of the means of two arms whose seeds are not paired."""
     sides = [
         (tuple(float(costs.found[seed][0]) for seed in costs.found), [costs.drawn[seed] for seed in costs.found])
         for costs in (own, baseline)
@@ -262,8 +280,9 @@ def _variance(sides: Sequence[tuple[Sequence[float], Sequence[Array]]], problems
     """Variance of a mean over seeds, or of the difference of two, by resampling seeds, problems, and both at once.
 
     Args:
-        sides: of one arm, or of two whose seeds are others: the value of each seed, and (draws,) with problems drawn
-            anew, the same for all.
+        sides: one arm, or two arms whose seeds are not paired. Each side holds the observed value of every seed, and
+            for every seed its values with resampled problems, (draws,); the draws are the same for all seeds.
+        problems: number of problems; 1 = problems are not resampled.
     """
     seed_part = sum(float(np.var(values, ddof=1)) / len(values) for values, _ in sides if len(values) > 1)
     if problems == 1:

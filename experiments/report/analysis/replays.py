@@ -1,4 +1,4 @@
-"""What replaying prefixes through an environment took, beside generating as many responses."""
+"""Measures how long replaying prefixes through an environment took, compared with generating as many responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ from halfway.experiments.report.records import Run
 
 @dataclass(frozen=True, slots=True)
 class ReplayCosts:
-    """Of one arm, all its runs together.
+    """Counts and seconds of one arm, summed over all its runs.
 
     Attributes:
-        replays, replayed_responses: requests whose prefix was replayed through the environment, and the responses that
-            were executed for it.
-        replayed_seconds: that tools took for these.
-        replayed_wall_seconds: in which they were executed, while nothing was generated.
-        responses, tool_seconds: generated responses, and what tools took to answer these.
-        rollout_seconds: in which they were generated and answered, on the wall clock.
+        replays: number of requests whose prefix was replayed through the environment.
+        replayed_responses: number of responses that were executed for these replays.
+        replayed_seconds: seconds that tools took for the replayed responses.
+        replayed_wall_seconds: wall-clock seconds of the replays, during which nothing was generated.
+        responses: number of generated responses.
+        tool_seconds: seconds that tools took to answer the generated responses.
+        rollout_seconds: wall-clock seconds in which responses were generated and answered, without replays.
     """
 
     arm: str
@@ -30,15 +31,17 @@ class ReplayCosts:
 
     @property
     def ratio(self) -> float | None:
-        """Time of a replayed response over time of a generated one, its tools included, as many at once as the run had
-        of each; None if nothing was generated."""
+        """Wall-clock time per replayed response, divided by the time per generated response; None if there are none.
+
+        Both include tools, and both are at the concurrency that the run had.
+        """
         if not (self.responses and self.replayed_responses and self.rollout_seconds > 0):
             return None
         return (self.replayed_wall_seconds / self.replayed_responses) / (self.rollout_seconds / self.responses)
 
 
 def replay_costs(arm: str, runs: Sequence[Run]) -> ReplayCosts | None:
-    """None if nothing was replayed through an environment, or nothing of it was recorded."""
+    """The costs of an arm's replays; None if nothing was replayed through an environment, or nothing was recorded."""
     steps = [step for run in runs for step in run.steps]
 
     def total(name: str) -> float:

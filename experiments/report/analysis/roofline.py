@@ -1,22 +1,23 @@
-"""What a trained token costs in generated tokens on a given machine, from the peak rates of its devices.
+"""Estimates what a trained token costs in generated tokens on a given machine, from its devices' peak rates.
 
-A device takes as long as the slower of two things: moving bytes between memory and cores, and multiplying (the
-roofline model; Williams et al. 2009). With W parameters, of 2 bytes each:
+The time on a device is that of the slower of two things: moving bytes between memory and cores, and arithmetic (the
+roofline model; Williams et al. 2009). With W parameters of 2 bytes each:
 
-- **Generating** one token for each of B sequences reads all weights once, and of every sequence the keys and values of
-  the L tokens before it, c numbers of 2 bytes each; it multiplies 2 W numbers a token (Pope et al. 2022, "Efficiently
-  Scaling Transformer Inference", section 2; Kaplan et al. 2020, section 2.1, for 2 W). So device-seconds per token are
-  max((2 W / B + 2 c L) / bandwidth, 2 W / flops). Spreading the model over more devices divides time and multiplies
-  devices, so it leaves them as they are.
-- **An update** multiplies 6 W numbers a token, forward and backward (Kaplan et al. 2020), and 2 W for every further
-  forward pass: activations computed again, old log-probabilities, a reference policy. Batches are large, so
-  multiplying is what takes the time: device-seconds per token are W (6 + 2 further passes) / flops.
+- **Generating** one token for each of B sequences reads all weights once and, for every sequence, the keys and values
+  of the L tokens before it, c numbers of 2 bytes per token; it takes 2 W floating-point operations per token (Pope et
+  al. 2022, "Efficiently Scaling Transformer Inference", section 2; Kaplan et al. 2020, section 2.1, for 2 W). So the
+  device-seconds per token are max((2 W / B + 2 c L) / bandwidth, 2 W / flops). Spreading the model over more devices
+  divides the time and multiplies the devices, so the device-seconds stay the same.
+- **An update** takes 6 W operations per token, forward and backward (Kaplan et al. 2020), and 2 W for every further
+  forward pass: recomputed activations, old log-probabilities, a reference policy. Batches are large, so arithmetic is
+  the slower part: the device-seconds per token are W (6 + 2 further passes) / flops.
 
 rho is the second divided by the first.
 
-Assumed: both reach the same share of the peak; B sequences are decoded at every moment, which the tail of a batch with
-few long responses breaks (generation is dearer then, rho smaller); reading prompts, moving weights between learner and
-engine, and waiting cost nothing; attention's own products are left out; generation and updates use devices of one kind.
+The model assumes that both reach the same share of the peak rates; that B sequences are decoded at every moment, which
+fails in the tail of a batch, when a few long responses remain (generation is then dearer and rho smaller); that reading
+prompts, moving weights between learner and engine, and waiting cost nothing; that attention's own products can be left
+out; and that generation and updates use devices of the same kind.
 """
 
 from dataclasses import dataclass
@@ -30,12 +31,14 @@ BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The model of this module.
+    """The roofline model that the module describes.
 
     Attributes:
-        batch: sequences decoded at once by one engine, over however many devices.
-        context: tokens before the one that is generated, on average.
-        passes: forward passes of an update over a trained token beside the one that has a backward pass.
+        device: peak rates of one device.
+        shape: sizes of the model.
+        batch: number of sequences that one engine decodes at once, over however many devices.
+        context: mean number of tokens before the one that is generated.
+        passes: forward passes per trained token, besides the one that has a backward pass.
     """
 
     device: Device
@@ -46,13 +49,13 @@ class Roofline:
 
     @property
     def generated(self) -> float:
-        """Device-seconds of a generated token."""
+        """Device-seconds per generated token."""
         read = BYTES * (self.shape.weights / self.batch + self.shape.cache_per_token * self.context)
         return max(read / self.device.bandwidth, 2 * self.shape.weights / self.device.flops)
 
     @property
     def trained(self) -> float:
-        """Device-seconds of a trained token."""
+        """Device-seconds per trained token."""
         return self.shape.weights * (6 + 2 * self.passes) / self.device.flops
 
     @property
@@ -61,11 +64,11 @@ class Roofline:
 
 
 def of_cluster(config: RunConfig, shape: ShapeOptions | None, context: float | None = None) -> Roofline:
-    """The roofline of a run's machines.
+    """The roofline of the machines that a run is configured for.
 
     Args:
         shape: sizes of the run's model; None = unknown.
-        context: by default half of rollouts.max_response_tokens.
+        context: mean number of tokens before a generated one; by default half of rollouts.max_response_tokens.
 
     Raises:
         UserError: if the device or the model's sizes are not known.
@@ -86,7 +89,10 @@ def of_cluster(config: RunConfig, shape: ShapeOptions | None, context: float | N
 
 
 def further_passes(config: RunConfig) -> float:
-    """Forward passes per trained token beside the one with a backward pass. The epochs share those before them."""
+    """Forward passes per trained token besides the one with a backward pass.
+
+    Old log-probabilities and the reference policy take one pass each per batch, so the epochs share these passes.
+    """
     learner = config.learner
     several = learner.num_minibatches * learner.num_epochs > 1 or learner.minibatch_groups > 0
     before = (several and learner.old_logprobs == "learner") + (learner.kl_coefficient > 0)

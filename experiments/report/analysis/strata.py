@@ -1,4 +1,4 @@
-"""Held-out pass rates by stratum: which kinds of problems an arm learnt, and when."""
+"""Computes held-out pass rates by stratum: which kinds of problems an arm learnt, and when."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 
 @dataclass(frozen=True, slots=True)
 class StrataRow:
-    """Pass rates of an arm by stratum at its last evaluation, over seeds; None where no run has the stratum."""
+    """Pass rates of an arm by stratum at its runs' last evaluations, over seeds; None where no run has the stratum."""
 
     arm: str
     seeds: int
@@ -18,24 +18,24 @@ class StrataRow:
 
 
 def strata_names(runs: Sequence[Run]) -> list[str]:
-    """Strata in natural order ("2" before "10"); nothing if there is only one, since that is the whole."""
+    """The strata in natural order ("2" before "10"); empty if there is only one, which would be the whole set."""
     names = {name for run in runs for evaluation in run.evaluations for name in evaluation.strata}
     return sorted(names, key=natural) if len(names) > 1 else []
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts numbers in names by their value."""
+    """A sort key that orders the numbers within names by value."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def rate(evaluation: EvaluationRecord, stratum: str) -> float | None:
-    """Pass rate of the stratum's problems; None if it has none."""
+    """Pass rate of the stratum's problems at an evaluation; None if the evaluation does not have the stratum."""
     found = evaluation.strata.get(stratum)
     return found.passed / (found.problems * evaluation.samples) if found else None
 
 
 def strata_rows(runs_of: Mapping[str, Sequence[Run]]) -> list[StrataRow]:
-    """The last evaluations of every arm; nothing without strata."""
+    """One row for each arm, from its runs' last evaluations; empty if the problems have no strata."""
     names = strata_names([run for runs in runs_of.values() for run in runs])
     rows = []
     for arm, runs in runs_of.items() if names else ():

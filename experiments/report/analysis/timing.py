@@ -1,4 +1,4 @@
-"""Where the seconds went, and what they say a trained token costs on the machine that ran this."""
+"""Shares of time spent on rollouts and updates, and the cost of a trained token that follows from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,17 @@ from halfway.experiments.report.arms import seconds_by_part
 from halfway.experiments.report.records import Run
 
 PAPERS_ROLLOUTS = (0.78, 0.91)
-"""Share of the hours that rollouts take in the sources (GRESO, table 2)."""
+"""Smallest and largest share of the hours that rollouts take in published runs (GRESO, table 2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Over all runs, without evaluation and checkpoints.
+    """Shares of the seconds of all runs, without evaluation and checkpoints.
 
     Attributes:
         rollouts, updates: shares of the seconds.
-        rho: seconds of a trained token over seconds of a generated one; None where trained tokens were not recorded.
+        rho: update seconds per trained token, divided by rollout seconds per generated token; None if trained tokens
+            were not recorded.
     """
 
     rollouts: float
@@ -25,12 +26,12 @@ class Timing:
 
     @property
     def inverted(self) -> bool:
-        """Whether updates take more time than rollouts, unlike in the sources."""
+        """Whether updates take more time than rollouts, the reverse of the published runs."""
         return self.updates > self.rollouts
 
 
 def timing_of(runs: Sequence[Run]) -> Timing | None:
-    """None without recorded seconds."""
+    """The timing of all runs together; None if no seconds were recorded."""
     parts = seconds_by_part(runs)
     total = sum(parts.values())
     if total <= 0:

@@ -1,4 +1,4 @@
-"""What each arm was tuned to before the comparison, as tuning.json in its folder says."""
+"""Reads from tuning.json how each arm was tuned before the comparison."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ TUNING = "tuning.json"
 
 @dataclass(frozen=True, slots=True)
 class TunedRow:
-    """One setting of one arm.
+    """One setting that was tried for one arm.
 
     Attributes:
-        setting: the fields that were tried, with their values.
+        setting: the tuned fields with their values, as text.
         area: mean height of the held-out curve over the sweep's budget, over the seeds of the tuning.
-        final: the same over the whole budget, for settings of the finals.
-        final_areas: seed of the finals -> that area.
-        chosen: whether the comparison runs with it.
-        edge: fields of the chosen setting whose value is at an end of the grid, so that a better one may lie beyond.
-        equals: for the chosen setting the number of settings that did as well, itself included.
+        chosen: whether the comparison runs with this setting.
+        edge: fields of the chosen setting whose value is at an end of the grid, so that a better value may lie beyond.
+        final: the area over the whole budget, for settings that reached the finals.
+        final_areas: the area over the whole budget, by seed of the finals.
+        equals: for the chosen setting, the number of settings that did as well, including itself.
     """
 
     arm: str
@@ -56,7 +56,7 @@ class _Tuning(msgspec.Struct):
 
 
 def read_tuning(directory: Path, arms: Sequence[str]) -> list[TunedRow]:
-    """Every setting that was tried, in the order of the arms; nothing without a tuning.
+    """Every setting that was tried, in the order of the arms; empty if the arms were not tuned.
 
     Raises:
         UserError: if the file cannot be read.

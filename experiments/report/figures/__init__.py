@@ -1,10 +1,10 @@
-"""The pictures of a report: functions of a comparison that return a matplotlib figure, or None without data.
+"""Draws the figures of a report: functions of a comparison that return a matplotlib figure, or None without data.
 
-- `every`: all of them, with headings and captions
+- `every`: lists all figures, with headings and captions
 - `curves`: held-out scores over training
-- `groups`: pass counts, degenerate groups, prefixes
+- `groups`: pass counts, degenerate groups, and groups behind prefixes
 - `spending`: where rollouts and seconds went
 - `forest`: contrasts as points with intervals
-- `series`: series over steps, summed and smoothed
-- `style`: colours, sizes, axes
+- `series`: series over steps, summed or averaged over seeds, and smoothed
+- `style`: colours, sizes and axes that all figures share
 """

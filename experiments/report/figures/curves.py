@@ -1,4 +1,4 @@
-"""Held-out scores over training."""
+"""Figures of held-out scores over training."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -25,13 +25,13 @@ from halfway.experiments.report.figures.style import (
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.intervals import over_seeds
 
-CROWD = 20  # arms, each with a line of its own
-HIGHEST, LOWEST = 5, 4  # of a crowd, which have names
+CROWD = 20  # up to this many arms, every arm's line has its own colour and label
+HIGHEST, LOWEST = 5, 4  # with more arms, how many of the best and the worst have one
 BLACK, BEHIND = "#000000", "#c3cad3"
 
 
 def learning_curves(comparison: Comparison) -> Figure | None:
-    """Held-out pass@1 against every measure of cost, with bands over seeds."""
+    """Held-out pass@1 against every measure of cost, with bands over seeds, in one panel per measure."""
     if not any(len(run.evaluations) > 1 for run in comparison.all_runs):
         return None
     design = read_design(comparison)
@@ -56,7 +56,7 @@ def learning_curves(comparison: Comparison) -> Figure | None:
 
 
 def strata_curves(comparison: Comparison) -> Figure | None:
-    """Held-out pass rate of each stratum against rollouts, a panel for each arm."""
+    """Held-out pass rate of each stratum against rollouts, in one panel per arm."""
     names = strata_names(comparison.all_runs)
     arms = {arm: kept for arm, runs in comparison.runs.items() if (kept := [run for run in runs if run.evaluations])}
     if not names or not arms:
@@ -72,10 +72,10 @@ def strata_curves(comparison: Comparison) -> Figure | None:
             ax.plot(x, y, color=color, label=name or "no stratum", marker="o", markersize=2.5, linewidth=1.5)
         ax.set_title(arm)
         ax.set_ylim(0, 1)
-    thousands(axes[0][0])  # the others share its axis
+    thousands(axes[0][0])  # the other panels share this axis
     for ax in flat(axes)[len(arms) - columns : len(arms)] if len(arms) > columns else axes[0]:
         ax.set_xlabel("rollouts")
-        ax.tick_params(labelbottom=True)  # panels without another below them, in the last row or not
+        ax.tick_params(labelbottom=True)  # the lowest panel of each column, which need not be in the last row
     for row in axes:
         row[0].set_ylabel("held-out pass rate")
     legend_above(figure, axes[0][0], title="stratum")
@@ -83,7 +83,7 @@ def strata_curves(comparison: Comparison) -> Figure | None:
 
 
 def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list[float]]:
-    """Mean rollouts and mean pass rate over seeds, at every evaluation that all the runs have."""
+    """Mean rollouts and mean pass rate over seeds, at each evaluation that all runs have reached."""
     rows = list(zip(*(run.evaluations for run in runs), strict=False))
     means = [[found for one in row if (found := rate(one, stratum)) is not None] for row in rows]
     known = [(fmean(one.rollouts for one in row), fmean(mean)) for row, mean in zip(rows, means, strict=True) if mean]
@@ -91,7 +91,7 @@ def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list
 
 
 class Line(NamedTuple):
-    """How a curve looks; one without a label stands behind the others."""
+    """How an arm's curve is drawn; a curve without a label is a thin line behind the others."""
 
     label: str
     color: str
@@ -100,9 +100,12 @@ class Line(NamedTuple):
 
 
 def lines_of(comparison: Comparison, baseline: str | None) -> dict[str, Line]:
-    """A line for each arm. Of a crowd only the baseline and both ends have colours, and come last, on top."""
+    """How each arm's curve is drawn, in drawing order.
+
+    With more than `CROWD` arms, only the baseline and the best and worst arms have colours, and come last, on top.
+    """
     if len(comparison.runs) <= CROWD:
-        # Colours come again after as many arms as there are: then dashed.
+        # Arms beyond the palette's length repeat its colours with dashed lines.
         return {
             arm: Line(arm, color, "-" if i < len(PALETTE) else "--")
             for i, (arm, color) in enumerate(arm_colors(comparison).items())

@@ -1,4 +1,4 @@
-"""All pictures of a report, with their headings and captions."""
+"""Lists the figures of a report, with their headings and captions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,11 @@ from halfway.experiments.report.summary import Summary
 
 
 def captions(intervals: str) -> Mapping[str, str]:
-    """What a reader sees in each picture, by its name."""
+    """The caption of each figure, by the figure's name.
+
+    Args:
+        intervals: how intervals of pass@1 were computed, from `Summary.intervals`.
+    """
     smooth = "Lines are centred moving averages over a tenth of the run, all seeds together."
     return {
         "learning_curves": "Held-out pass@1 against each measure of cost; only the shared budget is equal for all "
@@ -46,7 +50,7 @@ def captions(intervals: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure and its heading; `name` is the file name without its ending."""
+    """How to draw a figure, and its heading; `name` is the file name without its extension."""
 
     name: str
     heading: str
@@ -54,7 +58,7 @@ class Picture:
 
 
 def of_runs(draw: Callable[[Comparison], Figure | None]) -> Callable[[Comparison, Summary], Figure | None]:
-    """A picture that is drawn from the runs alone."""
+    """Adapt a function that draws from the runs alone to the signature of `Picture.draw`."""
     return lambda comparison, _: draw(comparison)
 
 

@@ -1,4 +1,4 @@
-"""Contrasts and ratios of cost as points with intervals, a panel for each condition."""
+"""Figures of contrasts and cost ratios as points with intervals, one panel per condition."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.summary import Summary
 
 ROW_INCHES = 0.27
-MOST_ROWS = 40  # all pairs of ten arms are too many to look at: name contrasts
+MOST_ROWS = 40  # all pairs of ten arms would be too many to read; naming contrasts reduces them
 TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10)
 ROUND_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MOST_TICKS = 6
@@ -21,9 +21,9 @@ MARKERS = {"": "o", "at least": ">", "at most": "<"}
 
 
 def contrast_forest(comparison: Comparison, summary: Summary) -> Figure | None:
-    """Differences in pass@1 where all arms have spent equally; filled where they are clear after Holm's adjustment.
+    """Differences in pass@1 where all arms have spent equally; markers are filled if clear after Holm's adjustment.
 
-    None with more than `MOST_ROWS` contrasts.
+    None without contrasts, or with more than `MOST_ROWS` of them.
     """
     conditions = [matched for matched in summary.matched if matched.contrasts]
     rows = len(conditions[0].contrasts) if conditions else 0
@@ -51,7 +51,7 @@ def _difference(ax: Axes, y: float, row: ContrastRow, color: str) -> None:
 
 
 def reach_forest(comparison: Comparison, summary: Summary) -> Figure | None:
-    """Costs to reach each target, relative to the baseline."""
+    """The arms' costs to reach each target, relative to the baseline's; None without any ratio."""
     reaches = [reach for reach in summary.reach if any(s.ratio for row in reach.rows for s in row.spent.values())]
     if not reaches:
         return None
@@ -79,7 +79,7 @@ def _goal(reach: Reach) -> str:
 
 
 def ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
-    """What arms spent as a multiple of the baseline's spending, one below the other."""
+    """Draw what arms spent as multiples of the baseline's cost, one row per arm."""
     ax.set_xscale("log")
     ax.axvline(1, color=MUTED, linewidth=0.9)
     for y, (spent, color) in enumerate(zip(row, colors, strict=True)):
@@ -96,7 +96,7 @@ def ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
 
 
 def _ticks(ax: Axes) -> None:
-    """Round numbers on a logarithmic axis, wide enough to have some."""
+    """Set round ticks on a logarithmic axis, and widen it if needed so that it has some."""
     low, high = ax.get_xlim()
     low, high = min(low, 0.78), max(high, 1.28)
     shown = [tick for tick in TICKS if low <= tick <= high]

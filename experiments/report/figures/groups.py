@@ -1,4 +1,4 @@
-"""Groups over training: their pass counts, the degenerate groups, and the groups behind prefixes."""
+"""Figures of groups over training: pass counts, degenerate groups, and groups behind prefixes."""
 
 from collections.abc import Sequence
 
@@ -26,12 +26,12 @@ from halfway.experiments.report.figures.style import (
 )
 from halfway.experiments.report.records import Comparison, parent_counts
 
-# Origins of groups, and what they are called.
+# The origins of groups, and their names in titles.
 KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
 
 
 def pass_counts(comparison: Comparison) -> Figure | None:
-    """Pass-count histogram over time: an area for each k, fresh, prefixed and generated groups apart."""
+    """Shares of the pass counts k over steps as stacked areas, in one panel per arm and origin of the groups."""
     panels = [
         (arm, kind, counts)
         for arm, runs in comparison.runs.items()
@@ -64,7 +64,7 @@ def pass_counts(comparison: Comparison) -> Figure | None:
 
 
 def zero_variance(comparison: Comparison) -> Figure | None:
-    """Share of degenerate groups over steps, fresh, prefixed and generated groups apart."""
+    """Share of degenerate groups over steps, one line per arm, in one panel per origin of the groups."""
     found = {group.origin for run in comparison.all_runs for group in run.groups if group.scored}
     kinds = [kind for kind in KINDS if kind in found]
     if not kinds:
@@ -89,7 +89,7 @@ def zero_variance(comparison: Comparison) -> Figure | None:
 
 
 def prefix_control(comparison: Comparison) -> Figure | None:
-    """Mean child pass rate, degenerate children and prefix ratio over steps, by the pass count of the parents."""
+    """Child pass rate, share of degenerate children, and prefix ratio over steps, by the parents' pass count."""
     arms = {arm: found for arm, runs in comparison.runs.items() if (found := parent_counts(runs))}
     if not arms:
         return None

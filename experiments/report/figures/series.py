@@ -1,4 +1,4 @@
-"""Series over the steps of runs, summed or averaged over seeds, and smoothed."""
+"""Computes series over the steps of runs, summed or averaged over seeds, and smoothed."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,11 @@ Array = NDArray[np.float64]
 
 
 def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
-    """Histogram of k a step, (steps, N + 1), of the scored groups of one origin, summed over seeds; None without any.
-    From the decision log: the histograms of the steps once counted generated groups as fresh groups."""
+    """Histograms of k per step over the scored groups of one origin, summed over seeds, (steps, N + 1).
+
+    None without such groups. Counted from the decision log, because the histograms in older step records count
+    generated groups as fresh.
+    """
     groups = [group for run in runs for group in run.groups if group.origin == kind and group.scored]
     if not groups:
         return None
@@ -25,7 +28,7 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
 
 
 def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array, Array]:
-    """A value per step, summed over seeds: child groups, the sum of their pass rates, and how many are degenerate."""
+    """Child groups, the sum of their pass rates, and degenerate child groups, summed over seeds, (steps,) each."""
     series = np.zeros((3, max(run.num_steps for run in runs)))
     for run in runs:
         for group in run.groups:
@@ -35,7 +38,7 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
 
 
 def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
-    """Steps and values of what a controller reports about these parents."""
+    """The steps at which a controller reports a quantity for these parents, and the values that it reports."""
     points = [
         (step.step, value) for step in run.steps if (value := reported(step.controllers, quantity, parent)) is not None
     ]
@@ -43,14 +46,14 @@ def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[
 
 
 def response_lengths(run: Run) -> Array:
-    """Generated tokens per rollout, one value per step."""
+    """Generated tokens per rollout at each step, (steps,)."""
     rollouts = np.diff([step.rollouts for step in run.steps], prepend=0)
     tokens = np.diff([step.tokens for step in run.steps], prepend=0)
     return divide(tokens, rollouts)
 
 
 def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
-    """Sum over sum in a centred window of about a tenth of the run; not a number where nothing was counted."""
+    """Ratio of sums in a centred window of about a tenth of the run, (steps,); NaN where the denominator is zero."""
     window = np.ones(2 * max(1, round(len(numerators) / 20)) + 1)
     top, bottom = (np.convolve(values, window, mode="full") for values in (numerators, denominators))
     cut = slice(len(window) // 2, len(window) // 2 + len(numerators))
@@ -58,13 +61,13 @@ def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
 
 
 def smoothed_shares(counts: Array) -> Array:
-    """Shares of each column in a centred window; zero where nothing was counted."""
+    """Share of each column of (steps, columns) counts in a centred window; zero where nothing was counted."""
     total = counts.sum(axis=1)
     return np.nan_to_num(np.stack([smoothed_ratio(column, total) for column in counts.T], axis=1))
 
 
 def ragged_mean(series: Sequence[Array]) -> Array:
-    """Mean over seeds at each step, of those that got there."""
+    """Mean at each step over the seeds that reached it, (steps of the longest run,)."""
     stacked = np.full((len(series), max(map(len, series))), np.nan)
     for row, values in zip(stacked, series, strict=True):
         row[: len(values)] = values
@@ -73,6 +76,6 @@ def ragged_mean(series: Sequence[Array]) -> Array:
 
 
 def divide(numerators: Array, denominators: Array) -> Array:
-    """Quotients; not a number where the denominator is zero, or was meant to be before rounding."""
+    """Elementwise quotients; NaN where the denominator is zero up to rounding."""
     known = np.asarray(denominators) > 1e-9
     return np.where(known, numerators / np.where(known, denominators, 1.0), np.nan)

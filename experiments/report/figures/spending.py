@@ -1,4 +1,4 @@
-"""Where rollouts and seconds went, and what the learner reports."""
+"""Figures of where rollouts and seconds went, and of what the learner reports."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ PARTS = {
 
 
 def rollout_fates(comparison: Comparison) -> Figure | None:
-    """Where the rollouts of each arm went, and how many were never generated."""
+    """What became of each arm's rollouts, and how many the skipped problems saved, as one bar per arm."""
     arms = [summarize_arm(arm, runs) for arm, runs in comparison.runs.items()]
     if not arms:
         return None
@@ -56,7 +56,7 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
 
 
 def learner_metrics(comparison: Comparison) -> Figure | None:
-    """Response length and every number that the learner reports, over steps."""
+    """Response length and up to seven of the learner's metrics over steps, in one panel each."""
     names = list(dict.fromkeys(name for run in comparison.all_runs for step in run.steps for name in step.learner))
     preferred = [name for word in ("entropy", "grad", "loss", "kl", "clip") for name in names if word in name]
     names = list(dict.fromkeys([*preferred, *names]))[:7]
@@ -84,7 +84,7 @@ def learner_metrics(comparison: Comparison) -> Figure | None:
 
 
 def timing(comparison: Comparison) -> Figure | None:
-    """Mean seconds per step, by part."""
+    """Mean seconds per step by part of the training loop, as one bar per arm."""
     arms = comparison.runs
     if not arms:
         return None

@@ -1,4 +1,4 @@
-"""Colours, sizes and axes that all pictures share."""
+"""Colours, sizes and axes that all figures share."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,11 +15,11 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from halfway.curriculum.signals import NEAR_HALF
 from halfway.experiments.report.records import Comparison
 
-# Okabe and Ito's palette: told apart with every common form of colour blindness. Its yellow is too pale for lines. The
-# last two are for comparisons of many arms.
+# Okabe and Ito's palette, whose colours can be told apart with every common form of colour blindness. Its yellow is left
+# out, since it is too pale for lines; the last three colours are additions for comparisons of many arms.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#882255", "#999933")
 PAGE_WIDTH = 12.5
-MOST_COLUMNS = 8  # of a legend
+MOST_COLUMNS = 8  # in a legend
 Share = Literal["none", "all", "row", "col"]
 INK, MUTED, GRID = "#1f2933", "#66717e", "#e4e7eb"
 STYLE: dict[Any, Any] = {
@@ -51,7 +51,7 @@ STYLE: dict[Any, Any] = {
 
 
 def arm_colors(comparison: Comparison) -> dict[str, str]:
-    """One colour per arm, the same in every picture."""
+    """One colour per arm, the same in every figure."""
     return {arm: PALETTE[i % len(PALETTE)] for i, arm in enumerate(comparison.runs)}
 
 
@@ -63,7 +63,7 @@ def grid(
     sharex: bool | Share = False,
     height_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure as wide as the page, of `rows` x `columns` panels; `height` is a row's mean, in inches."""
+    """A figure as wide as the page, with `rows` x `columns` panels; `height` is the mean height of a row in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex, height_ratios=height_ratios)
@@ -80,11 +80,11 @@ def legend_above(
     title: str | None = None,
     handles: Sequence[Artist] | None = None,
 ) -> None:
-    """A legend above all panels, in as many columns as fit the figure's width.
+    """Add a legend above all panels, in as many columns as fit the figure's width.
 
     Args:
-        ax: whose labelled artists it names; or
-        handles: the artists themselves.
+        ax: panel whose labelled artists the legend lists, if `handles` is None.
+        handles: the artists to list.
     """
     if handles is None:
         handles = ax.get_legend_handles_labels()[0] if ax else []
@@ -106,7 +106,7 @@ def thousands(ax: Axes) -> None:
 
 
 def step_axis(ax: Axes) -> None:
-    """Learner steps along the bottom: whole numbers only, in short runs too."""
+    """Label the horizontal axis with learner steps, at whole numbers only, even in short runs."""
     ax.set_xlabel("learner step")
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
@@ -116,7 +116,7 @@ def percent_axis(ax: Axes) -> None:
 
 
 def count_colors(size: int) -> list[str]:
-    """Colours of k = 0..N: grey at both ends, orange below 3/8, green in 3/8..5/8, blue above."""
+    """Colours for k = 0..N: grey at both ends, orange below 3/8, green in 3/8..5/8, blue above."""
     inner = np.arange(1, size)
     below, above = inner[inner / size < NEAR_HALF[0]], inner[inner / size > NEAR_HALF[1]]
     return [

@@ -1,6 +1,6 @@
-"""Errors of what a comparison says.
+"""Computes the errors of a comparison's results.
 
 - `intervals`: 95 % intervals of means, shares and ratios
-- `crossed`: means over seeds x problems
-- `multiple`: many contrasts at once, and their power
+- `crossed`: errors of means over seeds x problems
+- `multiple`: adjustment for several contrasts at once, and their power
 """

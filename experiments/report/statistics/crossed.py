@@ -1,17 +1,17 @@
-"""The error of a mean over seeds x problems, where every seed meets the same problems.
+"""Computes the error of a mean over seeds x problems, where every seed meets the same problems.
 
-Two seeds are two draws of a training run, and two held-out problems two draws of a question; a conclusion that is to
-hold for other runs *and* other questions must count both. The rows and columns of a table are resampled independently
-of each other and the mean is taken anew: the pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of
-Applied Statistics 1(2); McCullagh 2000, "Resampling and exchangeable arrays"). n - 1 of n rows and columns are drawn
-rather than n, which makes the variance of a plain mean unbiased (Rao and Wu 1988); with few seeds it matters.
+Two seeds are two draws of a training run, and two held-out problems are two draws of a question; a conclusion that is
+to hold for other runs *and* other questions must account for both. The rows and columns of the table are resampled
+independently and the mean is recomputed: the pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of
+Applied Statistics 1(2); McCullagh 2000, "Resampling and exchangeable arrays"). Of n rows or columns, n - 1 are drawn
+rather than n, which makes the variance of a plain mean unbiased (Rao and Wu 1988); this matters with few seeds.
 
-With values_SP = mean + seed_S + problem_P + rest_SP the true variance is var(seed)/S + var(problem)/P +
-var(rest)/(S P). Resampling seeds alone gives A = var(seed)/S + var(rest)/(S P) on average, problems alone B =
-var(problem)/P + var(rest)/(S P), and both at once counts the rest three times (Owen 2007). So the excess is known and
-taken off: with C for both at once the rest is R = C - A - B, and the variance C - 2 R = 2 (A + B) - C, the moment
-estimator of crossed random effects (Searle, Casella and McCulloch 1992, chapter 4); it is never less than the larger of
-A and B.
+With values_SP = mean + seed_S + problem_P + rest_SP, the true variance is var(seed)/S + var(problem)/P +
+var(rest)/(S P). On average, resampling only the seeds gives A = var(seed)/S + var(rest)/(S P), resampling only the
+problems gives B = var(problem)/P + var(rest)/(S P), and resampling both gives C, which counts var(rest)/(S P) three
+times (Owen 2007). The excess is therefore known and is subtracted: R = C - A - B estimates var(rest)/(S P), and the
+variance is C - 2 R = 2 (A + B) - C, the moment estimator of crossed random effects (Searle, Casella and McCulloch 1992,
+chapter 4), but at least the larger of A and B.
 """
 
 import math
@@ -31,10 +31,10 @@ class CrossedMean:
     """A mean with its standard error.
 
     Attributes:
-        stderr: None if there is nothing to resample: one seed and one problem.
-        dof: degrees of freedom for Student's t: seeds - 1, since seeds are few and problems many; with one seed
+        stderr: standard error; None if there is nothing to resample, with one seed and one problem.
+        dof: degrees of freedom for Student's t: seeds - 1, since seeds are few and problems many; with one seed,
             problems - 1.
-        values: one mean over problems for each seed; empty where there is no such pairing.
+        values: one mean over problems for each seed; empty for a difference of arms that are not paired by seed.
     """
 
     mean: float
@@ -44,7 +44,7 @@ class CrossedMean:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with its 95 % interval."""
+        """The mean with its 95 % interval; without one if there is no standard error."""
         if self.stderr is None:
             return Estimate(self.mean, values=self.values)
         found = student(self.mean, self.stderr, self.dof)
@@ -52,7 +52,7 @@ class CrossedMean:
 
     @property
     def p(self) -> float | None:
-        """Two-sided p-value of a mean of zero; None without a standard error."""
+        """Two-sided p-value for a true mean of zero; None without a standard error."""
         from scipy.special import stdtr
 
         if self.stderr is None:
@@ -63,11 +63,11 @@ class CrossedMean:
 
 
 def crossed_mean(values_SP: Array) -> CrossedMean:
-    """The mean of a full table, with the error that infinitely many resamples would give it, less their excess.
+    """The mean of a full table, with the error that infinitely many resamples would give, corrected for their excess.
 
     Args:
-        values_SP: a row for each seed, a column for each problem; a single column where problems are not told apart,
-            and then only seeds are resampled, which is the usual t interval over seeds.
+        values_SP: one row per seed and one column per problem. A single column stands for the mean over problems; then
+            only seeds are resampled, which gives the usual t interval over seeds.
     """
     seeds, problems = values_SP.shape
     variance = corrected(_seed_part(values_SP), _problem_part(values_SP.mean(axis=0)), _rest_part(values_SP))
@@ -80,9 +80,9 @@ def crossed_mean(values_SP: Array) -> CrossedMean:
 
 
 def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
-    """Mean of one table minus another's with other seeds and the same problems.
+    """The mean of one table minus the mean of another with the same problems but different seeds.
 
-    Seeds are resampled in each table by themselves, problems in both at once. Where the seeds are the same too, take
+    Seeds are resampled in each table separately, problems in both at once. If the seeds are the same too, use
     `crossed_mean` of the difference of the tables.
     """
     (left, problems), right = left_SP.shape, len(right_SP)
@@ -100,13 +100,14 @@ def corrected(seeds: float, problems: float, rest: float) -> float:
     """The variance from its parts, without the excess of resampling seeds and problems at once.
 
     Args:
-        seeds, problems: the variance if only those are resampled. rest: what resampling both adds to their sum.
+        seeds, problems: the variance when only seeds, or only problems, are resampled.
+        rest: what resampling both adds to the sum of these two.
     """
     return max(seeds, problems, seeds + problems - rest)
 
 
 def resamples(size: int, draws: int, generator: np.random.Generator) -> Indices:
-    """`draws` x (size - 1) indices drawn with replacement from 0..size-1; a single index stays, alone."""
+    """Indices drawn with replacement from 0..size-1, (draws, size - 1); with size 1 all zeros, (draws, 1)."""
     if size == 1:
         return np.zeros((draws, 1), np.int64)
     return generator.integers(size, size=(draws, size - 1))

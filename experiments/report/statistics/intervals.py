@@ -1,4 +1,4 @@
-"""95 % intervals of the few kinds that a comparison needs."""
+"""Computes the kinds of 95 % intervals that a comparison needs."""
 
 import math
 from collections import defaultdict
@@ -17,7 +17,7 @@ class Estimate:
     """A number with its 95 % interval; the bounds are None where the data do not allow one.
 
     Attributes:
-        values: what it is the mean of, one for each seed in the order of the seeds; empty where it is no such mean.
+        values: the values of the seeds, in their order, whose mean this is; empty if it is not a mean over seeds.
     """
 
     value: float
@@ -40,7 +40,7 @@ class Estimate:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """Mean and Student-t interval of one value for each seed; no interval with fewer than two seeds."""
+    """Mean and Student-t interval of one value per seed; no interval with fewer than two seeds."""
     assert values, "an estimate needs at least one value"
     mean, found = float(np.mean(values)), tuple(map(float, values))
     if len(values) < 2:
@@ -56,13 +56,13 @@ def student(value: float, stderr: float, dof: int) -> Estimate:
 
 
 def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Geometric mean of the ratios, one for each seed, with the Student-t interval of their logarithms."""
+    """Geometric mean of one ratio per seed, with an interval from Student's t on the logarithms."""
     logarithms = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
     return over_seeds(logarithms).map(math.exp)
 
 
 def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Quotient of the two geometric means, for seeds that are not paired; without an interval."""
+    """Ratio of the two geometric means, without an interval, for seeds that are not paired."""
     left, right = (float(np.mean(np.log(values))) for values in (numerators, denominators))
     return Estimate(math.exp(left - right))
 
@@ -73,10 +73,10 @@ def normal(value: float, stderr: float) -> Estimate:
 
 
 def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Estimate | None:
-    """Mean of all values with a normal interval that takes the clusters for independent, not the values of one.
+    """Mean of all values, with a normal interval that treats clusters, but not values within a cluster, as independent.
 
     With C clusters and n values x, the variance is C / (C - 1) / n^2 times the sum over clusters of
-    (sum of x - mean)^2, the linearised variance of a ratio; with one value per cluster it is s^2 / n.
+    (sum of (x - mean))^2, the linearised variance of a ratio; with one value per cluster it is s^2 / n.
     None without values; no interval with a single cluster.
     """
     if not values:
@@ -92,7 +92,7 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Est
 
 
 def proportion(hits: int, total: int) -> Estimate | None:
-    """Wilson interval of a share of independent cases. None without cases."""
+    """The share of hits among independent cases, with its Wilson interval. None without cases."""
     if total == 0:
         return None
     z2 = NORMAL_QUANTILE**2

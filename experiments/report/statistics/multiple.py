@@ -1,4 +1,4 @@
-"""Several contrasts at once: Holm's adjustment, and what so many contrasts with so few seeds can show."""
+"""Several contrasts at once: Holm's adjustment, and the smallest difference that the contrasts can show."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,13 +13,13 @@ NODES = 500
 def holm(p_values: Sequence[float | None], planned: int | None = None) -> list[float | None]:
     """Holm's adjusted p-values (Holm 1979, "A simple sequentially rejective multiple test procedure"), in their order.
 
-    The i-th smallest of m, counted from 0, is multiplied by m - i, and none is smaller than one before it; so the
-    chance to reject any true null hypothesis of the family stays below the level, however the tests depend on one
-    another.
+    The i-th smallest of m, counted from 0, is multiplied by m - i, and raised to the adjusted value before it if that
+    is larger. The chance of rejecting any true null hypothesis of the family then stays within the level, however the
+    tests depend on one another.
 
     Args:
         p_values: None = not known (yet); it stays None, and counts in m as if it were the largest.
-        planned: m, where more contrasts were planned than are listed.
+        planned: m, if more contrasts were planned than are listed.
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     total = max(planned or 0, len(p_values))
@@ -34,17 +34,21 @@ def holm(p_values: Sequence[float | None], planned: int | None = None) -> list[f
 def smallest_shown(stderr: float, dof: int, contrasts: int, power: float = POWER) -> float:
     """The true difference that a two-sided t test finds with probability `power`, if it must pass Holm's hardest step.
 
-    That step is alpha / m, Bonferroni's; a contrast among others that are clear already has it easier. Under the
-    difference d the statistic is (d / stderr + Z) / S with a standard normal Z and S^2 a chi-square over its `dof`
-    degrees of freedom, so that P(|statistic| > c) is the mean over S of Phi(d / stderr - c S) + Phi(-d / stderr - c S),
-    here over 500 equally likely values of S (scipy's noncentral t fails for two degrees of freedom and small levels).
+    The hardest step is Bonferroni's alpha / m; a contrast passes more easily if others are clear already. If the true
+    difference is d, the statistic is (d / stderr + Z) / S, where Z is standard normal and S^2 is a chi-square variable
+    divided by its `dof` degrees of freedom. So P(|statistic| > c) is the mean over S of Phi(d / stderr - c S) +
+    Phi(-d / stderr - c S), here over 500 equally likely values of S (scipy's noncentral t fails for two degrees of
+    freedom and small levels).
+
+    Args:
+        contrasts: m, the number of contrasts in the family.
     """
     return stderr * _smallest_shift(dof, contrasts, power)
 
 
 @cache
 def _smallest_shift(dof: int, contrasts: int, power: float) -> float:
-    """`smallest_shown` in standard errors."""
+    """`smallest_shown` in units of the standard error."""
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, stdtrit
 

@@ -1,11 +1,11 @@
-"""The tables of a comparison, in the terminal, as Markdown, HTML cells and JSON.
+"""Makes the tables of a comparison, for the terminal, for Markdown and for the HTML page.
 
-- `every`: all of them, and their files
+- `every`: collects all tables, and writes them to files
 - `arms`: one row per arm
-- `contrasts`: arms against each other where they have spent equally
+- `contrasts`: pairs of arms where they have spent equally
 - `costs`: what it cost to reach a score
-- `kinds`: by kind of problem
-- `replays`: what replaying prefixes through an environment took
-- `tuning`: what each arm was tuned to
-- `text`: a table as text, and how numbers are written
+- `kinds`: results by kind of problem
+- `replays`: how long replaying prefixes through an environment took
+- `tuning`: the settings that were tried for each arm
+- `text`: a table as text, and the format of its numbers
 """

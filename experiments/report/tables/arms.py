@@ -1,4 +1,4 @@
-"""One row per arm: what it scored, and what became of its rollouts."""
+"""Tables with one row per arm: what it scored, and what became of its rollouts."""
 
 from halfway.experiments.report.analysis.timing import PAPERS_ROLLOUTS, Timing
 from halfway.experiments.report.arms import ArmSummary
@@ -15,7 +15,7 @@ from halfway.experiments.report.tables.text import (
 
 
 def arm_table(summary: Summary) -> TextTable:
-    """Held-out pass@1 and what it cost, one row per arm, in the declared order."""
+    """Held-out pass@1 and its cost, one row per arm, in the declared order."""
     rank = {arm: str(i + 1) for i, arm in enumerate(summary.ranking)}
     notes = [
         f"Budget: {budget_text(summary)}. Tokens are those generated. Trained tokens are those that the updates passed "
@@ -44,7 +44,7 @@ def arm_table(summary: Summary) -> TextTable:
 
 
 def missing_text(summary: Summary) -> list[str]:
-    """What is not there, or not complete, in sentences."""
+    """Sentences that say which arms, runs or records are missing or incomplete."""
     notes = []
     if summary.not_started:
         notes.append(f"No run of {', '.join(summary.not_started)} has finished a step yet.")
@@ -87,7 +87,7 @@ def rollout_table(summary: Summary) -> TextTable:
 
 
 def quick_table(summary: Summary) -> TextTable:
-    """The arms in seven columns, narrow enough for a terminal of 80 characters."""
+    """The main results of the arms in seven columns, which fit a terminal of 80 characters."""
     columns = (
         "arm",
         "pass@1\nbefore -> after",
@@ -126,7 +126,7 @@ def budget_text(summary: Summary) -> str:
 
 
 def plan_text(summary: Summary) -> str:
-    """What the file fixed in advance."""
+    """What comparison.yaml fixed in advance, in words."""
     design = summary.design
     contrasts = f"contrasts named: {len(design.contrasts)}" if design.named else "no contrasts named: all pairs count"
     targets = f"targets {', '.join(f'{target:g}' for target in design.targets)}" if design.targets else "no targets"
@@ -134,7 +134,7 @@ def plan_text(summary: Summary) -> str:
 
 
 def timing_text(timing: Timing | None) -> str:
-    """Which of rollouts and updates takes the time here and in the sources, so what the seconds are good for."""
+    """Say how time divides between rollouts and updates here and in published runs, and so whether to trust seconds."""
     if timing is None:
         return ""
     low, high = PAPERS_ROLLOUTS

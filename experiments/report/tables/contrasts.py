@@ -1,4 +1,4 @@
-"""Arms against each other where they have spent equally."""
+"""Tables that compare arms where they have spent equally."""
 
 from halfway.experiments.report.analysis.contrasts import ContrastRow
 from halfway.experiments.report.analysis.matched import Matched, MatchedRow
@@ -17,7 +17,7 @@ POWER = "shown with 80 % power"
 
 
 def contrast_table(summary: Summary) -> TextTable:
-    """The contrasts of the headline, with what so many seeds can show."""
+    """The contrasts of the headline, with the smallest difference that the runs can be expected to show."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     columns = ("arms", "difference", "p", "p, Holm", "clear", POWER, "seeds", "rollouts / trained group, ratio")
     if headline is None:
@@ -32,7 +32,7 @@ def contrast_table(summary: Summary) -> TextTable:
 
 
 def quick_contrasts(summary: Summary) -> TextTable:
-    """The same in five columns, narrow enough for a terminal of 80 characters."""
+    """The contrasts of the headline in five columns, which fit a terminal of 80 characters."""
     table = contrast_table(summary)
     cells = [(arms, found.replace(" [", "\n["), p, clear, shown) for arms, found, _, p, clear, shown, *_ in table.rows]
     columns = ("arms", "difference", "p, Holm", "clear", "shown with\n80 % power")
@@ -45,14 +45,14 @@ def quick_contrasts(summary: Summary) -> TextTable:
 
 
 def contrast_family(planned: int, named: bool) -> str:
-    """Over what p-values are adjusted, in words."""
+    """The family of contrasts over which p-values are adjusted, in words."""
     if named:
         return f"the {planned} contrasts that the file names" if planned > 1 else "the one contrast that the file names"
     return f"all {planned} pairs of arms, since the file names no contrasts" if planned > 1 else "the one pair of arms"
 
 
 def contrast_caption(summary: Summary, matched: Matched) -> str:
-    """What the contrasts rest on."""
+    """The caption of the contrasts: how differences, errors and p-values were computed, and what is missing."""
     planned = len(summary.design.contrasts)
     notes = [
         "Held-out pass@1 of the first arm minus that of the second, at the point where every run has spent "
@@ -75,7 +75,7 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
 
 
 def errors_text(matched: Matched) -> str:
-    """What was resampled."""
+    """Say how the standard errors were computed."""
     if not matched.problems:
         return "Standard errors are over seeds only, since passes by problem were not recorded; Student's t."
     return (
@@ -86,7 +86,7 @@ def errors_text(matched: Matched) -> str:
 
 
 def separation_table(summary: Summary) -> TextTable:
-    """Which arms are told apart at all: for every arm of the headline those that are clearly below it."""
+    """For every arm of the headline, the arms that score clearly lower; no rows with fewer than two pairs of arms."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     columns = ("arm", "pass@1", "clearly above")
     if headline is None or len(headline.pairs) < 2:
@@ -108,7 +108,7 @@ def separation_table(summary: Summary) -> TextTable:
 
 
 def other_contrasts_table(summary: Summary) -> TextTable:
-    """The same contrasts under the other conditions, a column for each."""
+    """The contrasts under the conditions other than the headline, with one column per condition."""
     others = [matched for matched in summary.matched if not matched.headline and matched.contrasts]
     rows = []
     for i, first in enumerate(others[0].contrasts if others else ()):
@@ -128,7 +128,7 @@ def difference_cell(row: ContrastRow) -> str:
 
 
 def matched_table(matched: Matched) -> TextTable:
-    """Every arm at the amount that all have reached."""
+    """Every arm at the largest amount that all runs have reached."""
     columns = ("arm", "seeds", "pass@1", "degenerate groups", "trained groups", "steps", "rollouts", "tokens")
     caption = (
         f"Every arm at the point where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has "

@@ -1,4 +1,4 @@
-"""What it cost to reach a score, and what a cost is."""
+"""Tables of what it cost to reach a score, and the words that explain a cost."""
 
 from halfway.experiments.report.analysis.axes import Axis
 from halfway.experiments.report.analysis.reach import Reach, ReachRow, Spent, reach_axes
@@ -14,16 +14,16 @@ GOALS = {
 }
 
 RHO_FROM = {"given": "given in the file", "what the sources' hours imply": "what the hours of published runs imply"}
-"""In the words of a reader."""
+"""Where rho comes from, in words for the reader, by `Design.rho_from`; other values are printed as they are."""
 
 
 def reach_tables(summary: Summary) -> list[TextTable]:
-    """One table for each target; the first explains how all were made."""
+    """One table per target; the caption of the first explains how all were made."""
     return [reach_table(summary, reach, explained=i == 0) for i, reach in enumerate(summary.reach)]
 
 
 def reach_table(summary: Summary, reach: Reach, explained: bool = True) -> TextTable:
-    """Every arm on its way to one target."""
+    """What every arm spent to reach one target."""
     axes = reach_axes(summary.design)
     rows = tuple(_row(row, axes) for row in reach.rows)
     columns = ("arm", "reached", *(axis.label for axis in axes))
@@ -32,7 +32,7 @@ def reach_table(summary: Summary, reach: Reach, explained: bool = True) -> TextT
 
 
 def reach_notes(reach: Reach) -> list[str]:
-    """What only some tables have to explain."""
+    """Sentences that only some of the tables need: a missing baseline, or runs that met the target from the start."""
     notes, seeds_of = [], {row.arm: row.seeds for row in reach.rows}
     if reach.baseline not in seeds_of:
         notes.append(f"No run of {reach.baseline} has two evaluations yet, so there is nothing to divide by.")
@@ -49,7 +49,7 @@ def reach_title(reach: Reach) -> str:
 
 
 def reach_caption(summary: Summary) -> str:
-    """How costs were counted, and what the signs mean."""
+    """The caption that says how costs were counted and what the signs mean."""
     return (
         "What a run had spent when its curve first reached the target. The curve is made to rise by isotonic "
         "regression and is linear between evaluations, so that one lucky evaluation is no arrival. Amounts are "
@@ -61,7 +61,7 @@ def reach_caption(summary: Summary) -> str:
 
 
 def cost_text(summary: Summary) -> str:
-    """What the cost axes weigh."""
+    """Say what the cost axes weigh, and where the weights come from."""
     if not summary.design.costs:
         return "There is no cost axis, since these runs did not record what their updates went over."
     text = (
@@ -85,7 +85,7 @@ def _row(row: ReachRow, axes: list[Axis]) -> tuple[str, ...]:
 
 
 def spent_cell(spent: Spent, seeds: int) -> str:
-    """The amount, and what it is beside the baseline's."""
+    """The amount that an arm spent, and its ratio to the baseline's amount."""
     if spent.amount is None and 0 < spent.at_start < seeds:
         return f"at the start in {spent.at_start} of {seeds}"
     if spent.amount is None:

@@ -1,4 +1,4 @@
-"""All tables of a comparison, and the files that hold them."""
+"""Collects the tables of a comparison, and writes them to files."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from halfway.experiments.report.tables.tuning import tuning_table
 
 
 def tables(summary: Summary) -> list[TextTable]:
-    """Every table that has rows, the most telling first."""
+    """Every table that has rows, the most important first."""
     made = [
         arm_table(summary),
         contrast_table(summary),
@@ -40,7 +40,7 @@ def tables(summary: Summary) -> list[TextTable]:
 
 
 def quick_tables(summary: Summary) -> list[TextTable]:
-    """What a terminal of 80 characters can show: the arms, the contrasts and the choices of the tuning."""
+    """The tables that the terminal shows: the arms, the contrasts and the settings that were tried."""
     made = [quick_table(summary), quick_contrasts(summary), tuning_table(summary)]
     return [table for table in made if table.rows]
 

@@ -1,4 +1,4 @@
-"""Tables by kind of problem: where groups started, and which strata of the held-out problems were learnt."""
+"""Tables by kind of problem: where groups started, and the pass rates of the held-out problems' strata."""
 
 from halfway.experiments.report.starts import StartRow
 from halfway.experiments.report.summary import Summary
@@ -6,7 +6,7 @@ from halfway.experiments.report.tables.text import NONE, TextTable, interval, pe
 
 
 def strata_table(summary: Summary) -> TextTable:
-    """The last evaluation by stratum."""
+    """Pass rates of every arm's last evaluations, with one column per stratum."""
     names = list(summary.strata[0].rates) if summary.strata else []
     rows = tuple(
         (row.arm, seeds_text(row.seeds), *(interval(row.rates[name]) for name in names)) for row in summary.strata
@@ -20,7 +20,7 @@ def strata_table(summary: Summary) -> TextTable:
 
 
 def start_table(summary: Summary) -> TextTable:
-    """Fresh, generated and prefixed groups, these by bucket of the parent too."""
+    """Fresh, generated and prefixed groups of every arm; prefixed groups also by the pass count of their parents."""
     columns = (
         "arm, start",
         "groups",

@@ -1,4 +1,4 @@
-"""What replays through an environment took, one row per arm."""
+"""A table of how long replays through an environment took, one row per arm."""
 
 from halfway.experiments.report.analysis.replays import ReplayCosts
 from halfway.experiments.report.summary import Summary

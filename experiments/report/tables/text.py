@@ -1,4 +1,4 @@
-"""A table as text, and how numbers are written in it."""
+"""A table as text, and the functions that format its numbers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as text. The first column is a name, the others are numbers."""
+    """A table as text: the first column holds names, the others numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -27,7 +27,7 @@ class TextTable:
         return f"**{self.title}**\n\n{header}\n{rule}\n{body}\n\n{self.caption}\n"
 
     def rich(self) -> "Table":
-        """The same for the terminal."""
+        """The table for the terminal."""
         from rich import box
         from rich.table import Table
 
@@ -40,14 +40,14 @@ class TextTable:
 
 
 def number(estimate: Estimate | None, digits: int = 3, signed: bool = False) -> str:
-    """The value alone."""
+    """The value without its bounds, as text."""
     if estimate is None:
         return NONE
     return f"{estimate.value:{'+' if signed else ''},.{digits}f}"
 
 
 def interval(estimate: Estimate | None, digits: int = 3, signed: bool = False) -> str:
-    """The value with its bounds, if it has both."""
+    """The value as text, with its bounds if it has both."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return number(estimate, digits, signed)
     sign = "+" if signed else ""
@@ -55,24 +55,24 @@ def interval(estimate: Estimate | None, digits: int = 3, signed: bool = False) -
 
 
 def percent(estimate: Estimate | None) -> str:
-    """A share without its bounds."""
+    """A share in per cent, without its bounds."""
     return NONE if estimate is None else f"{100 * estimate.value:.1f} %"
 
 
 def percent_interval(estimate: Estimate | None) -> str:
-    """A share with its bounds, if it has any."""
+    """A share in per cent, with its bounds if it has both."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return percent(estimate)
     return f"{percent(estimate)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def seeds_text(seeds: int) -> str:
-    """How many seeds a row rests on; a single one is marked, since it shows no spread."""
+    """The number of seeds behind a row; a single seed is marked, since it shows no spread."""
     return "1 only" if seeds == 1 else str(seeds)
 
 
 def p_value(p: float | None) -> str:
-    """A p-value; a small one as a bound."""
+    """A p-value with three decimals, or "<.001"."""
     if p is None:
         return NONE
     return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

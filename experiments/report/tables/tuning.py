@@ -1,4 +1,4 @@
-"""What each arm was tuned to before the comparison."""
+"""A table of how each arm was tuned before the comparison."""
 
 from halfway.experiments.report.analysis.tuning import TunedRow
 from halfway.experiments.report.summary import Summary
@@ -8,7 +8,7 @@ FINALS = ("whole budget", "whole budget, by seed")
 
 
 def tuning_table(summary: Summary) -> TextTable:
-    """Every setting that was tried, the chosen one marked."""
+    """Every setting that was tried, with the chosen setting marked."""
     finals = any(row.final for row in summary.tuned)
     by_seed = any(len(row.final_areas) > 1 for row in summary.tuned)
     rows = tuple(
@@ -30,7 +30,7 @@ def tuning_table(summary: Summary) -> TextTable:
 
 
 def _final_cells(row: TunedRow) -> tuple[str, str]:
-    """The mean of the finals, and each seed's area, by which one sees a setting that comes apart with some of them."""
+    """The mean area in the finals, and the area of each seed, which shows a setting that collapses with some seeds."""
     by_seed = "; ".join(f"{seed}: {area:.3f}" for seed, area in row.final_areas.items())
     return interval(row.final), by_seed or NONE
 
