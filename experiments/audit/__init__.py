@@ -1,16 +1,16 @@
-"""What a run's rollout log says about where its rollouts went. Nothing here loads torch.
+"""Audits a run's rollout log: where the rollouts went, and what controllers would have done. Nothing here loads torch.
 
-- `auditing`: a whole audit, its limits, its JSON
+- `auditing`: a whole audit, what no log can tell, and the audit as JSON
 - `history`: a log's groups in one form, whichever trainer wrote it
-- `reading`: from paths to logs
-- `files`: other people's files: found, read in pieces, never run
-- `strangers`: why a file is not a log
-- `parquet`: tables in Parquet
-- `builder`: from rollouts to groups
-- `formats`: readers of rollout logs
-- `figures`: the numbers: silence, memory, spending, fates of problems
-- `suspects`: problems whose rewards look wrong
-- `replay`: counterfactuals: controllers against the log's own history
-- `tables`: an audit in words and tables
+- `reading`: finds the logs at a path and reads them
+- `files`: finds files and reads them in pieces; no file is trusted, and none is executed
+- `strangers`: says why a file is not a log
+- `parquet`: reads Parquet tables
+- `builder`: collects rollouts into groups
+- `formats`: readers of rollout logs, one per format
+- `figures`: the numbers: silent groups, repeated outcomes, spending, fates of problems
+- `suspects`: finds problems whose rewards look wrong
+- `replay`: counterfactuals, which replay controllers against the log's own history
+- `tables`: an audit as sentences and tables
 - `page`: an audit as HTML
 """

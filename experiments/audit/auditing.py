@@ -1,4 +1,4 @@
-"""A whole audit: logs, what they say, and what controllers would have done; also as JSON."""
+"""Runs a whole audit: reads logs, computes their numbers, and replays controllers; also gives the result as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ LIMITS = (
     "what the policy would have learnt from other rollouts, since all answers come from the policy as it was trained",
     "which rollouts the trainer threw away before writing the log, unless a line above says that they are included",
 )
-"""What no log of outcomes can tell, whatever it holds."""
+"""What no log of outcomes can tell, whatever its format, each as the end of the sentence "It cannot tell ..."."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One log with everything that is said about it."""
+    """One log, with its findings and its replays."""
 
     log: Log
     findings: Findings
     replays: tuple[Replayed | Refused, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """As data for JSON, without the groups themselves."""
+        """The audited log as data for JSON, without its groups."""
         return {
             "log": self.log.name,
             "reading": msgspec.to_builtins(self.log.reading),
@@ -43,13 +43,13 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All logs of a command."""
+    """The audit of all logs that were given together."""
 
     logs: tuple[Audited, ...]
     suspects: tuple[Suspect, ...]
 
     def plain(self) -> dict[str, Any]:
-        """As data for JSON."""
+        """The audit as data for JSON."""
         return {
             "logs": [each.plain() for each in self.logs],
             "suspects": [msgspec.to_builtins(each) for each in self.suspects],
@@ -65,13 +65,13 @@ def audit(
     hours: float | None = None,
     most_visits: int = MOST_VISITS,
 ) -> Audit:
-    """Read the logs at some paths and say what is in them.
+    """Read the logs at some paths, compute their numbers, and replay controllers against them.
 
     Args:
-        format_name: the format of all files; "" = it is recognised.
-        replayed: controllers to play against each log; none = no counterfactual.
-        hours: how long the run took, if the user knows better than the log.
-        most_visits: how many groups are replayed, from the first on.
+        format_name: the format of all files; "" = recognise it.
+        replayed: controllers to replay against each log; empty = no counterfactuals.
+        hours: how long each run took; None = what the log says, if it does.
+        most_visits: how many groups to replay at most, counted from the first.
 
     Raises:
         UserError: if nothing at a path can be read.

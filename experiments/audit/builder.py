@@ -1,4 +1,4 @@
-"""Turns rollouts, column by column, into groups. Keeps 33 bytes per rollout, and the beginnings of some prompts."""
+"""Collects columns of rollouts into groups, keeping 33 bytes per rollout and the beginnings of some prompts."""
 
 import hashlib
 import json
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from halfway.experiments.audit.history import UNKNOWN, Flags, History, Measure, Reading
 
 EQUAL = 1e-6
-"""Rewards no further apart than this are equal to a trainer too, which adds more than that to a standard deviation."""
+"""Rewards that differ by no more than this count as equal: trainers add more than this to the standard deviation."""
 
 ENOUGH = 20
-"""Number of groups among which at least one without a difference in reward is to be expected."""
+"""In a log with this many groups, at least one silent group is to be expected."""
 
 Keys = Sequence[bytes] | Sequence[str]
 
@@ -33,16 +33,16 @@ class RolloutColumns:
 
     Attributes:
         steps: training step of each rollout.
-        problems: its problem: the prompt as it is in the file, or the trainer's key.
-        rewards: its reward; rollouts whose reward is None or not finite are counted and left out.
-        answers: the reference as it is in the file. Equal prompts with different references are different problems, and
-            suspicious.
-        groups: keys of the rollouts that belong together; None = those of one problem in one step.
-        responses: what the policy wrote, as it is in the file.
+        problems: each rollout's problem: the prompt as it stands in the file, or the trainer's key.
+        rewards: each rollout's reward; rollouts whose reward is None or not finite are counted and left out.
+        answers: the reference answer as it stands in the file. Equal prompts with different references count as
+            different problems, and are reported as suspicious.
+        groups: the key of each rollout's group; None = all rollouts of one problem in one step form a group.
+        responses: what the policy wrote, as it stands in the file.
         tokens: number of generated tokens.
         categories: the kind of problem.
-        passed: what the log itself says about success, where that is not the reward; None for a rollout about which it
-            says nothing.
+        passed: whether the rollout passed according to the log itself, if the log says so apart from the reward; None
+            for rollouts without this information.
     """
 
     steps: Sequence[int] | NDArray[Any]
@@ -58,7 +58,7 @@ class RolloutColumns:
 
 @dataclass(slots=True)
 class KeptColumns:
-    """What is kept about every rollout."""
+    """What is kept about every rollout, by column; groups and responses are kept as hashes."""
 
     steps: "array[int]" = field(default_factory=lambda: array("q"))
     problems: "array[int]" = field(default_factory=lambda: array("i"))
@@ -73,16 +73,19 @@ class HistoryBuilder:
     """Takes rollouts as they are read, in any order, and makes a `History` from them.
 
     Attributes:
-        guesses, traps, dropped: see `Reading`; the reader adds to them.
-        identified, keeps_silent: see `Reading`; the reader may correct them.
-        texts: the beginning of each problem's prompt.
-        conflicts: problem id -> contradictions in its rewards.
+        named: whether problems have the trainer's own keys; otherwise their prompts are hashed.
+        guesses, traps, dropped: as in `Reading`; the reader adds to them.
+        identified, keeps_silent: as in `Reading`; the reader may correct them.
+        texts: the beginning of each problem's prompt, by problem id.
+        conflicts: contradictions in a problem's rewards, in words, by problem id.
+        measure: the unit in which generated tokens were counted so far.
     """
 
     def __init__(self, reading: Reading, named: bool = False):
         """
         Args:
-            named: whether the problems' keys are the trainer's own, not prompts.
+            reading: what is true of every log in the format.
+            named: whether problems are given by the trainer's own keys rather than by prompts.
         """
         self.named = named
         self._reading = reading
@@ -94,7 +97,7 @@ class HistoryBuilder:
         self.conflicts: dict[str, str] = {}
         self._columns = KeptColumns()
         self._place: dict[int, int] = {}
-        self._named: dict[bytes | str, int] = {}  # kept apart for the trainer's own keys, which need not be hashed
+        self._named: dict[bytes | str, int] = {}  # positions by the trainer's own keys, which need not be hashed
         self._ids: list[str] = []
         self._categories: list[str] = []
         self._prompts: dict[int, int] = {}
@@ -105,18 +108,18 @@ class HistoryBuilder:
         return len(self._columns.steps)
 
     def guess(self, text: str) -> None:
-        """Note an assumption, once."""
+        """Note an assumption; repeating it changes nothing."""
         self.guesses[text] = None
 
     def trap(self, text: str) -> None:
-        """Note what the log hides."""
+        """Note something that the log hides; repeating it changes nothing."""
         self.traps[text] = None
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
 
     def add(self, rows: RolloutColumns) -> None:
-        """Take the rollouts of one batch."""
+        """Add the rollouts of one batch; those without a finite reward are counted as dropped."""
         reward_R = _floats(rows.rewards)
         good_R = np.isfinite(reward_R)
         if not good_R.all():
@@ -162,7 +165,7 @@ class HistoryBuilder:
             columns.passed.extend(UNKNOWN if passed is None else int(passed) for passed in said)
 
     def _places(self, keys: Keys, answers: Sequence[bytes] | None) -> list[int]:
-        """The position of each problem; a new problem gets the next position."""
+        """The position of each rollout's problem; a new problem gets the next position."""
         if self.named and answers is None:
             found = list(map(self._named.get, keys))
             for i in _missing(found):
@@ -174,7 +177,7 @@ class HistoryBuilder:
             found = list(map(self._place.get, marks))
             for i in _missing(found):
                 found[i] = self._position(marks[i], _encoded(keys[i]), answers[i] if answers else b"")
-        return found  # type: ignore[return-value]  # there is no None among them any more
+        return found  # type: ignore[return-value]  # no position is None any more
 
     def _tokens(self, rows: RolloutColumns) -> NDArray[np.int32]:
         if rows.tokens is not None:
@@ -204,16 +207,19 @@ class HistoryBuilder:
         return place
 
     def describe(self, problem: bytes, text: str) -> None:
-        """Note the text of a problem that the trainer's key names."""
+        """Note the text of a problem that is known by the trainer's key."""
         name = problem.decode("utf-8", "replace")
         if len(self.texts) < MOST_TEXTS and name not in self.texts:
             self.texts[name] = text[:TEXT_CHARACTERS]
 
     def finish(self, passes_at: float | None = None) -> tuple[History, Reading]:
-        """The groups, and how they were read.
+        """Form the groups from all rollouts that were added.
 
         Args:
-            passes_at: least reward that counts as passed; None = guessed from the rewards there are.
+            passes_at: least reward that counts as passed; None = use what the log says, or else guess from the rewards.
+
+        Returns:
+            the groups, and how they were read.
         """
         reward_R = np.frombuffer(self._columns.rewards, np.float32).astype(np.float64)
         passed_R: NDArray[Any] = np.frombuffer(self._columns.passed, np.int8)
@@ -239,7 +245,7 @@ class HistoryBuilder:
         return history, reading
 
     def shown_texts(self) -> Mapping[str, str]:
-        """Beginnings of prompts, without the part that all share."""
+        """The beginnings of prompts by problem id, without the beginning that all of them share."""
         if len(self.texts) < 2:
             return dict(self.texts)
         first, last = min(self.texts.values()), max(self.texts.values())
@@ -250,7 +256,7 @@ class HistoryBuilder:
         kept = self._columns
         group_R, problem_R = np.frombuffer(kept.groups, np.int64), np.frombuffer(kept.problems, np.int32)
         step_R, tokens_R = np.frombuffer(kept.steps, np.int64), np.frombuffer(kept.tokens, np.int32)
-        # Rollouts of a group mostly follow one another, so runs (suffix S) of them are sorted instead.
+        # Rollouts of one group are mostly adjacent, so stretches of them (suffix S) are sorted rather than rollouts.
         start_S = np.flatnonzero(np.append(True, group_R[1:] != group_R[:-1])[: len(group_R)])
         _, run_G, index_S = np.unique(group_R[start_S], return_index=True, return_inverse=True)
         first_G, count = start_S[run_G], len(run_G)
@@ -283,7 +289,7 @@ class HistoryBuilder:
         )
 
     def _contradictions(self, reward_R: NDArray[np.float64]) -> None:
-        """Note equal responses to one problem with different rewards."""
+        """Note the problems that have identical responses with different rewards."""
         problem_R = np.frombuffer(self._columns.problems, np.int32)
         response_R = np.frombuffer(self._columns.responses, np.int64)
         if not response_R.any():
@@ -317,8 +323,10 @@ class HistoryBuilder:
 
 
 def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
-    """The least reward that counts as passed, and how it was found: halfway between the lowest and the highest reward;
-    if all are equal, anything above 0."""
+    """Guess the least reward that counts as passed, and say how: halfway between the lowest and the highest reward.
+
+    If all rewards are equal, they count as passed if they are above 0.
+    """
     if not len(reward_R):
         return 1.0, "no rewards, so nothing passes"
     low, high = float(reward_R.min()), float(reward_R.max())
@@ -335,13 +343,13 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
 
 
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as they are kept: None becomes NaN, and too large numbers become infinite."""
+    """The values as the 32-bit floats that are kept: None becomes NaN, and numbers that are too large infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32)
 
 
 def _missing(found: Sequence[int | None]) -> list[int]:
-    """Where there is no position yet."""
+    """The indices at which the position is still None."""
     return [i for i, place in enumerate(found) if place is None] if None in found else []
 
 
@@ -350,7 +358,7 @@ def _encoded(key: object) -> bytes:
 
 
 def _sane(rows: RolloutColumns, i: int) -> bool:
-    """Whether the step and the tokens of a rollout can be kept."""
+    """Whether the i-th rollout's step and number of tokens fit the columns that keep them."""
     tokens = 0 if rows.tokens is None else rows.tokens[i]
     return abs(rows.steps[i]) <= MOST_STEPS and abs(tokens) <= MOST_TOKENS
 
@@ -366,7 +374,7 @@ def _digest(key: bytes, answer: bytes) -> str:
 
 
 def _readable(key: bytes) -> str:
-    """The beginning of a prompt that stands in a file as JSON, or plainly."""
+    """The beginning of a prompt as readable text, whether it stands in the file as a JSON string or as plain text."""
     text = key[: 4 * TEXT_CHARACTERS].decode("utf-8", "replace")
     if text[:1] == '"':
         try:

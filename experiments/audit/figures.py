@@ -1,7 +1,7 @@
-"""The numbers of an audit: where the rollouts went, and what a problem's past says about its future.
+"""Computes the numbers of an audit: where the rollouts went, and what a problem's past says about its future.
 
-Everything is counted from the log; nothing is modelled. Shares of groups are of fresh groups with at least one scored
-rollout, unless said otherwise.
+Everything is counted from the log; nothing is modelled. Shares of groups are over fresh groups with at least one scored
+rollout, unless stated otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,20 +16,20 @@ from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, Flags, History,
 BINS = 12
 KINDS = ("all failed", "mixed", "all passed")
 LONGEST = 4
-"""Streaks of silent groups of this length or more are counted together."""
+"""Streaks of at least this many silent groups are counted together."""
 
 SOLVED = 0.5
 """The lowest pass rate at which a problem counts as solved at a visit."""
 
 LEAST_CATEGORY = 10
-"""Number of groups that a kind of problem needs in each part of the run to be compared."""
+"""How many groups a kind of problem needs in the first and in the last third of the steps to be listed."""
 
 MOST_CATEGORIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some steps in a row, first and last included."""
+    """The fresh groups in a range of steps, including its first and last step, with shares of their outcomes."""
 
     first: int
     last: int
@@ -42,7 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What followed a group of one kind at the problem's next visit."""
+    """How a problem's next visit turned out after a visit with the outcome `before`, with shares over `visits`."""
 
     before: str
     visits: int
@@ -53,7 +53,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Visits after a streak of silent groups of one kind, and how many of them were of that kind again."""
+    """Visits after a streak of `length` silent groups of one kind; `again` is the share that had that kind again."""
 
     kind: str
     length: int
@@ -63,7 +63,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class CategoryChange:
-    """A kind of problem in the first and in the last third of the steps."""
+    """Pass rates of a kind of problem in the first and the last third of the steps, and its share of silent groups."""
 
     category: str
     groups: int
@@ -74,15 +74,16 @@ class CategoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent on groups without any advantage. Rollouts that were lost before they were scored count as spent.
+    """What was spent in all and on silent groups. Rollouts that were lost before they were scored count as spent.
 
     Attributes:
         rollouts: number of rollouts in the log, including lost rollouts.
-        silent: number of these in silent groups of any origin.
-        lost: number of these that were never scored.
-        tokens, silent_tokens: totals in the unit of `Reading.measure`; None where the log does not tell.
-        hours: duration of the run; None where it is unknown.
-        silent_hours: the silent groups' part, in proportion to tokens or else to rollouts.
+        silent: number of rollouts in silent groups of any origin.
+        lost: number of rollouts that were never scored.
+        tokens, silent_tokens: amounts generated in all and for silent groups, in the unit of `Reading.measure`; None if
+            the log does not tell.
+        hours: duration of the run; None if it is unknown.
+        silent_hours: the silent groups' part of the hours, in proportion to tokens or else to rollouts.
     """
 
     rollouts: int
@@ -100,14 +101,15 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Problems by what became of them over their visits.
+    """Numbers of problems by how they fared over their visits.
 
     Attributes:
         problems: number of problems that were visited.
-        revisited: number visited at least twice, to which `forgotten` and `unlocked` refer.
-        never, always: number without a single pass in any visit, and without a single failure.
-        forgotten: number of which half of the rollouts or more passed at some visit, and none at the last visit.
-        unlocked: number of which none passed at the first visit, and some did later.
+        revisited: number of problems visited at least twice; only these count for `forgotten` and `unlocked`.
+        never: number of problems without a single passing rollout.
+        always: number of problems without a single failing rollout.
+        forgotten: number of problems of which at least half of the rollouts passed at some visit, but none at the last.
+        unlocked: number of problems of which no rollout passed at the first visit, but some did later.
     """
 
     problems: int
@@ -123,13 +125,16 @@ class Findings:
     """Everything that an audit says about one log, except for counterfactuals.
 
     Attributes:
+        groups, steps: number of fresh groups, and number of steps.
+        group_size: the most common group size N.
         silent, all_failed, all_passed: shares of the fresh groups.
-        near_half: share with a pass rate in `NEAR_HALF`.
-        groups, steps, group_size: numbers of groups and of steps, and the commonest N.
-        outcomes: number of groups of any origin by what became of them, where the log says so.
-        wasted: share of the rollouts in groups that did not train, or that were lost; None where the log does not say.
-        price: rollouts for each fresh group that teaches; DAPO's dynamic sampling pays it for every group it trains.
-            None if nothing teaches.
+        near_half: share of the fresh groups with a pass rate in `NEAR_HALF`.
+        price: rollouts per fresh group that is not silent, which is what DAPO's dynamic sampling pays for every group
+            that it trains; None if all are silent.
+        outcomes: number of groups of any origin by outcome; empty if the log does not say.
+        wasted: share of the rollouts that were in degenerate or surplus groups, or were lost; None if the log does not
+            say.
+        skipped: number of problems refused before any rollout.
     """
 
     groups: int
@@ -152,10 +157,10 @@ class Findings:
 
 
 def findings(log: Log, hours: float | None = None) -> Findings:
-    """What the log says.
+    """Compute the numbers of one log.
 
     Args:
-        hours: how long the run took, if the user knows better than the log.
+        hours: how long the run took; None = what the log says, if it does.
     """
     history = log.history
     fresh = history.fresh()
@@ -186,7 +191,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
 
 
 def over_time(fresh: History, bins: int = BINS) -> tuple[Stretch, ...]:
-    """The fresh groups in stretches of steps, each with about as many steps as the others."""
+    """The fresh groups in at most `bins` stretches with about equally many steps each."""
     steps = np.unique(fresh.step_V)
     found = []
     for part in np.array_split(steps, min(bins, len(steps))) if len(steps) else ():
@@ -199,12 +204,12 @@ def over_time(fresh: History, bins: int = BINS) -> tuple[Stretch, ...]:
 
 
 def kind_V(history: History) -> NDArray[np.int8]:
-    """Positions in `KINDS` of each group."""
+    """The kind of each group, as a position in `KINDS`, (groups,)."""
     return np.asarray(1 - history.all_failed_V.astype(np.int8) + history.all_passed_V.astype(np.int8), np.int8)
 
 
 def memory(visits: Visits) -> tuple[Memory, ...]:
-    """What a problem's group was like, given what its group was like the time before."""
+    """The outcomes of visits, given the outcome of the same problem's previous visit."""
     kinds_V = kind_V(visits.history)
     again_V = visits.index_V[1:] > 0
     before_V, after_V = kinds_V[:-1][again_V], kinds_V[1:][again_V]
@@ -218,7 +223,7 @@ def memory(visits: Visits) -> tuple[Memory, ...]:
 
 
 def streaks(visits: Visits) -> tuple[Streak, ...]:
-    """How often a streak of silent groups of one kind continues, by its length: GRESO's premise, on this log."""
+    """How often a streak of silent groups of one kind continues, by its length, which is what GRESO relies on."""
     kinds_V = kind_V(visits.history)
     length_V = streak_lengths(kinds_V, visits.index_V)
     again_V = visits.index_V[1:] > 0
@@ -234,7 +239,7 @@ def streaks(visits: Visits) -> tuple[Streak, ...]:
 
 
 def streak_lengths(kinds_V: NDArray[np.int8], index_V: Ints) -> Ints:
-    """How many visits of the problem in a row, including this one, were of this visit's kind."""
+    """For each visit, how many consecutive visits to its problem, ending with this one, were of its kind, (visits,)."""
     if not len(kinds_V):
         return np.zeros(0, np.int64)
     begins_V = np.append(True, (kinds_V[1:] != kinds_V[:-1]) | (index_V[1:] == 0))
@@ -244,7 +249,7 @@ def streak_lengths(kinds_V: NDArray[np.int8], index_V: Ints) -> Ints:
 
 
 def fates(visits: Visits) -> Fates:
-    """Problems by what became of them."""
+    """Count problems by how they fared over their visits."""
     history, index_V = visits
     if not len(history):
         return Fates(0, 0, 0, 0, 0, 0)
@@ -268,7 +273,7 @@ def fates(visits: Visits) -> Fates:
 
 
 def kinds(fresh: History) -> tuple[CategoryChange, ...]:
-    """Pass rates by kind of problem, in the first and in the last third of the steps, the largest kinds first."""
+    """Pass rates by kind of problem in the first and in the last third of the steps, for the largest kinds first."""
     names = sorted({name for name in fresh.category_P if name})
     if not names or not len(fresh):
         return ()
@@ -288,7 +293,7 @@ def kinds(fresh: History) -> tuple[CategoryChange, ...]:
 
 
 def spending(history: History, hours: float | None) -> Spending:
-    """Rollouts, tokens and hours in all, and of silent groups."""
+    """Rollouts, tokens and hours, in all and for silent groups."""
     rollouts = history.num_rollouts + int(history.lost_V.sum())
     silent = int(history.size_V[history.silent_V].sum())
     told = len(history) > 0 and bool((history.tokens_V != UNKNOWN).all())
@@ -307,13 +312,16 @@ def spending(history: History, hours: float | None) -> Spending:
 
 
 def outcomes(history: History) -> dict[str, int]:
-    """Number of groups of any origin by what became of them; empty where the log does not say."""
+    """Number of groups of any origin by outcome; empty if the log does not say."""
     counts = np.bincount(history.outcome_V[history.outcome_V != UNKNOWN], minlength=len(OUTCOMES))
     return {name: int(count) for name, count in zip(OUTCOMES, counts, strict=True) if count}
 
 
 def wasted(history: History) -> float | None:
-    """Share of the generated rollouts in degenerate or surplus groups, or lost before scoring, as in our reports."""
+    """Share of the generated rollouts that were in degenerate or surplus groups, or lost before scoring.
+
+    None if the log does not say what became of its groups. Reports of comparisons use the same definition.
+    """
     if not (history.outcome_V != UNKNOWN).any():
         return None
     thrown_V = np.isin(history.outcome_V, [OUTCOMES.index("degenerate"), OUTCOMES.index("surplus")])

@@ -1,6 +1,6 @@
-"""Other people's files: found without leaving the folder, read in pieces, never run.
+"""Finds the files below a path and reads them in pieces, treating every file as hostile.
 
-A file is treated as hostile: lines are bounded, links that lead out are not followed, and files that are known to hold
+Lines have a maximum length, links that lead out of the folder are not followed, and files that are known to hold
 pickles are not opened, since opening a pickle can run code.
 """
 
@@ -25,13 +25,13 @@ Row = TypeVar("Row")
 
 BLOCK = 4 << 20
 LONGEST_LINE = 256 << 20
-"""Most bytes of a line. Some trainers write a whole step as one line."""
+"""Maximum bytes per line. Some trainers write a whole step as one line."""
 
 LINES = (".jsonl", ".ndjson", ".json")
 READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
 MARK = b"\xef\xbb\xbf"
-"""The mark with which some editors begin UTF-8."""
+"""The byte order mark with which some editors begin UTF-8 files."""
 
 PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
@@ -40,14 +40,14 @@ NOT_REGULAR = "no regular file"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file, and the path that the user gave for it."""
+    """A file, and the path given by the user at or below which it was found."""
 
     path: Path
     given: Path
 
     @property
     def kind(self) -> str:
-        """Its suffix without ".gz", in lower case."""
+        """The file's last suffix other than ".gz", in lower case; empty if it has none."""
         suffixes = [suffix.lower() for suffix in self.path.suffixes]
         return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
 
@@ -57,13 +57,13 @@ class Found:
 
 
 def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
-    """The files below a path that may be logs, in the natural order of their names.
+    """The files at or below a path that may be logs, in the natural order of their names.
 
     Args:
-        drop: called with the reason for every file that is left out.
+        drop: called with the reason for every file that is refused.
 
     Raises:
-        UserError: if there is nothing at the path, or it is a single file that cannot be read.
+        UserError: if there is nothing at the path, or it is a single file that must not be opened.
     """
     if not given.exists():
         raise UserError(f"{given}: nothing is here; give a file or folder of logs")
@@ -85,7 +85,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
 
 
 def refused(path: Path, root: Path) -> str:
-    """Why a file is not opened; empty if it is."""
+    """Why a file must not be opened; empty if it may be."""
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & set(PICKLES):
         return PICKLE
@@ -95,23 +95,23 @@ def refused(path: Path, root: Path) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key by which "10.jsonl" follows "9.jsonl"."""
+    """A sort key that orders numbers within names by value, so that "10.jsonl" follows "9.jsonl"."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def number_in(name: str) -> int | None:
-    """The last number in a file name, such as the step of "train_data_step12.jsonl"."""
+    """The last number in a file name, such as 12 in "train_data_step12.jsonl"; None if there is none."""
     digits = re.findall(r"\d+", name)
     return int(digits[-1]) if digits else None
 
 
 def opened(path: Path) -> BufferedIOBase:
-    """A file, unpacked while it is read if its name ends in ".gz"."""
+    """Open a file for reading bytes; a file whose name ends in ".gz" is decompressed while it is read."""
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
 
 def first_record(path: Path) -> dict[str, Any] | None:
-    """The first line of a JSON-lines file as a mapping of undecoded values; None if it is not a record, or too long."""
+    """The first line of a JSON Lines file as a mapping of undecoded values; None if it is not a record, or too long."""
     try:
         with opened(path) as file:
             line = file.readline(LONGEST_LINE)
@@ -123,7 +123,7 @@ def first_record(path: Path) -> dict[str, Any] | None:
 
 
 def first_row(path: Path) -> list[str]:
-    """The header of a CSV file; empty if there is none."""
+    """The column names in the header of a CSV file; empty if there is none, or it cannot be read."""
     try:
         with opened(path) as file:
             text = file.readline(1 << 20).decode("utf-8-sig", "replace")
@@ -134,18 +134,18 @@ def first_row(path: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lines(Generic[Row]):
-    """The records of a JSON-lines file, in batches.
+    """Reads the records of a JSON Lines file in batches.
 
     Attributes:
-        row: the type to which a line is decoded. Fields that it does not name are skipped without being decoded.
-        drop: called for lines that are no such record.
+        row: the type into which each line is decoded. Fields that it does not name are skipped without being decoded.
+        drop: called with the reason for every line that is left out, and for a file that cannot be read to its end.
     """
 
     row: type[Row]
     drop: Callable[[str], None]
 
     def batches(self, path: Path) -> Iterator[list[Row]]:
-        """Lists of records, each of at most `BLOCK` bytes or one line. A damaged file ends where the damage begins."""
+        """Yield lists of records, each of about `BLOCK` bytes or one longer line. A damaged file ends at the damage."""
         decoder = msgspec.json.Decoder(self.row)
         try:
             with opened(path) as file:
@@ -160,7 +160,7 @@ class Lines(Generic[Row]):
             self.drop(f"file that could not be read to its end ({type(error).__name__})")
 
     def _blocks(self, file: BufferedIOBase) -> Iterator[bytes]:
-        """Whole lines, as many as a block holds."""
+        """Yield whole lines, as many at a time as a block holds; lines that are too long are dropped."""
         parts: list[bytes] = []
         too_long = False
         first = True
@@ -198,7 +198,7 @@ class Lines(Generic[Row]):
 
 
 def _standard(line: bytes) -> bytes:
-    """The line with null for Python's NaN and Infinity, which are not JSON."""
+    """The line with null in place of Python's NaN and Infinity, which are not standard JSON."""
     if b"NaN" not in line and b"Infinity" not in line:
         return line
     return msgspec.json.encode(json.loads(line))

@@ -1,4 +1,4 @@
-"""A log in one form for every trainer: every group of rollouts, and its problem."""
+"""The groups of a rollout log and their problems, in one form for all trainers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,30 +13,30 @@ Flags = NDArray[np.bool_]
 Measure = Literal["tokens", "bytes", "nothing"]
 
 UNKNOWN = -1
-"""Stands for a number of tokens, or an outcome of a group, that the log does not tell."""
+"""Stands for a number of tokens, or a group's outcome, that the log does not contain."""
 
 OUTCOMES = ("trained", "degenerate", "surplus", "carried", "empty", "declined")
-"""What may become of a group; `History.outcome_V` holds positions in here, or `UNKNOWN`."""
+"""The possible outcomes of a group; `History.outcome_V` holds positions in this tuple, or `UNKNOWN`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """Every group of rollouts in a log, in the order of steps. Suffixes: _V groups (visits), _P problems.
+    """Every group of rollouts in a log, ordered by step. Suffixes: _V groups (visits), _P problems.
 
     Attributes:
-        problems: ids of the problems in the order of their first visits: the trainer's own, or a hash of prompt and
-            reference (see `Reading`).
-        category_P: the kind of each problem; "" where the log has none.
-        problem_V: position of each group's problem.
-        step_V: training step as the trainer counts it.
-        passed_V, size_V: k and N. What counts as passed may be a guess, see `Reading.guesses`.
-        silent_V: whether all rewards of the group are equal, so that it has no advantages.
-        tokens_V: amount generated for the group, in the unit of `Reading.measure`; `UNKNOWN` where it was not written.
-        fresh_V: whether the rollouts began at the problem itself, without prefix or hint, and it belongs to the data
-            set. Only such groups are evidence on their problem.
-        outcome_V: what became of the group, a position in `OUTCOMES`, or `UNKNOWN`.
+        problems: ids of the problems in the order of their first visits: the trainer's own ids, or hashes of prompt and
+            reference.
+        category_P: the kind of each problem; "" if the log does not say.
+        problem_V: position of each group's problem in `problems`.
+        step_V: training step, as the trainer counts it.
+        passed_V, size_V: k and N. What counts as passed may be a guess; see `Reading.guesses`.
+        silent_V: whether all rewards of the group are equal, so that its advantages are zero.
+        tokens_V: amount generated for the group in the unit of `Reading.measure`, or `UNKNOWN`.
+        fresh_V: whether the problem belongs to the data set and the rollouts began at its start, without prefix or
+            hint. Only such groups are evidence about their problem.
+        outcome_V: what became of the group, as a position in `OUTCOMES`, or `UNKNOWN`.
         lost_V: number of rollouts that were never scored.
-        skipped: number of problems refused before any rollout, by reason; only some logs have them.
+        skipped: number of problems refused before any rollout, by reason; only some logs record them.
     """
 
     problems: tuple[str, ...]
@@ -68,31 +68,31 @@ class History:
 
     @property
     def all_passed_V(self) -> Flags:
-        """Silent because every rollout passed."""
+        """Whether the group is silent because every rollout passed."""
         return np.asarray(self.silent_V & (2 * self.passed_V > self.size_V))
 
     @property
     def all_failed_V(self) -> Flags:
-        """Silent, and none passed."""
+        """Whether the group is silent and no rollout passed."""
         return np.asarray(self.silent_V & (2 * self.passed_V <= self.size_V))
 
     @property
     def group_size(self) -> int:
-        """N: the commonest size of a fresh group."""
+        """The most common size N of a fresh group; 0 without any."""
         sizes, counts = np.unique(self.size_V[self.fresh_V], return_counts=True)
         return int(sizes[np.argmax(counts)]) if len(sizes) else 0
 
     def where(self, chosen_V: Flags | Ints) -> "History":
-        """The history with only the chosen groups; the problems stay as they are."""
+        """The history with only the chosen groups, given by a mask or by positions; the problems stay as they are."""
         columns = {name: getattr(self, name)[chosen_V] for name in _COLUMNS}
         return History(self.problems, self.category_P, **columns, skipped=self.skipped)
 
     def fresh(self) -> "History":
-        """The groups that are evidence on their problems."""
+        """The history with only the groups that are evidence about their problems: fresh, with a scored rollout."""
         return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
 
     def visits(self) -> "Visits":
-        """The fresh groups by problem, each problem's in the order of steps."""
+        """The fresh groups ordered by problem, and by step within each problem."""
         fresh = self.fresh()
         order_V = np.lexsort((np.arange(len(fresh)), fresh.step_V, fresh.problem_V))
         ordered = fresh.where(order_V)
@@ -106,10 +106,10 @@ _COLUMNS = (*("problem_V", "step_V", "passed_V", "size_V", "silent_V", "tokens_V
 
 
 class Visits(NamedTuple):
-    """Fresh groups in the order of problems, and of steps within a problem.
+    """Fresh groups ordered by problem, and by step within each problem.
 
     Attributes:
-        index_V: how often the problem was visited before.
+        index_V: how often each group's problem was visited before.
     """
 
     history: History
@@ -117,7 +117,7 @@ class Visits(NamedTuple):
 
     @property
     def last_V(self) -> Flags:
-        """Whether it is the problem's last visit."""
+        """Whether each visit is its problem's last, (visits,)."""
         problem_V = self.history.problem_V
         return np.append(problem_V[1:] != problem_V[:-1], True) if len(problem_V) else np.zeros(0, np.bool_)
 
@@ -127,16 +127,17 @@ class Reading:
     """How a log was read, and what it cannot tell.
 
     Attributes:
-        format, trainer: the format, and the trainer that wrote the log.
-        files, size: number of files that were read, and their total bytes.
-        measure: what `History.tokens_V` counts. Bytes are counted from the response as it is in the log.
-        guesses: what the log did not say and was assumed.
-        traps: what the format is known to hide, where this log shows signs of it.
-        dropped: reason -> number of rows or files that were left out.
-        identified: whether a problem is recognised when it comes again in another step.
-        keeps_silent: whether groups without a difference in reward are in the log; without them no counterfactual is
-            sound, and their shares mean nothing.
-        passes_at: the least reward that counts as passed; None where the log itself says what passed.
+        format: name of the format.
+        trainer: the trainer that wrote the log.
+        files, size: number of files that were read, and their total size in bytes.
+        measure: what `History.tokens_V` counts. Bytes are those of the response as it stands in the log.
+        guesses: assumptions that were made because the log did not say.
+        traps: what the format is known to hide and this log may therefore lack.
+        dropped: number of rows or files that were left out, by reason.
+        identified: whether a problem is recognised when it appears again in another step.
+        keeps_silent: whether the log contains silent groups; without them, no counterfactual is sound and their shares
+            are meaningless.
+        passes_at: the least reward that counts as passed; None if the log itself says what passed.
     """
 
     format: str
@@ -157,11 +158,11 @@ class Log:
     """One run's log.
 
     Attributes:
-        name: where it was found.
-        texts: problem id -> the beginning of its prompt, for as many problems as were kept.
-        conflicts: problem id -> contradictions in its rewards.
-        hours: how long the run took, if the log tells; otherwise None.
-        hours_from: where that figure comes from.
+        name: where the log was found, without the folders that all logs share.
+        texts: the beginnings of prompts by problem id, for as many problems as were kept.
+        conflicts: contradictions in a problem's rewards, in words, by problem id.
+        hours: how long the run took; None if the log does not tell.
+        hours_from: where the hours come from, in words.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""An audit as one HTML file without scripts, which needs no network. Everything that comes from a log is escaped."""
+"""Writes an audit as one HTML file that has no scripts and needs no network. All text from a log is escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -26,10 +26,10 @@ figure { margin: 1.5rem 0 } svg text { font-size: 11px; fill: #66717e }
 
 
 def write_audit(audit: Audit, path: Path) -> None:
-    """Write an audit as JSON, or as a page, by the path's suffix.
+    """Write an audit as JSON if the path ends in ".json", else as an HTML page.
 
     Raises:
-        WriteError: if it cannot be written.
+        WriteError: if the file cannot be written.
     """
     if path.suffix == ".json":
         write_json(path, audit.plain())
@@ -38,7 +38,7 @@ def write_audit(audit: Audit, path: Path) -> None:
 
 
 def page(audit: Audit) -> str:
-    """The whole page."""
+    """The whole page as HTML."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><title>Rollout audit</title>',
@@ -52,7 +52,7 @@ def page(audit: Audit) -> str:
 
 
 def section(one: Audited) -> str:
-    """One log."""
+    """The page's section about one log, as HTML."""
     found = one.findings
     parts = [f"<h2>{escape(clean(one.log.name))}</h2>", f'<p class="lead">{escape(headline(one))}</p>']
     if len(found.over_time) > 1 and one.log.reading.keeps_silent:
@@ -72,7 +72,7 @@ def section(one: Audited) -> str:
 
 
 def table_html(table: Table) -> str:
-    """A table with its title and caption."""
+    """A table with its title and caption, as HTML."""
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
     rows = "".join("<tr>" + "".join(f"<td>{escape(clean(cell))}</td>" for cell in row) + "</tr>" for row in table.rows)
     kind = ' class="words"' if table.words else ""
@@ -86,7 +86,7 @@ def figure(content: str, caption: str) -> str:
 
 
 def silence(stretches: Sequence[Stretch]) -> str:
-    """A chart over the steps: all-failed groups from below, all-passed from above, and the pass rate as a line."""
+    """An SVG chart over steps: all-failed groups from below, all-passed groups from above, the pass rate as a line."""
     wide, high = WIDTH - LEFT - 8, HEIGHT - BOTTOM - TOP
     each = wide / len(stretches)
     bars, points, labels = [], [], []
@@ -121,7 +121,7 @@ def silence(stretches: Sequence[Stretch]) -> str:
 
 
 def reliability(name: str, calibration: Calibration) -> str:
-    """A reliability diagram of one belief."""
+    """A reliability diagram of one controller's belief, as SVG."""
     side, edge = 150, 24
     total = sum(each.visits for each in calibration.bins)
     dots = "".join(

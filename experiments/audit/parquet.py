@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow, which the extra `tasks` installs."""
+"""Reads Parquet files with pyarrow, which the extra `tasks` installs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ DAMAGED = "file that is no Parquet, or damaged"
 
 
 def names(path: Path) -> list[str] | None:
-    """The columns of a file; None if it is not Parquet."""
+    """The column names of a file; None if it is not Parquet."""
     parquet = load_extra("pyarrow.parquet", "halfway audit of Parquet files")
     try:
         return list(parquet.read_schema(path).names)
@@ -20,7 +20,12 @@ def names(path: Path) -> list[str] | None:
 
 
 def batches(path: Path, columns: Sequence[str] | None, drop: Callable[[str], None]) -> Iterator[dict[str, list[Any]]]:
-    """A file in pieces of `ROWS` rows, column by column, as Python values."""
+    """Yield a file in pieces of up to `ROWS` rows, as lists of Python values by column.
+
+    Args:
+        columns: the columns to read; None = all.
+        drop: called with the reason if the file is damaged.
+    """
     parquet = load_extra("pyarrow.parquet", "halfway audit of Parquet files")
     try:
         with parquet.ParquetFile(path) as file:
@@ -31,7 +36,7 @@ def batches(path: Path, columns: Sequence[str] | None, drop: Callable[[str], Non
 
 
 def tables(path: Path, drop: Callable[[str], None]) -> dict[str, list[Any]] | None:
-    """A whole file, column by column; None if it is damaged. For small files, written at every step."""
+    """A whole file as lists by column; None if it is empty or damaged. Suits the small files written at every step."""
     found: dict[str, list[Any]] = {}
     for batch in batches(path, None, drop):
         for name, values in batch.items():

@@ -1,4 +1,4 @@
-"""From paths to logs: which files there are, which trainer wrote them, and what stays unread."""
+"""Reads the logs at given paths: finds the files, recognises their formats, and notes what was left unread."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from halfway.experiments.audit.strangers import why_unknown
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
-"""Files that lie beside a log and are not logs."""
+"""Names of files that lie beside a log but are not logs themselves."""
 
 
 def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name: str = "") -> list[Log]:
-    """The logs at some paths, one for each run found, in the order of the paths.
+    """Read the logs at some paths, one for each run that is found, in the order of the paths.
 
     Args:
-        format_name: the format of all files; "" = it is recognised file by file.
+        format_name: the format of all files; "" = recognise it file by file.
 
     Raises:
         UserError: if there is nothing at a path, or nothing there can be read as a log.
@@ -60,13 +60,13 @@ def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader
 
 
 def _table_with(reward: str, found: Found) -> str | None:
-    """The name of the plain tables' format if a file is one once its reward column is named."""
+    """The name of the format for plain tables, if the file is one whose reward column is `reward`; otherwise None."""
     columns = head_of(found).columns if reward else frozenset[str]()
     return "table" if reward in columns and ColumnNames.of(columns, reward).enough else None
 
 
 def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:
-    """The log with its name, its size, and the hours that its files were written in."""
+    """The log with its name and size and, if it has none, hours estimated from when its files were written."""
     reading = replace(log.reading, format=name, files=len(files), size=sum(each.size for each in files))
     log = replace(log, name=str(folder), reading=reading)
     hours = hours_of(files, log.history) if log.hours is None else None
@@ -74,9 +74,11 @@ def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:
 
 
 def hours_of(files: Sequence[Found], history: History) -> float | None:
-    """Hours between the first and the last file of a log with one file per step; the first step's duration is estimated
-    from the others'. None unless the files were written in the order of their numbers, which most copies do not
-    preserve."""
+    """The duration of a run in hours, from the times at which its files, one per step, were written.
+
+    The first step is taken to have lasted as long as the others on average. None unless the files were written in the
+    order of their numbers, an order that most copies do not preserve.
+    """
     numbers = [number_in(each.path.stem) for each in files]
     if len(files) < 3 or None in numbers or len(set(numbers)) < len(files):
         return None
@@ -100,7 +102,7 @@ def _nothing(dropped: Counter[str]) -> str:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Names of runs without the folders that all share."""
+    """The names of runs without the folders that all of them share."""
     parts = [Path(name).parts for name in names]
     shared = 0
     while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):

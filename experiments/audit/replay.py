@@ -1,12 +1,12 @@
-"""Counterfactuals: what controllers would have asked for, with the run's own history as the world.
+"""Computes counterfactuals: what controllers would have asked for, with a log's own history as the world.
 
-A controller sits in a `Session`, as in training, and proposes step by step. The log answers: with the group that the
-problem had in that step or, where a controller chooses problems itself, with the problem's nearest group in time. The
-controller learns only from what it asked for, so a filter that skips a visit does not see its outcome; the log has the
-outcome, and says whether the skip was right. Requests that the log cannot answer are counted.
+A controller proposes step by step in a `Session`, as in training. The log answers with the group that the problem had
+in that step or, if the controller chooses problems itself, with the problem's group nearest in time. The controller
+learns only from what it asked for: a filter that skips a visit does not see its outcome, but the log has the outcome
+and shows whether the skip was right. Requests that the log cannot answer are counted.
 
-The policy behind the answers is the one that was trained. A run that had really spent its rollouts differently would
-have learnt differently, and no log can tell how.
+All answers come from the policy as it was trained. A run that had really spent its rollouts differently would have
+learnt differently, and no log can tell how.
 """
 
 from bisect import bisect_left
@@ -33,7 +33,7 @@ from halfway.experiments.audit.history import History, Log
 Kind = Literal["skips", "chooses", "allocates", "goes on", "weighs"]
 PROVIDES = frozenset({"rounds", "rollouts", "weights"})
 DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "vcrl")
-"""The controllers that are replayed by default: those that need nothing but counts from a log."""
+"""The controllers that are replayed by default, which need nothing but counts from a log."""
 
 MOST_VISITS = 50_000
 NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
@@ -42,7 +42,7 @@ BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Visits whose problems were believed to pass at about the same rate."""
+    """Visits with similar believed pass rates: the means of the believed and the observed rates, and their number."""
 
     believed: float
     observed: float
@@ -51,12 +51,12 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Believed pass rates against the outcomes of the log's visits, for problems with evidence.
+    """Believed pass rates beside the outcomes of the log's visits, for problems about which there was evidence.
 
     Attributes:
-        error: mean distance between believed and observed rate over the bins, weighted by visits.
-        square: mean squared error of the believed rate of a visit.
-        last, mean: mean squared error of two trivial predictions: the rate at the problem's previous visit, and the
+        error: mean absolute difference between a bin's believed and observed rate, weighted by visits.
+        square: mean squared error of the believed rates over visits.
+        last, mean: mean squared errors of two trivial predictions: the rate at the problem's previous visit, and the
             mean rate of all these visits.
     """
 
@@ -72,21 +72,22 @@ class Replayed:
     """What one controller would have done.
 
     Attributes:
-        kind: what it does: skips visits, chooses problems, sets group sizes, continues groups within a step, or decides
-            what trains.
-        visits: number of the log's visits that were offered, or of groups that were wanted.
-        rollouts: number of rollouts that it asked for and the log answered; for the log itself, those of the visits
-            offered.
-        teaching: number of groups among them that would have taught.
-        skipped, rightly: number of visits refused, and of those that were silent.
-        silent: number of silent visits among those offered.
-        unanswered: number of rollouts that were asked for but are not in the log, by reason.
+        kind: what the controller does: skips visits, chooses problems, sets group sizes ("allocates"), continues groups
+            within a step ("goes on"), or decides what trains ("weighs").
+        visits: number of visits in the log that were offered to it; for a controller that chooses problems, the number
+            of groups that were wanted.
+        rollouts: number of rollouts that it asked for and the log holds.
+        teaching: number of the answered groups that would have taught something.
+        skipped: number of visits that it refused.
+        rightly: number of refused visits that were silent.
+        silent: number of offered visits that were silent.
+        unanswered: number of rollouts that it asked for but the log does not hold, by reason.
         distance: median number of steps between a request and the group that answers it.
-        again: share of the answering groups that had answered before, since a chooser may ask for a problem more often
-            than the run visited it.
-        calibration: None for a controller without believed pass rates.
+        again: share of the answers that reuse a group, since a controller that chooses problems may ask for a problem
+            more often than the run visited it.
+        calibration: how well it predicted pass rates; None for a controller that does not.
         metrics: the controller's metrics at the end.
-        course: for each step, the number of visits offered and of those refused.
+        course: for each step, the number of visits offered and the number refused.
     """
 
     name: str
@@ -106,17 +107,17 @@ class Replayed:
 
     @property
     def price(self) -> float | None:
-        """Rollouts spent per group that is not silent."""
+        """Rollouts spent per group that would have taught something; None without any."""
         return self.rollouts / self.teaching if self.teaching else None
 
     @property
     def precision(self) -> float | None:
-        """Share of the skipped visits that were indeed silent."""
+        """Share of the skipped visits that were silent; None if none was skipped."""
         return self.rightly / self.skipped if self.skipped else None
 
     @property
     def caught(self) -> float | None:
-        """Share of the silent visits that were skipped."""
+        """Share of the silent visits that were skipped; None if none was silent."""
         return self.rightly / self.silent if self.silent else None
 
     @property
@@ -128,7 +129,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A controller that the log cannot answer, and why."""
+    """A controller that cannot be replayed against the log, and why."""
 
     name: str
     why: str
@@ -144,14 +145,16 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """The log's fresh groups, as answers. Steps are counted from 0.
+    """The log's fresh groups, from which requests are answered. Steps are numbered from 0.
 
     Attributes:
-        schedule: (problem, visit) of each step, in the log's order.
-        visits_P: each problem's visits, in the order of steps.
-        near: number of steps within which one visit may answer for another: the median time between two visits of a
-            problem.
-        left_out: number of visits after those that are replayed.
+        problems: the problems that were visited.
+        schedule: for each step, its visits in the log's order, as pairs of the problem's position and the visit.
+        visits_P: each problem's visits, ordered by step.
+        num_rollouts: the most common group size.
+        near: number of steps within which one visit may stand in for another: the median number of steps between two
+            consecutive visits of a problem; 0 if no problem occurs in two steps.
+        left_out: number of visits that are not replayed because they come after the first ones.
     """
 
     problems: ProblemSet
@@ -162,7 +165,11 @@ class World:
     left_out: int = 0
 
     def nearest(self, position: int, step: int) -> Visit | None:
-        """The problem's visit nearest to a step, the earlier of two; None if none is near."""
+        """The problem's visit nearest to a step, the earlier one in a tie; None if none is within `near` steps.
+
+        Args:
+            position: the problem's position in `problems`.
+        """
         visits = self.visits_P[position]
         i = bisect_left(visits, step, key=lambda visit: visit.step)
         around = visits[max(0, i - 1) : i + 1]
@@ -171,7 +178,7 @@ class World:
 
 
 def world_of(history: History, most: int = MOST_VISITS) -> World:
-    """The first `most` fresh groups of a log, rounded to whole steps."""
+    """The world of a log's first `most` fresh groups with two or more rollouts, cut after a whole step."""
     fresh = history.fresh()
     fresh = fresh.where(fresh.size_V >= 2)
     steps, index_V = np.unique(fresh.step_V, return_inverse=True)
@@ -200,7 +207,7 @@ def _problem(history: History, place: int) -> Problem:
 
 @dataclass(frozen=True)
 class AsLogged(PassRateController[None]):
-    """Proposes the log's visits, step by step, in its order."""
+    """Proposes the log's visits step by step, in the log's order."""
 
     world: World
 
@@ -210,14 +217,14 @@ class AsLogged(PassRateController[None]):
 
     def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
         if plan.skipped or plan.in_hand or any(request.decided_by(plan.member) for request in plan.requests):
-            return plan, state  # each step's visits come once
+            return plan, state  # each step's visits are proposed only once
         due = self.world.schedule[plan.step]
         problems = self.world.problems
         return plan.add([Request(problems[position], visit.size) for position, visit in due], "logged"), state
 
 
 def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
-    """Replay every named controller, with its defaults, against the log.
+    """Replay each named controller, with its default options, against the log.
 
     Raises:
         UserError: if a name is not registered.
@@ -231,7 +238,7 @@ def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -
 
 
 def _unsound(log: Log) -> str:
-    """Why no counterfactual from this log means anything; empty if some do."""
+    """Why no counterfactual from this log would be meaningful; empty if they can be."""
     if not log.reading.identified:
         return "the log does not identify problems, so visits of one problem cannot be matched"
     if not log.reading.keeps_silent:
@@ -253,18 +260,18 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
 
 
 def _reason(message: str, name: str) -> str:
-    """A session's refusal, reworded for a log."""
+    """A session's reason for refusing a controller, shortened for a table."""
     return message.removeprefix(f"controllers.{name} ").removeprefix("problems: ").partition(";")[0]
 
 
 class Pool:
-    """The rest of a group's rollouts, drawn without replacement."""
+    """The rollouts of a group that have not been drawn yet; draws are without replacement."""
 
     def __init__(self, visit: Visit, generator: np.random.Generator):
         self.passed, self.size, self._generator = visit.passed, visit.size, generator
 
     def draw(self, wanted: int) -> tuple[int, int]:
-        """Numbers of passes and of rollouts in a draw of up to `wanted`."""
+        """Draw up to `wanted` rollouts; returns how many of them passed, and how many were drawn."""
         count = min(wanted, self.size)
         passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count)) if count else 0
         self.passed, self.size = self.passed - passed, self.size - count
@@ -272,12 +279,12 @@ class Pool:
 
 
 class Replay:
-    """One controller at work on a world."""
+    """Replays one controller against a world."""
 
     def __init__(self, name: str, controller: PassRateController[Any], world: World):
         """
         Raises:
-            UserError: if the controller needs what no log has.
+            UserError: if the controller needs something that no log has.
         """
         self.name, self.controller, self.world = name, controller, world
         self.kind = kind_of(controller)
@@ -289,12 +296,12 @@ class Replay:
         self.distances: list[int] = []
         self.used: set[int] = set()  # ids of visits, which the world keeps alive
         self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
-        self.beliefs: list[tuple[float, float, float]] = []  # believed, observed, rate at the visit before
+        self.beliefs: list[tuple[float, float, float]] = []  # believed rate, observed rate, rate at the previous visit
         self.latest: dict[int, float] = {}
         self.course: list[tuple[int, int]] = []
 
     def run(self) -> Replayed:
-        """The whole log."""
+        """Replay the whole world, step by step."""
         for due in self.world.schedule:
             self._remember(due)
             before = self.skipped
@@ -333,7 +340,7 @@ class Replay:
         self.session.commit()
 
     def _offered(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> Iterator[tuple[int, Visit]]:
-        """The visits that were kept, in order; those that were refused are counted."""
+        """Yield the visits that the controller kept, in order, and count those that it refused."""
         problems = self.world.problems
         for position, visit in due:
             silent = visit.passed in (0, visit.size)
@@ -368,7 +375,7 @@ class Replay:
             self.session.abandon(ticket.id, NO_MORE)
 
     def _remember(self, due: Sequence[tuple[int, Visit]]) -> None:
-        """Note what is believed of the problems that the log visits in this step, beside the outcomes."""
+        """Note the believed pass rates of the problems that the log visits in this step, with their outcomes."""
         state = self.session.state[self.name.partition(" ")[0]]
         rate_P = believed_rates(self.controller, state, self.session.step)
         for position, visit in due:
@@ -379,7 +386,7 @@ class Replay:
 
 
 def kind_of(controller: PassRateController[Any]) -> Kind:
-    """What a controller does, by what it claims and needs."""
+    """What a controller does, derived from what it claims and needs."""
     if "problems" in controller.claims:
         return "chooses"
     if "rounds" in controller.claims:
@@ -390,9 +397,9 @@ def kind_of(controller: PassRateController[Any]) -> Kind:
 
 
 def believed_rates(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
-    """The pass rate that a controller believes each problem to have; NaN without evidence, None without such a belief.
+    """The pass rate that a controller believes each problem to have, (problems,), NaN for problems without evidence.
 
-    If the belief draws rates, its mean is used.
+    None if the controller holds no such beliefs. If its belief draws rates at random, the belief's mean is used.
     """
     forest, belief = getattr(state, "forest", None), getattr(controller, "belief", None)
     if isinstance(forest, Forest) and isinstance(belief, PassRateBelief):
@@ -410,10 +417,10 @@ def believed_rates(controller: PassRateController[Any], state: Any, step: int) -
 
 
 def calibration(beliefs: Sequence[tuple[float, float, float]]) -> Calibration:
-    """Believed against observed rates.
+    """Compare believed with observed rates.
 
     Args:
-        beliefs: for each visit the believed rate, the observed rate, and the rate at the problem's previous visit.
+        beliefs: for each visit, the believed rate, the observed rate, and the rate at the problem's previous visit.
     """
     believed, observed, before = np.asarray(beliefs).T
     place = np.minimum((believed * BINS).astype(int), BINS - 1)

@@ -1,4 +1,4 @@
-"""Why a file that the user named is not a log, in a few words: what it holds instead, and what would help."""
+"""Explains why a file that the user named is not a log: what it holds instead, and what would help."""
 
 import zlib
 
@@ -11,7 +11,7 @@ PACKED = b"\x1f\x8b"
 
 
 def why_unknown(found: Found) -> str:
-    """One clause about a file of no known format."""
+    """One clause that says why the format of a file is not known."""
     if found.kind not in READ:
         return "not a JSON Lines, CSV, Parquet or SQLite file by its name"
     head = head_of(found)

@@ -1,4 +1,4 @@
-"""Problems whose rewards look wrong. A suspicion is a reason to look, not a verdict."""
+"""Finds problems whose rewards look wrong. A suspicion is a reason to look, not a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,21 @@ import numpy as np
 from halfway.experiments.audit.history import History, Log
 
 LEAST = 8
-"""Number of rollouts that a problem needs in each of two logs to be compared."""
+"""How many rollouts a problem needs in each of two logs to be compared."""
 
 LEVEL = 0.01
-"""Chance of a single false alarm among all the problems that two logs share (Bonferroni)."""
+"""Bound on the chance of any false alarm among all problems that two logs share (Bonferroni)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A problem to look at.
+    """A problem that a person should look at.
 
     Attributes:
-        text: the beginning of its prompt, where the log has it.
+        log: name of the log in which it is suspicious.
+        problem: its id.
+        why: the reason, in words.
+        text: the beginning of its prompt; empty if the log does not have it.
     """
 
     log: str
@@ -30,8 +33,7 @@ class Suspect:
 
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
-    """Problems with contradictory rewards within a log, and problems that a weaker policy solves better than a stronger
-    policy across two logs."""
+    """All suspicious problems: those with contradictory rewards within a log, and those `inverted` between two logs."""
     found = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
@@ -44,10 +46,10 @@ def suspects(logs: Sequence[Log]) -> list[Suspect]:
 
 
 def inverted(one: Log, other: Log) -> list[Suspect]:
-    """Problems that two logs share which the weaker policy passes more often than the stronger, beyond chance.
+    """The problems in both logs that the weaker policy passes more often than the stronger one, beyond chance.
 
-    By Fisher's exact test, one-sided, Bonferroni over the shared problems. Which policy is the weaker is taken from the
-    shared problems themselves.
+    The test is Fisher's exact test, one-sided, with Bonferroni's correction over the shared problems. The weaker policy
+    is the one with the lower pass rate over the shared problems.
     """
     mine, theirs = _totals(one.history), _totals(other.history)
     shared = [name for name in mine if name in theirs and min(mine[name][1], theirs[name][1]) >= LEAST]
@@ -69,7 +71,7 @@ def inverted(one: Log, other: Log) -> list[Suspect]:
 
 
 def fisher(k: int, n: int, j: int, m: int) -> float:
-    """The chance of k or more successes among n, given k + j among n + m (Fisher's exact test, one-sided)."""
+    """The chance of k or more successes among n, given k + j successes among n + m (Fisher's exact test, one-sided)."""
     total = k + j
     tail = range(k, min(n, total) + 1)
     whole = _log_choose(n + m, total)

@@ -1,4 +1,4 @@
-"""An audit as sentences and tables, for the terminal and for the page."""
+"""Puts an audit into sentences and tables, for the terminal and for the page."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,18 +18,18 @@ DOES = {"skips": "skips", "chooses": "chooses", "allocates": "sizes", "goes on":
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of text. The first column is a name."""
+    """A table of text, whose first column holds names."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     words: bool = False
-    """Whether the cells are sentences, not numbers."""
+    """Whether the cells are words rather than numbers, and so aligned to the left."""
 
 
 def headline(one: Audited) -> str:
-    """What the log amounts to, in a sentence or two."""
+    """The main result for a log, in one or two sentences."""
     found, reading = one.findings, one.log.reading
     if not found.groups:
         return (
@@ -56,7 +56,7 @@ def headline(one: Audited) -> str:
 
 
 def facts(one: Audited) -> Table:
-    """How the log was read."""
+    """A table of how the log was read: format, size, assumptions, and what was left out."""
     reading, history, found = one.log.reading, one.log.history, one.findings
     steps = history.step_V
     rows = [
@@ -93,7 +93,7 @@ def over_time(found: Findings) -> Table:
 
 
 def past(found: Findings) -> list[Table]:
-    """What a problem's past says about its next visit."""
+    """Tables of what a problem's past says about its next visit; none if problems cannot be recognised."""
     if not found.memory:
         return []
     rows = [
@@ -147,7 +147,7 @@ def by_kind(found: Findings) -> list[Table]:
 
 
 def counterfactuals(one: Audited) -> list[Table]:
-    """What controllers would have asked for, what they believed, and which could not be replayed."""
+    """Tables of what controllers would have asked for, what they believed, and which could not be replayed."""
     done = [each for each in one.replays if isinstance(each, Replayed)]
     tables = []
     if done:
@@ -196,7 +196,7 @@ def suspicious(audit: Audit) -> list[Table]:
 
 
 def tables_of(one: Audited) -> list[Table]:
-    """All tables of one log, in order."""
+    """All tables about one log, in the order in which they are shown."""
     found = one.findings
     if not found.groups:
         return [facts(one)]
@@ -207,13 +207,13 @@ def tables_of(one: Audited) -> list[Table]:
 
 
 def limits(reading: Reading) -> list[str]:
-    """What the log cannot tell."""
+    """What the log cannot tell, one phrase each."""
     own = () if reading.identified else ("how a problem fares over time, since the log does not identify problems",)
     return [*own, *LIMITS]
 
 
 def show(audit: Audit, console: "Console") -> None:
-    """The audit in a terminal."""
+    """Print the audit to a terminal."""
     from rich.text import Text
 
     for one in audit.logs:
@@ -244,7 +244,7 @@ def _rich(table: Table) -> object:
         left = table.words or i == 0
         shown.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else "", overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(clean(cell)) for cell in row))  # text from a log is not markup
+        shown.add_row(*(Text(clean(cell)) for cell in row))  # `Text` keeps text from a log from being read as markup
     return shown
 
 
@@ -267,7 +267,7 @@ def _calibrated(each: Calibration) -> tuple[str, ...]:
 
 
 def clean(text: str) -> str:
-    """The text without characters that control a terminal."""
+    """The text with every unprintable character replaced, since some could control a terminal."""
     return (
         text
         if text.isprintable()
@@ -288,7 +288,7 @@ def share(count: int, total: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes in a handy unit."""
+    """A number of bytes in a readable unit, such as "1.5 MB"."""
     value, units = float(size), ["B", "kB", "MB", "GB", "TB"]
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]

@@ -1,7 +1,8 @@
-"""AReaL: `rollout.dump_to_file`, LOGS/experiment/trial/rollout/{version}/{task_id}.jsonl, one rollout on each line.
+"""Reads AReaL's logs: with `rollout.dump_to_file`, AReaL writes one rollout per line.
 
-Written by `WorkflowExecutor._dump_trajectory` in areal/infra/workflow_executor.py (1.0.4). Upstream dumps before asking
-`should_accept`, so refused rollouts are included, but rollouts without a completion are not.
+The files are LOGS/experiment/trial/rollout/{version}/{task_id}.jsonl, written by `WorkflowExecutor._dump_trajectory` in
+areal/infra/workflow_executor.py (1.0.4). AReaL writes them before it asks `should_accept`, so refused rollouts are
+included, but rollouts without a completion are not.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from halfway.experiments.audit.history import Reading
 
 
 class ArealRow(msgspec.Struct, gc=False):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     task_id: int | str
     prompt: msgspec.Raw
@@ -29,7 +30,7 @@ class ArealRow(msgspec.Struct, gc=False):
 
 
 class Areal(JsonLines[ArealRow]):
-    """AReaL's dumped trajectories."""
+    """Reads AReaL's dumped trajectories."""
 
     trainer = "AReaL"
     row = ArealRow
@@ -60,7 +61,7 @@ class Areal(JsonLines[ArealRow]):
             steps=steps,
             problems=problems,
             rewards=[row.reward for row in rows],
-            # A resumed run counts its tasks from 0 again.
+            # A resumed run numbers its tasks from 0 again, so the number alone does not identify a group.
             groups=[(row.task_id, problem) for row, problem in zip(rows, problems, strict=True)],
             responses=[bytes(row.completion) for row in rows],
             tokens=[max(0, row.seqlen - row.prompt_len) for row in rows],

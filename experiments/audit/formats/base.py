@@ -1,4 +1,4 @@
-"""What a reader of one trainer's logs is, and how one is found for a file."""
+"""The base classes of readers, their registry, and the recognition of a file's format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,12 @@ UNSET = msgspec.Raw(b"")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a file, by which its format is recognised.
+    """The beginning of a file, from which its format is recognised.
 
     Attributes:
-        record: the first line of a file of JSON lines, with its values undecoded; None if it is not a record.
-        columns: the record's fields, or the columns of a table in Parquet or CSV.
+        found: the file.
+        record: the first line of a JSON Lines file, with its values undecoded; None if it is not a record.
+        columns: names of the record's fields, or of the columns of a Parquet or CSV table.
     """
 
     found: Found
@@ -41,18 +42,18 @@ class Head:
         return self.columns.issuperset(names)
 
     def opens(self, name: str) -> bytes:
-        """The first byte of a field of the first record; empty if there is no such field."""
+        """The first byte of a field's value in the first record; empty if there is no such field."""
         return bytes(self.record[name])[:1] if self.record and name in self.record else b""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user says about a log.
+    """What the user says about how to read a log.
 
     Attributes:
-        reward: the field or column that is the reward; "" = the format's own.
+        reward: name of the field or column that is the reward; "" = the format's own.
         passes_at: least reward that counts as passed; None = guessed.
-        group_size: rollouts per group, for logs that keep only their order; None = guessed.
+        group_size: rollouts per group, for logs in which only the order of lines shows the groups; None = not given.
     """
 
     reward: str = ""
@@ -62,12 +63,12 @@ class Choices:
 
 @dataclass
 class Reader:
-    """Reads the logs of one trainer. Subclass it, and register the class under the format's name.
+    """Reads the logs of one trainer. To add a format, subclass it and register the class under the format's name.
 
     Attributes:
-        trainer: the trainer that writes the format.
-        named: whether problems have the trainer's own keys.
-        choices: the user's choices.
+        trainer: name of the trainer that writes the format.
+        named: whether the logs identify problems by the trainer's own keys.
+        choices: what the user says about how to read the log.
     """
 
     trainer: ClassVar[str] = ""
@@ -76,33 +77,37 @@ class Reader:
 
     @classmethod
     def knows(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file that begins like this has the format."""
         raise NotImplementedError
 
     @classmethod
     def run_of(cls, found: Found) -> Path:
-        """What tells the files of one run from those of another in the same folder."""
+        """The path that stands for a file's run: files with equal paths belong to the same run."""
         return found.path if found.path == found.given else found.path.parent
 
     def names_problems(self, files: Sequence[Found]) -> bool:
-        """Whether problems have keys in these files; otherwise their prompts are hashed."""
+        """Whether these files identify problems by keys; otherwise prompts are hashed."""
         return self.named
 
     def reading(self, name: str) -> Reading:
-        """What is true of every log in the format."""
+        """The `Reading` of any log in the format, before a file has been read.
+
+        Args:
+            name: the format's name.
+        """
         return Reading(format=name, trainer=self.trainer)
 
     def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
-        """Read all files of a run, in order."""
+        """Read all files of a run in order, adding their rollouts to `into`."""
         for found in files:
             self.read_file(found, into)
 
     def read_file(self, found: Found, into: HistoryBuilder) -> None:
-        """Read one file."""
+        """Read one file, adding its rollouts to `into`."""
         raise NotImplementedError
 
     def log(self, name: str, files: Sequence[Found]) -> Log:
-        """A run's log.
+        """Read the files of one run into a log.
 
         Args:
             name: the format's name.
@@ -118,7 +123,8 @@ class JsonLines(Reader, Generic[Row]):
     """A reader of files with one JSON record per line.
 
     Attributes:
-        row: the type to which a line is decoded, a `msgspec.Struct`. Texts are best left undecoded (`msgspec.Raw`).
+        row: the type into which a line is decoded, usually a `msgspec.Struct`. Leave long texts undecoded, as
+            `msgspec.Raw`, to save time.
     """
 
     row: ClassVar[type[Any]]
@@ -130,7 +136,7 @@ class JsonLines(Reader, Generic[Row]):
                 into.add(rollouts)
 
     def rollouts(self, rows: Sequence[Any], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
-        """The rollouts of a batch of lines."""
+        """The rollouts of a batch of lines; None if there are none, or they have been added to `into` already."""
         raise NotImplementedError
 
 
@@ -154,11 +160,11 @@ FORMATS = Registry(
         "table": "halfway.experiments.audit.formats.table:Table",
     },
 )
-"""Formats by name. "table" is asked last and accepts any file with columns of problem and reward."""
+"""Readers by the format's name. "table" is tried last, and accepts any file with a problem and a reward column."""
 
 
 def head_of(found: Found) -> Head:
-    """The beginning of a file."""
+    """Read the beginning of a file."""
     if found.kind in LINES:
         record = first_record(found.path)
         return Head(found, record, frozenset(record or ()))
@@ -170,7 +176,10 @@ def head_of(found: Found) -> Head:
 
 
 def recognised(found: Found) -> str | None:
-    """The name of a file's format; None if nobody knows it. Installed formats are asked first, "table" last."""
+    """The name of a file's format; None if no reader knows it.
+
+    Formats of installed packages are tried first, and "table" last.
+    """
     head = head_of(found)
     names = sorted(FORMATS.names(), key=lambda name: (name in FORMATS.builtin, name == "table"))
     return next((name for name in names if FORMATS.get(name).knows(head)), None)

@@ -1,4 +1,4 @@
-"""Halfway's decision log, see `halfway.curriculum.decision_log`: one record per group, with what became of it."""
+"""Reads Halfway's decision log (`halfway.curriculum.decision_log`): one record per group, with its outcome."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, R
 
 
 class StepRecord(msgspec.Struct):
-    """A line of steps.jsonl, as far as it is read."""
+    """The fields of a line of steps.jsonl that are read."""
 
     step: int
     seconds: float
 
 
 class Decisions(Reader):
-    """Halfway's decision log."""
+    """Reads Halfway's decision log."""
 
     trainer = "Halfway"
     named = True
@@ -62,7 +62,7 @@ class Decisions(Reader):
 
 
 def _steps(found: Found) -> list[StepRecord]:
-    """The finished steps of the run, where its folder has them."""
+    """The finished steps of the run; empty if its folder has no steps.jsonl."""
     path = found.path.with_name("steps.jsonl")
     return [row for rows in Lines(StepRecord, lambda _: None).batches(path) for row in rows] if path.is_file() else []
 

@@ -1,8 +1,8 @@
-"""Episodes of `verifiers`, as prime-rl and the v1 evaluation write them, and the older results of an evaluation.
+"""Reads episodes of `verifiers`, as prime-rl and the v1 evaluation write them, and results of older evaluations.
 
-prime-rl: OUT/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl, one `Episode.to_record` of
-verifiers/v1/episode.py on each line; `all` includes what was rejected. An evaluation's folder holds the same file
-alone. The older evaluation wrote results.jsonl, one rollout on each line.
+prime-rl writes OUT/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl, with one `Episode.to_record` of
+verifiers/v1/episode.py per line; `all` includes rejected episodes. An evaluation writes only traces.jsonl into its
+folder. Older evaluations wrote results.jsonl, with one rollout per line.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ TEXTS = ("prompt", "question", "instruction", "problem")
 
 
 class Named(msgspec.Struct):
-    """An env or a group, as far as it is read."""
+    """The fields of an environment or a group that are read."""
 
     id: str = ""
     name: str | None = None
@@ -51,7 +51,7 @@ class Trace(msgspec.Struct):
 
 
 class Episode(msgspec.Struct):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     task: Task
     env: Named | None = None
@@ -67,19 +67,19 @@ class Episode(msgspec.Struct):
 
     @property
     def evaluates(self) -> bool:
-        """Whether a training run made it for an evaluation."""
+        """Whether a training run made the episode for an evaluation."""
         return bool(self.run and self.run.work and self.run.work.type == "eval")
 
     @property
     def reward(self) -> float | None:
-        """Mean over the agents of their weighted sums; None if nothing was scored."""
+        """The weighted sum of rewards, averaged over the agents that were scored; None if none was."""
         scored = [trace for trace in self.traces if any(r and r.score is not None for r in trace.rewards.values())]
         sums = [sum((r.score or 0.0) * r.weight for r in trace.rewards.values() if r) for trace in scored]
         return sum(sums) / len(sums) if sums else None
 
 
 class Episodes(JsonLines[Episode]):
-    """Traces of verifiers v1: prime-rl's rollouts, and evaluations."""
+    """Reads traces of verifiers v1: prime-rl's rollouts, and evaluations."""
 
     trainer = "prime-rl / verifiers v1"
     named = True
@@ -102,7 +102,7 @@ class Episodes(JsonLines[Episode]):
         for found in files:
             folder = found.path.parent
             if folder.name == "effective" and folder.with_name("all") in folders:
-                continue  # `all` includes these
+                continue  # the folder `all` includes these episodes
             if folder.name == "effective":
                 into.trap('only the effective rollouts are here; the folder "all" also has those that were filtered')
             self.read_file(found, into)
@@ -141,7 +141,7 @@ class ResultRow(msgspec.Struct):
 
 
 class Results(JsonLines[ResultRow]):
-    """The older evaluations of verifiers."""
+    """Reads the results of older evaluations of verifiers."""
 
     trainer = "verifiers"
     named = True
@@ -171,7 +171,7 @@ class Results(JsonLines[ResultRow]):
 
 
 def _text(data: msgspec.Raw) -> str:
-    """What a task asks, from whichever field has it."""
+    """The text of a task, from the first field in `TEXTS` that it has; empty if it has none."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         found = next((fields[name] for name in TEXTS if name in fields), NULL)

@@ -1,7 +1,8 @@
-"""NeMo-RL: train_data_step{N}.jsonl in the log folder, one rollout on each line, every value a list of one.
+"""Reads NeMo-RL's logs: train_data_step{N}.jsonl in the log folder, with one rollout per line.
 
-Written from nemo_rl/algorithms/grpo.py by `Logger.log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py. With dynamic
-sampling, `rewards` comes from the last unfiltered batch and does not belong to the rows; `filtered_rewards` does.
+Every value is a list of one element. The files are written from nemo_rl/algorithms/grpo.py by
+`Logger.log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py. With dynamic sampling, `rewards` comes from the last
+unfiltered batch and does not belong to the rows; `filtered_rewards` does.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ Numbers = list[float | None] | float | None
 
 
 class NemoRow(msgspec.Struct):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     rewards: Numbers = None
     filtered_rewards: Numbers = None
@@ -28,7 +29,7 @@ class NemoRow(msgspec.Struct):
 
 
 class NemoRl(JsonLines[NemoRow]):
-    """NeMo-RL's training data.
+    """Reads NeMo-RL's training data.
 
     Attributes:
         lines: number of lines read so far from the current file.
@@ -81,7 +82,7 @@ class NemoRl(JsonLines[NemoRow]):
     def _by_order(
         self, rows: Sequence[NemoRow], rewards: Sequence[float | None], step: int, into: HistoryBuilder
     ) -> RolloutColumns | None:
-        """Groups of a fixed size, in the order of lines: older files do not say where a prompt ends."""
+        """Form groups of `group_size` consecutive lines, for older files that do not mark where a prompt ends."""
         size = self.choices.group_size
         into.identified = False
         into.trap("no token_loss_mask marks the end of the prompt, so a problem is not recognised when it comes again")
@@ -113,7 +114,7 @@ def _trained(row: NemoRow) -> int:
 
 
 def _list(raw: msgspec.Raw) -> list[Any] | None:
-    """A list of numbers, with or without another list around it."""
+    """Decode a list of numbers that may be wrapped in another list; None if it is missing or empty."""
     values = msgspec.json.decode(raw)
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
         values = values[0]

@@ -1,6 +1,7 @@
-"""open-instruct: `save_traces`, {run}_rollouts_{shard:06d}.jsonl, one rollout on each line.
+"""Reads open-instruct's logs: with `save_traces`, it writes one rollout per line.
 
-Written by `save_rollouts_to_disk` in open_instruct/rl_utils.py, one `RolloutRecord` each.
+The files are {run}_rollouts_{shard:06d}.jsonl, written by `save_rollouts_to_disk` in open_instruct/rl_utils.py, with
+one `RolloutRecord` per line.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from halfway.experiments.audit.history import Reading
 
 
 class OpenInstructRow(msgspec.Struct, gc=False):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     step: int
     prompt_idx: int
@@ -26,7 +27,7 @@ class OpenInstructRow(msgspec.Struct, gc=False):
 
 
 class OpenInstruct(JsonLines[OpenInstructRow]):
-    """open-instruct's saved rollouts."""
+    """Reads open-instruct's saved rollouts."""
 
     trainer = "open-instruct"
     row = OpenInstructRow
@@ -57,5 +58,5 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
 
 
 def length_of(numbers: bytes) -> int:
-    """How many numbers a JSON list holds, without decoding it."""
+    """Count the numbers in a JSON list without decoding it."""
     return numbers.count(b",") + 1 if numbers.strip(b"[] \n\t") else 0

@@ -1,7 +1,7 @@
-"""ROLL: `rollout_dump_dir`, rollout_dump_data.step_{N}.jsonl, one line per step with a list for each column.
+"""Reads ROLL's logs: with `rollout_dump_dir`, it writes one line per step, which holds a list for each column.
 
-Written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. The folder has to be an absolute path; otherwise
-nothing is written.
+The files are rollout_dump_data.step_{N}.jsonl, written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. ROLL
+writes nothing unless the folder is an absolute path.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from halfway.experiments.audit.history import Reading
 
 
 class RollRow(msgspec.Struct):
-    """A line, as far as it is read: lists of one length."""
+    """The fields of a line that are read; all are lists of the same length, or empty."""
 
     scores: list[float | None]
     id: list[str | int] = []
@@ -29,7 +29,7 @@ class RollRow(msgspec.Struct):
 
 
 class Roll(JsonLines[RollRow]):
-    """ROLL's dumped rollouts of verifiable tasks."""
+    """Reads ROLL's dumped rollouts of verifiable tasks."""
 
     trainer = "ROLL"
     named = True

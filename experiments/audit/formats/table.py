@@ -1,8 +1,8 @@
-"""A plain table: a problem and a reward in each row, and a step if there is one; JSON lines, CSV or Parquet.
+"""Reads plain tables in JSON Lines, CSV or Parquet, with a problem, a reward and, if there is one, a step in each row.
 
-ColumnNames go by any of the usual names. A row may also stand for a group: with its rewards as a list, or with how many
-rollouts there were and how many passed. `{index: [..], score: [..]}`, one line per step, is what DeepScaleR and POLARIS
-write.
+Columns may have any of their usual names. A row may also stand for a group, with a list of rewards, or with the number
+of rollouts and the number that passed; or for a whole step: DeepScaleR and POLARIS write one line per step,
+`{index: [..], score: [..]}`.
 """
 
 import csv
@@ -37,7 +37,7 @@ csv.field_size_limit(16 << 20)
 
 
 class ColumnNames(NamedTuple):
-    """The names of a table's columns; "" where it has no such column."""
+    """The names that a table uses for its columns; "" for a column that it does not have."""
 
     problem: str
     step: str
@@ -60,7 +60,7 @@ class ColumnNames(NamedTuple):
 
 
 class Table(Reader):
-    """A plain table of problems and rewards."""
+    """Reads plain tables of problems and rewards."""
 
     trainer = "a plain table"
     named = True
@@ -141,13 +141,13 @@ def _csv(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[M
 
 
 def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Iterator[RolloutColumns]:
-    """The rollouts of a batch of rows: one per row, or a group's rollouts where a row stands for a group."""
+    """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step."""
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
     rewards = _rewards(batch[columns.reward]) if columns.reward else []
     if columns.reward and not isinstance(rewards, np.ndarray) and list in set(map(type, batch[columns.reward])):
         for problem, rewards, step in zip(problems, batch[columns.reward], steps, strict=True):
-            if isinstance(problem, list):  # a whole step on one line
+            if isinstance(problem, list):  # the row holds a whole step
                 count = min(len(problem), len(rewards or ()))
                 yield _of(problem[:count], list(map(_number, (rewards or [])[:count])), [step] * count)
             elif isinstance(rewards, list):
@@ -186,7 +186,7 @@ def _of(problems: Sequence[Any], rewards: Sequence[float | None], steps: Sequenc
 
 
 def _key(value: Any) -> bytes:
-    """A cell as the name of something."""
+    """A cell as bytes that identify its content, such as a problem's name."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     if isinstance(value, msgspec.Raw):
@@ -196,7 +196,7 @@ def _key(value: Any) -> bytes:
 
 
 def all_of(kind: type, values: Sequence[Any]) -> bool:
-    """Whether all values have exactly one type, which is usual and saves looking at each of them."""
+    """Whether all values have exactly this type, as they usually do; then they need no conversion one by one."""
     return set(map(type, values)) == {kind}
 
 
@@ -204,7 +204,7 @@ def _integers(values: Sequence[Any]) -> Sequence[int] | NDArray[Any]:
     found = _array(values, "i")
     if found is not None:
         return found
-    return values if all_of(int, values) else list(map(_whole, values))  # some are too large to be kept
+    return values if all_of(int, values) else list(map(_whole, values))  # too large numbers are dropped later
 
 
 def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
@@ -213,16 +213,16 @@ def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
 
 
 def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
-    """The values as an array if all are numbers of these kinds, as is usual."""
+    """The values as an array, if all are numbers of these numpy kinds, as they usually are; otherwise None."""
     try:
         found = np.asarray(values)
-    except (ValueError, OverflowError):  # lists of several lengths, say
+    except (ValueError, OverflowError):  # for example lists of different lengths
         return None
     return found if found.ndim == 1 and found.dtype.kind in kinds else None
 
 
 def _number(value: Any) -> float | None:
-    """A cell as a reward; None if it is not a number."""
+    """A cell as a number, with 1 and 0 for true and false; None if it is neither."""
     if isinstance(value, str):
         if value.strip().lower() in ("true", "false"):
             return float(value.strip().lower() == "true")

@@ -1,6 +1,7 @@
-"""tinker-cookbook: train_rollout_summaries.jsonl, one rollout on each line, with neither prompt nor key of the problem.
+"""Reads the tinker cookbook's train_rollout_summaries.jsonl, with one rollout per line.
 
-Written from `serialize_rollout_summaries` in tinker_cookbook/rl/rollout_logging.py (0.6.1).
+The lines hold neither the prompt nor a key of the problem. They are written by `serialize_rollout_summaries` in
+tinker_cookbook/rl/rollout_logging.py (0.6.1).
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ class Turn(msgspec.Struct, gc=False):
 
 
 class TinkerRow(msgspec.Struct):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     iteration: int
     group_idx: int
@@ -30,7 +31,7 @@ class TinkerRow(msgspec.Struct):
 
 
 class Tinker(JsonLines[TinkerRow]):
-    """Rollout summaries of the tinker cookbook."""
+    """Reads rollout summaries of the tinker cookbook."""
 
     trainer = "tinker-cookbook"
     named = True
@@ -42,7 +43,7 @@ class Tinker(JsonLines[TinkerRow]):
 
     @classmethod
     def run_of(cls, found: Found) -> Path:
-        """One file in a folder for each iteration, or one for the whole run."""
+        """The run's folder, which holds the file itself or one folder per iteration with a file in each."""
         folder = found.path.parent
         return folder.parent if any(letter.isdecimal() for letter in folder.name) else folder
 

@@ -1,8 +1,8 @@
-"""Trinity-RFT: the explorer's experiences as `experience_pipeline.save_input` keeps them, before any operator.
+"""Reads Trinity-RFT's logs: the explorer's experiences, as `experience_pipeline.save_input` keeps them.
 
-As JSON lines, `Experience.to_dict` in trinity/common/experience.py (0.6.0); or, by default, in an SQLite database: the
-`ExperienceModel` of trinity/buffer/schema/sql_schema.py, whose columns have neither prompt nor batch. There the
-experiences themselves are blobs, which are not opened.
+They are saved before any operator is applied, as JSON Lines (`Experience.to_dict` in trinity/common/experience.py,
+0.6.0) or, by default, in an SQLite database (`ExperienceModel` in trinity/buffer/schema/sql_schema.py). The database's
+columns contain neither prompt nor batch, and the experiences themselves are blobs, which are not opened.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ class ExperienceId(msgspec.Struct, gc=False):
 
 
 class TrinityRow(msgspec.Struct):
-    """A line, as far as it is read."""
+    """The fields of a line that are read."""
 
     eid: ExperienceId
     reward: float | None = None
@@ -40,7 +40,7 @@ class TrinityRow(msgspec.Struct):
 
 
 class Trinity(JsonLines[TrinityRow]):
-    """Trinity-RFT's saved experiences, as JSON lines."""
+    """Reads Trinity-RFT's saved experiences from JSON Lines."""
 
     trainer = "Trinity-RFT"
     row = TrinityRow
@@ -75,7 +75,7 @@ class Trinity(JsonLines[TrinityRow]):
 
 
 class TrinityDatabase(Reader):
-    """Trinity-RFT's saved experiences, in its database."""
+    """Reads Trinity-RFT's saved experiences from its database."""
 
     trainer = "Trinity-RFT"
     named = True
@@ -126,7 +126,7 @@ class TrinityDatabase(Reader):
 
 
 def table_in(found: Found) -> str | None:
-    """The table with the columns of an experience's metadata; None if the file has none."""
+    """The name of the table that has the columns of an experience's metadata; None if there is none."""
     try:
         with closing(_connected(found)) as base:
             for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -141,12 +141,12 @@ def table_in(found: Found) -> str | None:
 
 
 def _connected(found: Found) -> sqlite3.Connection:
-    """Open it read-only: the file and its folder stay as they are."""
+    """Connect to the database read-only, so that the file and its folder stay unchanged."""
     return sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
 def _step(batch: int | str) -> int:
-    """The number of a batch; an evaluation's has a name in front of it."""
+    """The number of a batch; in an evaluation, a name and a slash precede it. 0 if there is no number."""
     digits = str(batch).rpartition("/")[2]
     return int(digits) if digits.isdecimal() else 0
 

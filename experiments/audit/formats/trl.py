@@ -1,10 +1,10 @@
-"""TRL's and ms-swift's completions.
+"""Reads the completions that TRL and ms-swift log.
 
-TRL 1.16, `log_completions=True`: OUT/completions/completions_{step:05d}.parquet, one row per rollout, one column per
-reward function (`GRPOTrainer.log` in trl/trainer/grpo_trainer.py). The table is what the trainer's queues hold when it
-logs, which is one generation batch. ms-swift 4.6, `--log_completions`: OUT/completions.jsonl, one line per logging
-step, a list for each of the same columns (swift/rlhf_trainers/grpo_trainer.py and
-swift/megatron/trainers/rollout_mixin.py).
+TRL 1.16 with `log_completions=True` writes OUT/completions/completions_{step:05d}.parquet, with one row per rollout and
+one column per reward function (`GRPOTrainer.log` in trl/trainer/grpo_trainer.py). The table holds what is in the
+trainer's queues when it logs, which is one generation batch. ms-swift 4.6 with `--log_completions` writes
+OUT/completions.jsonl, with one line per logging step and a list for each of the same columns
+(swift/rlhf_trainers/grpo_trainer.py and swift/megatron/trainers/rollout_mixin.py).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ Values = Sequence[Any]
 
 
 class Trl(Reader):
-    """TRL's completions in Parquet."""
+    """Reads TRL's completions in Parquet."""
 
     trainer = "TRL"
 
@@ -63,7 +63,7 @@ class Trl(Reader):
 
 
 class Swift(JsonLines[dict[str, msgspec.Raw]]):
-    """ms-swift's completions."""
+    """Reads ms-swift's completions."""
 
     trainer = "ms-swift"
     row = dict[str, msgspec.Raw]
@@ -90,7 +90,9 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilde
     """The rollouts of one logged batch.
 
     Args:
-        reward: the user's choice of a column; "" = the sum of all that may be rewards.
+        columns: the values of each column.
+        reward: the column that the user chose as the reward; "" = the sum of all columns that may be rewards.
+        into: takes the notes about which columns were used.
     """
     numeric = [name for name, values in columns.items() if name not in NO_REWARD and _numeric(values)]
     named = [name for name in numeric if "reward" in name.lower()]
@@ -110,7 +112,10 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilde
 
 
 def gaps(steps: Sequence[int]) -> list[str]:
-    """What missing steps may mean, given that the queues from which a table is written hold one generation batch."""
+    """What gaps between the logged steps may mean, in words; empty if there are none.
+
+    A table holds one generation batch, so batches between two logged steps may be lost.
+    """
     apart = np.diff(np.unique(np.asarray(steps, np.int64)))
     if not len(apart) or apart.max() == 1:
         return []
@@ -124,7 +129,10 @@ def gaps(steps: Sequence[int]) -> list[str]:
 
 
 def _total(row: Sequence[Any]) -> float | None:
-    """The sum of rewards; a function that does not apply to a row gives None or NaN, which adds nothing."""
+    """The sum of a row's rewards; None or NaN, from a reward function that does not apply to the row, adds nothing.
+
+    None if no function applies.
+    """
     given = [float(value) for value in row if value is not None and value == value]
     return sum(given) if given else None
 
@@ -148,7 +156,7 @@ def _digest(rollouts: RolloutColumns) -> bytes:
 
 
 def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, Values] | None:
-    """The columns of one line, prompts and completions undecoded."""
+    """The columns of one line, with prompts and completions undecoded; None if the line is not such a record."""
     try:
         found: dict[str, Values] = {
             name: msgspec.json.decode(row[name], type=list[msgspec.Raw]) for name in ("prompt", "completion")

@@ -1,8 +1,8 @@
-"""verl: `trainer.rollout_data_dir`, one file for each step, one rollout on each line.
+"""Reads verl's logs: with `trainer.rollout_data_dir`, it writes one file per step, with one rollout per line.
 
-Written by `_write_generations` in verl/trainer/ppo/ray_trainer.py and verl/trainer/ppo/v1/trainer_base.py (verl 0.9.1).
-The classic trainer writes every field of reward_extra_info beside the score; V1 writes a uid instead, by which rollouts
-are sorted: prompt, rollout and output, joined by underscores.
+The files are written by `_write_generations` in verl/trainer/ppo/ray_trainer.py and verl/trainer/ppo/v1/trainer_base.py
+(verl 0.9.1). The classic trainer writes every field of reward_extra_info beside the score. V1 instead writes a uid, by
+which it sorts the rollouts: the keys of prompt, rollout and output, joined by underscores.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ FLAGS = {b"true": True, b"false": False, b"null": None}
 
 
 class VerlRow(msgspec.Struct, gc=False):
-    """A line, as far as it is read. `acc` is in reward_extra_info of the mathematical reward functions."""
+    """The fields of a line that are read. `acc` comes from the reward_extra_info of mathematical reward functions."""
 
     input: msgspec.Raw
     output: msgspec.Raw
@@ -31,7 +31,7 @@ class VerlRow(msgspec.Struct, gc=False):
 
 
 class Verl(JsonLines[VerlRow]):
-    """verl's rollout dumps, classic and V1."""
+    """Reads verl's rollout dumps, classic and V1."""
 
     trainer = "verl"
     row = VerlRow
