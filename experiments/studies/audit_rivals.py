@@ -1,13 +1,13 @@
-"""What other auditing tools of 2026 say about the logs that `halfway audit` is for, side by side.
+"""Runs other auditing tools of 2026 beside `halfway audit` on the same logs.
 
-One finished run of Halfway's is written out in three ways: as verl dumps rollouts, but in one file, since some tools
-take no folder; as groups of rewards, `{prompt_id, step, rewards}`; and as scalars by step under TRL's names. Every tool
-is given each of them.
+One finished run of Halfway is written in three forms: as verl's dump of rollouts, but in a single file, since some
+tools take no folder; as groups of rewards, `{prompt_id, step, rewards}`; and as scalars by step under TRL's names.
+Every tool is given each form.
 
     python -m venv RIVALS; RIVALS/bin/pip install rldoctor==0.2.0 rlvr-audit==0.1.0 rlprobe==0.1.0
     python -m halfway.experiments.studies.audit_rivals runs/contest_hard/grpo/seed-0 --rivals RIVALS/bin
 
-Prints exit status and first finding of each, and writes everything that they print to files.
+Prints each tool's exit status and first finding, and writes everything that the tools print to files.
 """
 
 import argparse
@@ -40,7 +40,7 @@ FINDING = re.compile(r"^(?!.*\d\.\d\.\d)(?!.*\.jsonl)(?=.*[a-z]{4}).*\d")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a tool made of a log."""
+    """A tool's exit status and output for one log."""
 
     tool: str
     log: str
@@ -49,7 +49,7 @@ class Said:
 
     @property
     def words(self) -> str:
-        """Its error if it failed, which comes last; else the first line with a number that is not its own version."""
+        """The tool's last line with an error if it failed; else its first line with a number other than a version."""
         lines = [" ".join(line.split()) for line in plain(self.output).splitlines() if re.search(r"\w", line)]
         if self.status:
             telling = [line for line in lines if ERROR.search(line)][-1:]
@@ -59,12 +59,12 @@ class Said:
 
 
 def plain(text: str) -> str:
-    """Without colours."""
+    """The text without the escape sequences that set colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 def write_verl(groups: Sequence[GroupRecord], path: Path) -> Path:
-    """verl's dump of the same rollouts: their texts are made up, everything that an audit counts is the run's own."""
+    """Write the rollouts as verl dumps them. Texts are made up; everything that an audit counts is the run's own."""
     rows = (
         {
             "input": f"<|im_start|>user\n{group.problem}<|im_end|>\n<|im_start|>assistant\n",
@@ -81,7 +81,7 @@ def write_verl(groups: Sequence[GroupRecord], path: Path) -> Path:
 
 
 def write_groups(groups: Sequence[GroupRecord], path: Path) -> Path:
-    """A line for each group."""
+    """Write one line per group, with its problem, step and rewards."""
     rows = [
         {"prompt_id": group.problem, "step": group.step, "rewards": [1.0] * (group.k or 0) + [0.0] * _failed(group)}
         for group in groups
@@ -90,7 +90,7 @@ def write_groups(groups: Sequence[GroupRecord], path: Path) -> Path:
 
 
 def write_scalars(run: Run, path: Path) -> Path:
-    """A line for each step, under the names that TRL logs."""
+    """Write one line per step, with scalars under the names that TRL logs."""
     groups: defaultdict[int, list[GroupRecord]] = defaultdict(list)
     for group in run.groups:
         groups[group.step].append(group)
@@ -124,7 +124,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def said(tool: str, command: Sequence[str], log: Path) -> Said:
-    """Run a tool on a log, as from a narrow terminal without colours."""
+    """Run a tool on a log, as in a terminal of 120 columns without colours."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
     done = subprocess.run(
         [*command, str(log)], capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False
@@ -133,7 +133,7 @@ def said(tool: str, command: Sequence[str], log: Path) -> Said:
 
 
 def main() -> None:
-    """Write the logs, ask every tool, print the table."""
+    """Write the logs, run every tool on each, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="directory of a finished run with fresh groups only, such as GRPO's")
     parser.add_argument("--rivals", type=Path, required=True, help="folder of the other tools' commands")

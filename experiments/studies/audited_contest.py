@@ -1,7 +1,7 @@
-"""Does an audit count right? Every run of a comparison audited by its own decision log, against the comparison's table.
+"""Checks that audits count right: audits every run of a comparison, and compares the numbers with the report's table.
 
-The two share no arithmetic: the table comes from the report, which sums up what the training loop noted at each step;
-the audit knows the decision log alone, as it knows the logs of other trainers. Every number that both have must be
+The two share no arithmetic: the table comes from the report, which sums what the training loop recorded at each step,
+while the audit reads only the decision log, as it reads the logs of other trainers. All numbers that both have must be
 equal: rollouts, tokens, problems skipped, the share of rollouts wasted, and the share of fresh groups near one half.
 
     python -m halfway.experiments.studies.audited_contest runs/contest_hard runs/contest runs/contest_easy
@@ -23,16 +23,18 @@ from halfway.experiments.audit.reading import read_logs
 
 LOG = "decisions.jsonl"
 EXACT = 1e-12
-"""Relative: shares are quotients of the same whole numbers, their means are added up in another order."""
+"""Relative tolerance: shares are quotients of the same integers, but their means are summed in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One comparison.
+    """The result for one comparison.
 
     Attributes:
-        runs: that were audited; groups and rollouts: of all of them.
-        compared: numbers held against each other; apart: those that differ, as "arm, number: audit, table".
+        runs: number of runs that were audited.
+        groups, rollouts: totals over these runs.
+        compared: how many numbers were compared.
+        apart: the numbers that differ, each as "arm, number: audit, table".
     """
 
     name: str
@@ -44,7 +46,7 @@ class Audited:
 
 
 def audited(folder: Path) -> Audited:
-    """Audit every run below a comparison's folder, and compare with its summary.json.
+    """Audit every run below a comparison's folder, and compare the numbers with its summary.json.
 
     Raises:
         UserError: if there is no summary, or a run's log cannot be read.
@@ -66,7 +68,14 @@ def audited(folder: Path) -> Audited:
 
 
 def pairs(found: list[Findings], arm: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """(number, by the audit, in the table) of an arm: seed by seed where the table has every seed's value."""
+    """The numbers of an arm to be compared, as (name, value by the audit, value in the table).
+
+    Values are those of single seeds, except for the skipped problems, of which the table has only the mean.
+
+    Args:
+        found: the findings of the arm's runs, in the order of its seeds.
+        arm: the arm's entry in summary.json.
+    """
     told = []
     for i, (seed, one) in enumerate(zip(arm["seeds"], found, strict=True)):
         own = {

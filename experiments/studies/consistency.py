@@ -1,10 +1,11 @@
-"""How long groups without signal stay without: the observation that GRESO rests on.
+"""Measures how often a problem whose group gave no signal gives none again, the observation that GRESO rests on.
 
-For every visit of a problem after its first, by the source's definition: was it degenerate (all rollouts passed, or
-none) at any visit before, given that it is now; and is it now, given that it was at any visit before? Beside each what
-it would be if problems had no memory: P(before | now) the share of these problems that were degenerate at any visit
-before, P(now | before) the share that are at this one. The former share grows with the visits by itself. What GRESO's
-streaks look at is the latest visit only, so that is told too: P(now | latest). From the decision logs alone.
+A group without signal is degenerate: all of its rollouts passed, or none did. For every visit of a problem after the
+first, the study counts, by the source's definitions, P(before | now): the share of the problems degenerate at this
+visit that were degenerate at any earlier visit; and P(now | before): the share of the problems degenerate at any
+earlier visit that are degenerate at this one. If problems had no memory, these would equal the shares of all problems
+that were degenerate before and that are degenerate now; the former share grows with the number of visits by itself.
+GRESO's streaks look only at the latest visit, so P(now | latest) is counted too. Only the decision logs are used.
 
     python -m halfway.experiments.studies.consistency runs/visits/grpo/seed-{0,1,2} --out runs/consistency
 """
@@ -29,12 +30,16 @@ from halfway.experiments.report.tables.text import TextTable, interval
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """The visits of one number in one run: all problems that had so many.
+    """Counts of problems at their `visit`-th visit in one run.
 
     Attributes:
-        visit: 2 = the second time a problem was rolled out.
-        before, latest, now: problems degenerate at any visit before, at the one just before, at this one.
-        both, latest_and_now: at any visit before and at this one; at the one just before and at this one.
+        visit: the number of the visit; 2 = the second time that a problem was rolled out.
+        problems: number of problems that were visited so often.
+        before: number of these that were degenerate at any earlier visit.
+        latest: number of these that were degenerate at the visit just before.
+        now: number of these that were degenerate at this visit.
+        both: number of these that were degenerate at any earlier visit and at this one.
+        latest_and_now: number of these that were degenerate at the visit just before and at this one.
     """
 
     run: str
@@ -48,8 +53,11 @@ class Visits:
 
 
 def visits(run: str, groups: Iterable[GroupRecord]) -> Iterator[Visits]:
-    """Count the fresh groups of each problem of the data set in the order of the log. Groups behind a prefix are other
-    problems, and generated problems are not the data set's."""
+    """Count visits over the fresh groups of a log, given in the log's order; yields one row per number of the visit.
+
+    Groups behind a prefix do not start from the problem, and generated problems are not in the data set; both are left
+    out.
+    """
     seen: dict[str, list[bool]] = defaultdict(list)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for group in groups:
@@ -73,7 +81,7 @@ def visits(run: str, groups: Iterable[GroupRecord]) -> Iterator[Visits]:
 
 
 def consistency_table(rows: Sequence[Visits]) -> TextTable:
-    """One row per visit: mean over runs, with an interval over runs; of a single run, over its problems."""
+    """One row per number of the visit, with means and intervals over runs; with a single run, over its problems."""
     cells = []
     for visit in sorted({row.visit for row in rows}):
         chosen = [row for row in rows if row.visit == visit]
@@ -113,7 +121,7 @@ def _over_runs(pairs: Sequence[tuple[int, int]]) -> Estimate | None:
 
 
 def main() -> int:
-    """Count, print the table, and write it and its numbers."""
+    """Count the visits of the runs, print the table, and write the table and its numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
     parser.add_argument("--out", type=Path, default=Path("runs/consistency"))

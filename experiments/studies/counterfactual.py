@@ -1,8 +1,8 @@
-"""Is a counterfactual right? What replay of a log says GRESO would skip, against what GRESO skipped in its own run.
+"""Checks counterfactuals: what a replay of a log says GRESO would skip, against what GRESO skipped in its own run.
 
-Both see the problems of one lab, in the order of one seed, by different policies: the run that is replayed trained on
-all that GRESO would have skipped. So an error here is one of the premise, not of the arithmetic. The visits that were
-considered are cut into passes through the problem set, and the shares skipped of each are compared, too.
+Both runs see the same problems in the same order, but with different policies, since the replayed run trained on all
+that GRESO would have skipped. So an error found here lies in the premise of a replay, not in its arithmetic. The visits
+are also divided into passes through the problem set, and the shares skipped in each pass are compared.
 
     python -m halfway.experiments.studies.counterfactual runs/contest_hard/grpo runs/contest_hard/greso
 """
@@ -24,14 +24,15 @@ MEMBER, LOG = "greso", "decisions.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One pair of runs.
+    """The result for one pair of runs.
 
     Attributes:
-        seed: name of both runs' folder.
-        said, done: share of the considered visits that were skipped, by replay and in GRESO's own run, over as many
-            visits as both have.
-        by_pass: the same of each pass through the problem set.
-        silent_said, silent_done: share of silent groups among those rolled out.
+        seed: name of both runs' folders.
+        said: share of the visits that GRESO would skip according to the replay.
+        done: share of the visits that GRESO skipped in its own run; both are over as many visits as the two runs share.
+        by_pass: said and done for each pass through the problem set.
+        silent_said, silent_done: share of silent groups among those that were not skipped, in the replay and in GRESO's
+            own run.
     """
 
     seed: str
@@ -43,7 +44,11 @@ class Compared:
 
 
 def compare(logged: Path, own: Path) -> Compared:
-    """A run of plain GRPO and one of GRESO.
+    """Compare a replay of a plain GRPO run with a GRESO run.
+
+    Args:
+        logged: folder of the plain run.
+        own: folder of the GRESO run.
 
     Raises:
         UserError: if a folder has no decision log.
@@ -69,7 +74,7 @@ def compare(logged: Path, own: Path) -> Compared:
 
 
 def skipped_in(path: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """1 for each visit that GRESO refused, 0 for each that it let through, in the order of its log."""
+    """1 for each visit that GRESO refused and 0 for each that it let through, in the order of its log, (visits,)."""
     flags: list[float] = []
     for line in path.read_text().splitlines():
         record = json.loads(line)
@@ -83,7 +88,7 @@ def silent_share(log: Log) -> float:
 
 
 def table(found: Sequence[Compared]) -> str:
-    """Markdown: one row per pair, and the error over all."""
+    """A Markdown table with one row per pair of runs, and the errors over all pairs."""
     columns = "| seed | replay says | GRESO did | error | silent among the rest: replay | GRESO |"
     lines = [columns, "|---|---:|---:|---:|---:|---:|"]
     for each in found:

@@ -1,13 +1,13 @@
-"""How far what PROS believed was from the truth, over a run: believed against freshly measured pass rates.
+"""Measures the error of PROS's beliefs over a run: believed against freshly measured pass rates.
 
     python -m halfway.experiments.studies.estimation_error RUN [RUN ...] [--nodes 48] [--rollouts 64] [--out FOLDER]
 
-At each checkpoint of each run (keep them: `checkpoint.keep: 100`) some problems and some children of the pool are
-rolled out anew under the policy of that checkpoint, which no belief sees. Every belief is given the same evidence, that
-of the run up to there: so the difference is what it makes of it. (Source: PROS, the figure of the estimation error.)
+At each checkpoint of each run (keep them all with `checkpoint.keep: 100`), some problems and some children in the pool
+get new rollouts under the checkpoint's policy, which no belief sees. All beliefs are given the same evidence, the run's
+up to that point, so they differ only in what they make of it. (Source: PROS, the figure of the estimation error.)
 
-Nodes are drawn alike from four kinds: problems and children, tried or not. A measured rate of n rollouts is itself
-uncertain; `noise` is the error that the truth would be charged with.
+Equally many nodes are drawn from each of four kinds: problems and children, tried or not. A rate measured from n
+rollouts is itself uncertain; `noise` is the error that a belief equal to the true rates would have.
 """
 
 import argparse
@@ -53,10 +53,11 @@ PARENT = "its parent alone"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of the forest at a checkpoint.
+    """The evidence about the forest's nodes at a checkpoint.
 
     Attributes:
-        last_passed_M, last_tried_M: of each node's latest group, 0 without one.
+        forest: the forest, with all evidence up to the checkpoint.
+        last_passed_M, last_tried_M: passes and rollouts of each node's latest group; 0 without a group.
     """
 
     forest: Forest
@@ -66,7 +67,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """Mean absolute error of a belief over the nodes of a kind, at one checkpoint of one run."""
+    """Mean absolute error of a belief over the nodes of one kind, at one checkpoint of one run."""
 
     run: str
     step: int
@@ -77,7 +78,7 @@ class ErrorRow:
 
 
 def main() -> int:
-    """Measure every checkpoint; print the table, write it, its numbers and the picture."""
+    """Measure every checkpoint, print the table, and write the table, its numbers and the figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs with the controller pros")
     parser.add_argument("--nodes", type=int, default=48, help="nodes of each kind at each checkpoint")
@@ -101,7 +102,15 @@ def main() -> int:
 
 
 def measure(folder: Path, nodes: int, rollouts: int) -> list[ErrorRow]:
-    """All checkpoints of one run."""
+    """The errors at all checkpoints of one run.
+
+    Args:
+        nodes: how many nodes of each kind to measure at each checkpoint, if there are so many.
+        rollouts: new rollouts per node.
+
+    Raises:
+        UserError: if the run has no checkpoints, or no PROS with the hierarchical belief.
+    """
     config = load_run_config(folder / "config.yaml")
     pros = pros_of(config, folder)
     from halfway.experiments.running.build import build_run
@@ -124,7 +133,7 @@ def measure(folder: Path, nodes: int, rollouts: int) -> list[ErrorRow]:
 
 
 def pros_of(config: RunConfig, folder: Path) -> Pros:
-    """The PROS of a run, in its chain. Raises UserError if there is none, or it does not choose by a hierarchy."""
+    """The PROS in a run's chain; raises UserError if there is none whose belief is hierarchical."""
     for _, member in config.members():
         if isinstance(member, Pros) and member.belief.kind == "hierarchical":
             return member
@@ -132,7 +141,7 @@ def pros_of(config: RunConfig, folder: Path) -> Pros:
 
 
 def load(training: "Training", checkpoint: Path, pros: Pros) -> ProsState:
-    """Put the policy of a checkpoint into the engine. Returns what PROS remembered."""
+    """Load a checkpoint's session and policy, sync the policy to the engine, and return PROS's state."""
     training.session.load_state_dict(json.loads((checkpoint / "loop.json").read_text())["session"])
     states = training.session.state
     training.learner.load(checkpoint)
@@ -142,7 +151,7 @@ def load(training: "Training", checkpoint: Path, pros: Pros) -> ProsState:
 
 
 def evidence(state: ProsState, decisions: Path, step: int) -> Evidence:
-    """The forest of a checkpoint, and each node's latest group by the decision log."""
+    """The forest of a checkpoint, and each node's latest group before it, from the decision log."""
     forest = state.forest
     names = {(state.problems[tree_of(forest, node)].id, label): node for node, label in labels(state)}
     passed_M, tried_M = np.zeros(len(forest.rate_M)), np.zeros(len(forest.rate_M))
@@ -159,14 +168,14 @@ def evidence(state: ProsState, decisions: Path, step: int) -> Evidence:
 
 
 def labels(state: ProsState) -> Iterator[tuple[int, str]]:
-    """Every node with the name that the decision log gives it beside its problem."""
+    """Every node with the label by which the decision log tells it from other nodes of its problem; "" for problems."""
     first = state.forest.num_trees
     yield from ((node, "") for node in range(first))
     yield from ((first + i, tag(start.text)) for i, start in enumerate(state.starts))
 
 
 def sample_nodes(forest: Forest, size: int, stream: Stream) -> dict[str, Positions]:
-    """At most `size` nodes of each kind."""
+    """Draw at most `size` nodes of each kind, by kind."""
     is_root_M = np.arange(len(forest.rate_M)) < forest.num_trees
     tried_M = forest.tried_M > 0
     generator = stream.at("nodes").generator()
@@ -182,7 +191,7 @@ def sample_nodes(forest: Forest, size: int, stream: Stream) -> dict[str, Positio
 def roll_out(
     training: "Training", state: ProsState, nodes: Positions, rollouts: int, stream: Stream
 ) -> dict[int, float]:
-    """Pass rate of each node over fresh rollouts."""
+    """The pass rate of each node over new rollouts, by node; nodes whose rollouts were all lost are left out."""
     first = state.forest.num_trees
     requests = []
     for node in nodes.tolist():
@@ -196,7 +205,7 @@ def roll_out(
 
 
 def believe(known: Evidence, pros: Pros, step: int, stream: Stream) -> dict[str, Floats]:
-    """The pass rate of every node by every belief."""
+    """The pass rates that each belief gives to all nodes, (nodes,), by the belief's name."""
     forest = replace(known.forest, stale_R=np.ones_like(known.forest.stale_R))
     last = replace(forest, passed_M=known.last_passed_M, tried_M=known.last_tried_M)
     hierarchical = pros.belief.bayes
@@ -217,18 +226,19 @@ def believe(known: Evidence, pros: Pros, step: int, stream: Stream) -> dict[str,
 def refreshed(
     estimator: HierarchicalBayes | DiscountedBeta | LastRate, forest: Forest, step: int, stream: Stream
 ) -> Floats:
-    """What an estimator makes of the evidence in a forest."""
+    """The pass rates that an estimator derives from the evidence in a forest, (nodes,)."""
     return estimator.refresh(forest, step, stream.at("belief")).rate_M
 
 
 def errors(
     chosen: Mapping[str, Positions], measured: Mapping[int, float], believed: Mapping[str, Floats], rollouts: int
 ) -> Iterator[tuple[str, str, int, float]]:
-    """Kind, belief, number of nodes and mean absolute error; and the part of it that is the measurement's own.
+    """Yield (kind, belief, number of nodes, mean absolute error), with the measurement's own error as `noise`.
 
-    A binomial proportion of n is on average about sqrt(2 p (1 - p) / (pi n)) from p. The p of a node with k passes is
-    not known: (k + 1/2) / (n + 1) stands for it. k / n would charge nothing where all or none passed; this charges
-    rather too much there (at p = .01 and n = 48 on average 1.2 times what is due, where k / n charges .6 times).
+    On average, a binomial proportion from n trials is about sqrt(2 p (1 - p) / (pi n)) away from p. The true p of a
+    node with k passes is unknown; (k + 1/2) / (n + 1) stands in for it. Using k / n would give an error of zero where
+    all or none passed; this estimate is rather too large there (at p = .01 and n = 48 it is on average 1.2 times the
+    true error, while k / n gives .6 times).
     """
     for kind, nodes in chosen.items():
         known = [node for node in nodes.tolist() if node in measured]
@@ -242,7 +252,7 @@ def errors(
 
 
 def error_table(rows: Sequence[ErrorRow], nodes: int, rollouts: int) -> TextTable:
-    """Mean over the checkpoints of a run, then over runs with an interval; one row per belief, one column per kind."""
+    """Errors averaged over a run's checkpoints, then over runs: one row per belief, one column per kind of nodes."""
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     beliefs = list(dict.fromkeys(row.belief for row in rows))
     cells = []
@@ -266,7 +276,7 @@ def error_table(rows: Sequence[ErrorRow], nodes: int, rollouts: int) -> TextTabl
 
 
 def error_figure(rows: Sequence[ErrorRow]) -> "Figure":
-    """A panel for each kind: the error of each belief over training."""
+    """The error of each belief over training, in one panel per kind of nodes."""
     import matplotlib.pyplot as plt
 
     from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE
@@ -278,11 +288,11 @@ def error_figure(rows: Sequence[ErrorRow]) -> "Figure":
         for kind, ax in zip(kinds, axes[0], strict=True):
             for i, belief in enumerate(beliefs):
                 color = MUTED if belief == NOISE else PALETTE[i]
-                line = {NOISE: ":", PARENT: "--"}.get(belief, "-")  # dashes: often one with the hierarchical belief
+                line = {NOISE: ":", PARENT: "--"}.get(belief, "-")  # dashed, as it often covers another curve
                 ax.plot(*_curve(rows, kind, belief), label=belief, color=color, linestyle=line)
             ax.set_title(kind)
             ax.set_xlabel("step")
-        axes[0][0].set_ylim(bottom=0)  # last: it ends the automatic limits of all
+        axes[0][0].set_ylim(bottom=0)  # after all curves, since it ends automatic limits
         axes[0][0].set_ylabel("mean absolute error")
         handles, names = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncol=len(names))
@@ -291,7 +301,7 @@ def error_figure(rows: Sequence[ErrorRow]) -> "Figure":
 
 
 def _curve(rows: Sequence[ErrorRow], kind: str, belief: str) -> tuple[list[int], list[float]]:
-    """Steps, and the mean error over runs at each."""
+    """The steps, and the mean error over runs at each step."""
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         if (row.kind, row.belief) == (kind, belief):

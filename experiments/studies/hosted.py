@@ -1,13 +1,13 @@
-"""One recipe in Halfway's own trainer and the same chain hosted in TRL: do both learn alike?
+"""Compares one recipe in Halfway's own trainer with the same chain hosted in TRL: do both learn alike?
 
-Same starting policy, problems, verifier, chain, seeds and evaluation; the trainers differ in everything else: sampling,
-batching, loss and optimizer are each one's own. The recipe must say what TRL does: plain batches with degenerate
-groups kept, advantages minus the group's mean, token-normalised, no KL penalty.
+The starting policy, problems, verifier, chain, seeds and evaluation are the same; sampling, batching, loss and
+optimizer are each trainer's own. The recipe must match what TRL does: plain batches that keep degenerate groups,
+advantages relative to the group's mean, normalisation over tokens, and no KL penalty.
 
     python -m halfway.experiments.studies.hosted experiments/lab/hosted.yaml [--seeds 0 1 2] [--out runs/hosted]
 
-Runs that are finished are not repeated. The table's differences are TRL minus Halfway at equal rollouts, over seeds and
-held-out problems, 95 %.
+Finished runs are not repeated. The table's differences are TRL minus Halfway at equal rollouts, with 95 % intervals
+over seeds and held-out problems.
 """
 
 import argparse
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run shows.
+    """The results of one run.
 
     Attributes:
         rollouts_E: rollouts before each evaluation.
-        rates_EP: pass rates of the held-out problems at each.
-        generated: tokens in all.
-        degenerate, prefixed: shares of its groups.
-        fresh_T: pass rate of each step's fresh groups.
+        rates_EP: pass rates of the held-out problems at each evaluation.
+        generated: number of generated tokens.
+        degenerate, prefixed: shares of its groups that were degenerate, and that were behind a prefix.
+        fresh_T: pass rate of the fresh groups of each step that has any.
     """
 
     rollouts_E: tuple[int, ...]
@@ -59,7 +59,7 @@ class Run:
 
 
 def check(config: RunConfig) -> None:
-    """Refuse a recipe that TRL does not train.
+    """Refuse a recipe that TRL cannot train in the same way.
 
     Raises:
         UserError: naming the field, its value and the remedy.
@@ -77,7 +77,7 @@ def check(config: RunConfig) -> None:
 
 
 def in_halfway(config: RunConfig, folder: Path) -> list[list[int]]:
-    """Passes of the held-out problems at every evaluation, in Halfway's trainer."""
+    """Train in Halfway's trainer; returns the passes of each held-out problem at every evaluation."""
     from halfway.experiments.running.build import build_run
 
     training = build_run(config, folder)
@@ -94,13 +94,16 @@ def in_halfway(config: RunConfig, folder: Path) -> list[list[int]]:
 
 
 def rollouts_of(config: RunConfig) -> int:
-    """The budget, which `check` has seen to be one of rollouts."""
+    """The budget in rollouts; `check` has made sure that the recipe has one."""
     assert config.budget.rollouts is not None
     return config.budget.rollouts
 
 
 def in_trl(config: RunConfig, folder: Path) -> list[list[int]]:
-    """The same in TRL's. Policy, problems and evaluation are those of the recipe's own run, which is not trained."""
+    """Train in TRL; returns the passes of each held-out problem at every evaluation.
+
+    The policy, problems and evaluation come from a run that is built from the recipe but not trained.
+    """
     from transformers import TrainerCallback
     from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -139,7 +142,7 @@ def in_trl(config: RunConfig, folder: Path) -> list[list[int]]:
 
 
 def arguments(config: RunConfig, folder: Path, steps: int) -> Any:
-    """A recipe's settings in TRL's words."""
+    """A recipe's settings as TRL's GRPOConfig."""
     from trl.trainer.grpo_config import GRPOConfig
 
     learner, rollouts = config.learner, config.rollouts
@@ -182,7 +185,7 @@ TRAINERS: dict[str, Callable[[RunConfig, Path], list[list[int]]]] = {"halfway": 
 
 
 def run(config: RunConfig, trainer: str, folder: Path) -> Run:
-    """A run's curve; it is trained unless its folder holds it already."""
+    """Train a run, unless its folder holds the results already, and return its results."""
     path = folder / "passes.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +211,7 @@ def run(config: RunConfig, trainer: str, folder: Path) -> Run:
 
 
 def curves_table(own: Sequence[Run], hosted: Sequence[Run], name: str) -> TextTable:
-    """A row for each evaluation."""
+    """Held-out pass@1 in both trainers and the difference, one row per evaluation."""
     rows = []
     for i, rollouts in enumerate(own[0].rollouts_E):
         left, right = (np.array([run.rates_EP[i] for run in runs]) for runs in (own, hosted))
@@ -224,7 +227,7 @@ def curves_table(own: Sequence[Run], hosted: Sequence[Run], name: str) -> TextTa
 
 
 def shares_table(runs: Mapping[str, Sequence[Run]]) -> TextTable:
-    """What the chain did in both."""
+    """What the chain did in each trainer, one row per trainer."""
     columns = ("trainer", "generated tokens", "degenerate groups", "groups behind a prefix")
     rows = [
         (
@@ -239,7 +242,7 @@ def shares_table(runs: Mapping[str, Sequence[Run]]) -> TextTable:
 
 
 def figure(runs: Mapping[str, Sequence[Run]]) -> Any:
-    """Every run thin, their means thick: held-out scores, and the pass rates of what was trained on."""
+    """Held-out scores and training pass rates, with each run as a thin line and a trainer's mean as a thick line."""
     from halfway.experiments.report.figures.style import PALETTE, grid
 
     drawn, [[left, right]] = grid(1, 2, height=3.2)
@@ -257,12 +260,12 @@ def figure(runs: Mapping[str, Sequence[Run]]) -> Any:
 
 
 def moving(values_T: NDArray[np.float64], width: int = 5) -> NDArray[np.float64]:
-    """Means over so many neighbouring values; shorter by what has no neighbours."""
+    """Moving averages over `width` values, (steps - width + 1,)."""
     return np.convolve(values_T, np.ones(width) / width, mode="valid")
 
 
 def main() -> int:
-    """Train what is missing, print the tables, and write them with their numbers and a figure."""
+    """Train the runs that are missing, print the tables, and write them with their numbers and a figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", type=Path, help="a run's file")
     parser.add_argument("overrides", nargs="*", help="FIELD=VALUE")

@@ -1,12 +1,13 @@
-"""Does the simulated learner polarise as models do? Public pass counts before and after training, held-out seeds.
+"""Tests the simulated learner on public pass counts before and after training: does it polarise as models do?
 
-54,784 pairs of pass counts, 32 attempts each, of held-out problems before and after 3,072 updates: three models, five
-domains, five methods, up to five seeds. Extracted from the evidence file of the package remax-rl 0.1.1 (Apache-2.0).
+The data are 54,784 pairs of pass counts out of 32 attempts, of held-out problems before and after 3,072 updates, for
+three models, five domains, five methods and up to five seeds. They come from the evidence file of the package remax-rl
+0.1.1 (Apache-2.0).
 
-Every cell (model, domain, level, method) is fitted on all but its last two seeds, and judged on those two: mean
-log-likelihood of the count after, given the count before. Beside the simulated learner: nothing changes; one skill
-that grows alike for all (`curriculum/simulation/simulator.py`); and, as a ceiling for anything that ignores the count
-before, the histogram of counts after in the seeds that were fitted.
+Each cell (model, domain, level, method) is fitted on all but its last two seeds and judged on those two, by the mean
+log-likelihood of the count after, given the count before. The simulated learner is compared with three others: nothing
+changes; one skill grows alike for all problems (`curriculum/simulation/simulator.py`); and, as a ceiling for any model
+that ignores the count before, the histogram of the counts after in the fitted seeds.
 
     python -m halfway.experiments.studies.pass_count_pairs --out runs/pass_count_pairs
 """
@@ -44,14 +45,14 @@ BANDS = {"0 before": (0, 0), "1 to 8": (1, 8), "9 to 32": (9, 32)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """The pairs of one model, domain, level and method: rows k before, k after; and the seed of each."""
+    """The pairs of one model, domain, level and method: rows of k before and k after, and the seed of each row."""
 
     name: tuple[str, str, str, str]
     pairs_N2: Positions
     seed_N: Sequence[str]
 
     def parts(self) -> tuple[Positions, Positions]:
-        """Pairs to fit on, and held-out pairs; both are empty if there are too few seeds."""
+        """The pairs to fit on, and the pairs of the held-out seeds; both are empty if there are too few seeds."""
         seeds = sorted(set(self.seed_N))
         last = np.isin(self.seed_N, seeds[-HELD_OUT:])
         return (self.pairs_N2[~last], self.pairs_N2[last]) if len(seeds) > HELD_OUT else (self.pairs_N2[:0],) * 2
@@ -59,12 +60,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """A cell's held-out pairs under each model.
+    """How well each model predicts a cell's held-out pairs.
 
     Attributes:
-        logliks: model -> mean log-likelihood a pair, in nats.
-        after: model -> band of counts before -> distribution of the count after; "measured" is the data's own.
-        sizes: band -> held-out pairs.
+        pairs: number of held-out pairs.
+        logliks: mean log-likelihood per pair in nats, by model.
+        after: expected number of pairs with each count after, by model and by band of counts before; "measured" holds
+            the actual numbers.
+        sizes: number of held-out pairs by band.
+        dynamics: the fitted dynamics of the simulated learner.
     """
 
     name: tuple[str, str, str, str]
@@ -76,7 +80,7 @@ class Judged:
 
 
 def load(path: Path = DATA) -> list[Cell]:
-    """The complete pairs, by cell."""
+    """Read the pairs that have both counts out of `SIZE` attempts, by cell."""
     found: dict[tuple[str, str, str, str], list[tuple[int, int, str]]] = defaultdict(list)
     with gzip.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):
@@ -87,7 +91,11 @@ def load(path: Path = DATA) -> list[Cell]:
 
 
 def judge(cell: Cell, tries: int, seed: int = 0) -> Judged | None:
-    """Fit on some seeds, judge on the others; None if there are too few."""
+    """Fit the models on a cell's first seeds and judge them on its last; None if there are too few seeds.
+
+    Args:
+        tries: tries of the search for the simulated learner's dynamics.
+    """
     fitted, held = cell.parts()
     if not len(held):
         return None
@@ -97,7 +105,7 @@ def judge(cell: Cell, tries: int, seed: int = 0) -> Judged | None:
     tables = {
         "nothing changes": pairs.still(share_G, SIZE),
         "one skill": pairs.shifted(share_G, SIZE, pairs.fit_shift(share_G, SIZE, before, after)),
-        "simulated learner": pairs.trained(share_G, SIZE, dynamics, seed + 1),  # other draws than those of the fit
+        "simulated learner": pairs.trained(share_G, SIZE, dynamics, seed + 1),  # random draws independent of the fit's
         "histogram": histogram(after),
     }
     in_band = {band: (held[:, 0] >= low) & (held[:, 0] <= high) for band, (low, high) in BANDS.items()}
@@ -112,14 +120,14 @@ def judge(cell: Cell, tries: int, seed: int = 0) -> Judged | None:
 
 
 def histogram(after_N: Positions) -> PairTable:
-    """The same distribution of the count after, whatever the count before."""
+    """The model that predicts the same distribution of counts after, whatever the count before."""
     share_K = np.bincount(after_N, minlength=SIZE + 1) / len(after_N)
     mixed_K = (1 - pairs.BLUR) * share_K + pairs.BLUR / (SIZE + 1)
     return PairTable(np.broadcast_to(mixed_K, (SIZE + 1, SIZE + 1)))
 
 
 def fit_table(found: Sequence[Judged]) -> TextTable:
-    """A row per method, and one for all: mean over cells, and cells in which the simulated learner is best."""
+    """Mean log-likelihoods, and in how many cells the simulated learner is best; one row per method, one for all."""
     groups = {method: [each for each in found if each.name[3] == method] for method in methods(found)}
     rows = []
     for name, cells in {**groups, "all": list(found)}.items():
@@ -139,7 +147,7 @@ def fit_table(found: Sequence[Judged]) -> TextTable:
 
 
 def fate_table(found: Sequence[Judged]) -> TextTable:
-    """What becomes of problems: measured, and by each model."""
+    """Shares of problems that come alive, fall to 0 or rise to 32: as measured, and as predicted by each model."""
     rows = []
     for method in methods(found):
         cells = [each for each in found if each.name[3] == method]
@@ -158,12 +166,12 @@ def methods(found: Sequence[Judged]) -> list[str]:
 
 
 def sum_of(cells: Sequence[Judged], model: str, bands: Sequence[str]) -> Floats:
-    """Expected number of pairs with each count after."""
+    """Expected number of pairs with each count after, over some cells and bands, (SIZE + 1,)."""
     return np.asarray(np.sum([cell.after[model][band] for cell in cells for band in bands], axis=0))
 
 
 def figure(found: Sequence[Judged], method: str) -> "Figure":
-    """Distribution of the count after, by band of the count before: measured, and by each model."""
+    """The distribution of counts after, as measured and as predicted, in one panel per band of counts before."""
     import matplotlib.pyplot as plt
 
     from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE
@@ -193,7 +201,7 @@ def shares(cells: Sequence[Judged], model: str, band: str) -> Floats:
 
 
 def main() -> int:
-    """Fit, judge, print, and write tables, figure and numbers."""
+    """Fit and judge all cells, print the tables, and write tables, figure and numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="+", help="only these; default: all")
     parser.add_argument("--tries", type=int, default=40, help="of the search for each cell's dynamics")

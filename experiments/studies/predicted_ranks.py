@@ -1,9 +1,9 @@
-"""Does the simulation rank arms as training does? From one plain log of a comparison, against what its arms measured.
+"""Tests whether the simulation, fitted to one plain log of a comparison, ranks its arms as training does.
 
-The fit sees the decision log of one run of the plain arm, and nothing else: no score of any arm. Every arm is then
-played on learners drawn from the fit, and its order by final pass rate is held against the order of held-out pass@1:
-Kendall's tau-b, with an interval by drawing arms, learners and seeds anew. Arms that differ in more than controllers
-and how batches are filled are left out, and so are those that the simulation cannot play; both are named.
+The fit sees only the decision log of one run of the plain arm, and no score of any arm. Every arm is then simulated on
+learners drawn from the fit, and the order of the arms by final pass rate is compared with their order by held-out
+pass@1, using Kendall's tau-b with an interval from resampling arms, learners and seeds. Arms that differ in more than
+controllers and how batches are filled are left out, and so are arms that the simulation cannot play; both are named.
 
     python -m halfway.experiments.studies.predicted_ranks runs/contest runs/contest_hard --out runs/predicted_ranks
 """
@@ -38,11 +38,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RankedArm:
-    """What one arm was predicted to reach, and reached.
+    """What one arm was predicted to reach, and what it reached.
 
     Attributes:
-        predicted: final pass rate on each draw; measured: final held-out pass@1 of each seed.
-        lead, spread: simulated lead over the plain arm, mean and standard deviation over draws.
+        predicted: final pass rate on each simulated learner.
+        measured: final held-out pass@1 of each seed.
+        lead, spread: mean and standard deviation over simulated learners of the lead over the plain arm.
     """
 
     comparison: str
@@ -54,19 +55,21 @@ class RankedArm:
 
 
 class Predictions(msgspec.Struct):
-    """predicted_ranks.json, as far as it is read again."""
+    """The fields of predicted_ranks.json that `--again` reads."""
 
     arms: tuple[RankedArm, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Kendall's tau-b over the arms of a comparison, 95 % interval.
+    """Kendall's tau-b between the predicted and the measured order of a comparison's arms, with a 95 % interval.
 
     Attributes:
-        halves: tau between the measured means of one half of the seeds and of the other, mean over random halves.
-            No prediction of a single contest can be expected to do better than a second contest of the same arms.
-        place: that the arm which is predicted best was measured at; 1 = best.
+        arms: number of arms.
+        tau, low, high: tau-b and the bounds of its interval.
+        halves: tau between the orders measured by two halves of the seeds, averaged over random halves. No prediction
+            can be expected to agree with a contest better than a second contest of the same arms would.
+        place: measured place of the arm that is predicted to be the best; 1 = best.
     """
 
     comparison: str
@@ -79,14 +82,14 @@ class Agreement:
 
 
 def kendall(x: Floats, y: Floats) -> float:
-    """Kendall's tau-b: concordant minus discordant pairs, by the geometric mean of the pairs not tied in either."""
+    """Kendall's tau-b: concordant minus discordant pairs, over the geometric mean of the pairs untied in x and in y."""
     signs = [np.sign(values[:, None] - values[None]) for values in (x, y)]
     untied = np.sqrt((signs[0] ** 2).sum() * (signs[1] ** 2).sum())
     return float((signs[0] * signs[1]).sum() / untied) if untied else 0.0
 
 
 def tau_interval(arms: Sequence[RankedArm], seed: int = 0) -> tuple[float, float, float]:
-    """tau of the means, and the interval over arms, draws and seeds that are drawn anew."""
+    """tau of the mean scores, and its 95 % bounds from resampling arms, simulated learners and seeds."""
     generator = np.random.default_rng(seed)
 
     def mean(values: Sequence[float]) -> float:
@@ -106,13 +109,15 @@ def tau_interval(arms: Sequence[RankedArm], seed: int = 0) -> tuple[float, float
 def ranked(
     folder: Path, plain: str, draws: int, seed: int, assumed: Assumptions = USUAL, log_seed: int | None = None
 ) -> tuple[list[RankedArm], list[str]]:
-    """The arms of a comparison, and what was left out.
+    """Predict the arms of a comparison; returns the arms, and what was left out or changed, in words.
 
     Args:
-        log_seed: of the plain run whose log is fitted; None = of the first.
+        plain: name of the plain arm.
+        draws: number of simulated learners.
+        log_seed: seed of the plain run whose log is fitted; None = the first run's.
 
     Raises:
-        UserError: if the plain arm has no run whose log can be read.
+        UserError: if the plain arm has no finished run, or no log that tells enough.
     """
     comparison = load_comparison_records(folder)
     chains, left_out = playable(comparison.config.get("arms", {}))
@@ -135,7 +140,7 @@ def ranked(
 
 
 def playable(arms: Mapping[str, Any]) -> tuple[list[Candidate], list[str]]:
-    """The arms that the simulation knows, and why others are left out."""
+    """The arms that the simulation can play, and why the others are left out."""
     chains, left_out = [], []
     for arm, changes in arms.items():
         try:
@@ -151,7 +156,7 @@ def final_scores(runs: Sequence[Run]) -> tuple[float, ...]:
 
 
 def rows_of(name: str, found: Advice, scores: Mapping[str, tuple[float, ...]], plain: str) -> list[RankedArm]:
-    """An arm for each chain that was played and measured."""
+    """The predicted and measured scores of every arm that was simulated."""
     rows = []
     for row in found.rows:
         arm = plain if row.candidate.name == BASELINE else row.candidate.name
@@ -161,7 +166,7 @@ def rows_of(name: str, found: Advice, scores: Mapping[str, tuple[float, ...]], p
 
 
 def tau_of_halves(arms: Sequence[RankedArm], seed: int = 0) -> float:
-    """tau of the order that one half of the seeds measures with the order of the other half; NaN with one seed."""
+    """tau between the orders measured by two random halves of the seeds, on average; NaN with one seed."""
     generator = np.random.default_rng(seed)
     count = min(len(arm.measured) for arm in arms)
     if count < 2:
@@ -176,14 +181,14 @@ def tau_of_halves(arms: Sequence[RankedArm], seed: int = 0) -> float:
 
 
 def agreement(arms: Sequence[RankedArm]) -> Agreement:
-    """How well the arms of one comparison are ranked."""
+    """How well the predicted order of one comparison's arms agrees with the measured order."""
     best = max(arms, key=lambda arm: np.mean(arm.predicted))
     place = 1 + sum(np.mean(arm.measured) > np.mean(best.measured) for arm in arms)
     return Agreement(arms[0].comparison, len(arms), *tau_interval(arms), tau_of_halves(arms), int(place))
 
 
 def leads_of(arms: Sequence[RankedArm], plain: str) -> dict[str, list[Lead]]:
-    """The leads of the arms over the plain one, simulated and measured, by comparison."""
+    """The simulated and measured leads of the arms over the plain arm, by comparison."""
     base = {arm.comparison: np.mean(arm.measured) for arm in arms if arm.arm == plain}
     found: dict[str, list[Lead]] = {name: [] for name in base}
     for arm in arms:
@@ -194,17 +199,17 @@ def leads_of(arms: Sequence[RankedArm], plain: str) -> dict[str, list[Lead]]:
 
 
 def error_of(leads: Sequence[Lead]) -> ModelError | None:
-    """What leads say of the simulation's error; None if they are fewer than two, or all simulated as 0."""
+    """The simulation's error as estimated from leads; None with fewer than two, or if all simulated leads are 0."""
     return ModelError.of(leads) if len(leads) > 1 and any(lead.simulated for lead in leads) else None
 
 
 def blind_error(leads: Mapping[str, Sequence[Lead]], name: str) -> ModelError | None:
-    """What the other comparisons say of the simulation's error; None if they do not tell."""
+    """The simulation's error as estimated from the other comparisons; None if they do not suffice."""
     return error_of([lead for other, each in leads.items() if other != name for lead in each])
 
 
 def error_table(leads: Mapping[str, Sequence[Lead]]) -> TextTable:
-    """What each comparison says of the simulation's error, and what the others say of it beforehand."""
+    """The simulation's error by each comparison, and by the others, one row per comparison and one for all."""
     every = [lead for each in leads.values() for lead in each]
     rows = [(name, *_error_cells(own, blind_error(leads, name))) for name, own in leads.items()]
     rows.append(("all", *_error_cells(every, None)))
@@ -234,7 +239,7 @@ def _error_cells(own: Sequence[Lead], before: ModelError | None) -> tuple[str, .
 
 
 def arm_table(arms: Sequence[RankedArm], plain: str) -> TextTable:
-    """Arms in the order in which they were measured."""
+    """The arms of each comparison, by measured score, highest first, with their predictions."""
     base = {arm.comparison: float(np.mean(arm.measured)) for arm in arms if arm.arm == plain}
     leads = leads_of(arms, plain)
     rows = []
@@ -281,7 +286,7 @@ def _foretold(arm: RankedArm, error: ModelError | None) -> str:
 
 
 def agreement_table(found: Sequence[Agreement]) -> TextTable:
-    """A row per comparison."""
+    """How well the predicted orders agree with the measured orders, one row per comparison."""
     rows = tuple(
         (
             each.comparison,
@@ -302,10 +307,10 @@ def agreement_table(found: Sequence[Agreement]) -> TextTable:
 
 
 def measured_again(folder: Path, known: Sequence[RankedArm], plain: str) -> tuple[list[RankedArm], list[str]]:
-    """Predictions as they were, with all seeds that a comparison has by now; and which of its arms have none.
+    """Earlier predictions beside all seeds that a comparison has by now; also names its arms without a prediction.
 
     Raises:
-        UserError: if there is no prediction of the comparison.
+        UserError: if the comparison's plain arm has no prediction.
     """
     runs = load_comparison_records(folder).runs
     mine = {arm.arm: arm for arm in known if arm.comparison == folder.name}
@@ -316,10 +321,10 @@ def measured_again(folder: Path, known: Sequence[RankedArm], plain: str) -> tupl
 
 
 def read_predictions(path: Path) -> list[RankedArm]:
-    """The arms in a predicted_ranks.json.
+    """Read the arms in a predicted_ranks.json.
 
     Raises:
-        UserError: if it is none.
+        UserError: if the file cannot be read as one.
     """
     try:
         content = msgspec.json.decode(path.read_bytes(), type=Predictions)
@@ -329,7 +334,7 @@ def read_predictions(path: Path) -> list[RankedArm]:
 
 
 def write(arms: Sequence[RankedArm], left_out: Sequence[str], plain: str, out: Path) -> tuple[TextTable, ...]:
-    """Tables and numbers, into a folder."""
+    """Write the tables and numbers into a folder, and return the tables."""
     names = dict.fromkeys(arm.comparison for arm in arms)
     agreements = [agreement([arm for arm in arms if arm.comparison == name]) for name in names]
     tables = (agreement_table(agreements), error_table(leads_of(arms, plain)), arm_table(arms, plain))
@@ -342,7 +347,7 @@ def write(arms: Sequence[RankedArm], left_out: Sequence[str], plain: str, out: P
 
 
 def main() -> int:
-    """Predict, compare, print, and write tables and numbers."""
+    """Predict the arms, compare with their scores, print the tables, and write tables and numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("comparisons", type=Path, nargs="+", help="directories of comparisons")
     parser.add_argument("--plain", default="grpo", help="the arm whose log is fitted")
@@ -369,7 +374,7 @@ def main() -> int:
                 found, without = measured_again(folder, known, arguments.plain)
             arms += found
             left_out += [f"{folder.name}: {line}" for line in without]
-            tables = write(arms, left_out, arguments.plain, arguments.out)  # what is known if the next one is stopped
+            tables = write(arms, left_out, arguments.plain, arguments.out)  # kept if a later one is stopped
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Do the counts that steer PROS agree with the decision log?"""
+"""Checks that the counts that steer PROS agree with the decision log."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,12 @@ TOLERANCE = 1e-6
 def recount(
     records: Iterable[Mapping[str, Any]], problems: ProblemSet, belief: PassRateBelief
 ) -> tuple[Floats, Floats]:
-    """Discounted successes and rollouts of every problem itself, from the decision log alone.
+    """Discounted successes and rollouts of each problem's own groups, (problems,) each, from the decision log alone.
 
     Args:
-        records: of all steps so far, in order, as written by the training loop. A group carried over appears once more
-            in the step that trains it, first in that step; it was observed in the step before.
+        records: all steps' records so far, in the order in which the training loop wrote them. A group that is carried
+            over was observed in the step that rolled it out; it appears again among the first records of the next step.
+        belief: the belief whose discount applies.
     """
     steps: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:

@@ -1,4 +1,4 @@
-"""Published results beside our own; `python -m halfway.experiments.studies.reproduction` writes the page."""
+"""Writes the page of published results beside our own: `python -m halfway.experiments.studies.reproduction`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class Measured:
 
     Attributes:
         value: the number with its interval, in words.
-        result: path of the file it stands in, from the root of the repository.
-        command: what produced it.
+        result: path of the file that contains the number, relative to the root of the repository.
+        command: the command that produced it.
     """
 
     value: str
@@ -48,10 +48,11 @@ class PublishedFigure:
     """One published result.
 
     Attributes:
-        claim: what the source says happens, in one line.
+        claim: what the source claims, in one line.
         published: the source's numbers, at its own scale.
-        recipe: path of a YAML file from the root of the repository, or None.
-        missing: what the source leaves out.
+        recipe: path of a YAML file relative to the root of the repository; None without a recipe.
+        missing: what the source does not report.
+        measured: our number; None unless the status is "measured".
     """
 
     paper: str
@@ -74,7 +75,7 @@ class PublishedFigure:
 
 
 def read_rows(path: Path = DATA) -> list[PublishedFigure]:
-    """The rows of the table.
+    """Read the rows of the page's tables.
 
     Raises:
         UserError: for an unknown field, a wrong type or status, a row that contradicts itself, or a row given twice.

@@ -1,9 +1,9 @@
-"""Supervised steps on the references that a run's hints are cut from: what hints have to beat, or to come near.
+"""Trains on the reference solutions that a run's hints are cut from, as a yardstick for the hints.
 
-A recipe's starting policy learns the reference solutions of the recipe's own training problems by cross-entropy, and
-is evaluated on its held-out problems at evenly spaced points. Nothing is generated for training; what it costs are the
-tokens that the updates went over, prompts included. Learning rates are tried side by side; the best is the one with the
-largest area under the curve with the first of the seeds, which is then left out of the means.
+A recipe's starting policy learns the reference solutions of the recipe's own training problems by cross-entropy, and is
+evaluated on the held-out problems at evenly spaced points. Nothing is generated for training, so the cost consists of
+the tokens that the updates pass over, prompts included. Every learning rate is tried with the first seed; the rate with
+the largest area under the curve is used with the other seeds, and only these enter the means.
 
     python -m halfway.experiments.studies.supervised experiments/lab/skills.yaml --epochs 20 --out runs/supervised
 """
@@ -34,7 +34,7 @@ from halfway.experiments.report.tables.text import TextTable, interval
 if TYPE_CHECKING:
     from halfway.trainers.loop.training import Training
 
-IGNORED = -100  # the label that torch's cross-entropy leaves out
+IGNORED = -100  # the label that torch's cross-entropy ignores
 POINTS = 10
 
 
@@ -43,8 +43,9 @@ class Point:
     """One evaluation.
 
     Attributes:
+        lr: the learning rate.
         epoch: passes over the references so far.
-        trained_tokens: of whole sequences, prompts included.
+        trained_tokens: tokens of whole sequences that were trained on so far, prompts included.
         score: held-out pass@1.
     """
 
@@ -56,7 +57,15 @@ class Point:
 
 
 def learn(config: RunConfig, lr: float, epochs: int, batch: int) -> Iterator[Point]:
-    """Train on the references and evaluate, at the start and then `POINTS` times."""
+    """Train on the references, yielding an evaluation at the start and then `POINTS` more.
+
+    Args:
+        epochs: passes over the references.
+        batch: references per update.
+
+    Raises:
+        UserError: if there are no held-out problems, or a training problem has no reference solution.
+    """
     import torch
 
     from halfway.experiments.running.build import build_run
@@ -90,7 +99,7 @@ def learn(config: RunConfig, lr: float, epochs: int, batch: int) -> Iterator[Poi
 
 
 def references(training: "Training") -> list[tuple[list[int], list[int]]]:
-    """Prompt and reference of every training problem, as tokens; the reference with the token that ends a response."""
+    """The tokens of every training problem's prompt, and of its reference followed by the end-of-response token."""
     prompts: Any = training.rollouts.prompts  # type: ignore[attr-defined]
     problems: Sequence[Problem] = list(training.session.problems)
     if not all(problem.solution for problem in problems):
@@ -105,7 +114,10 @@ def references(training: "Training") -> list[tuple[list[int], list[int]]]:
 
 
 def padded(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Any, Any]:
-    """Token ids and labels, both (batch, longest); padding lies behind, where causal attention never looks."""
+    """Token ids and labels, (batch, longest) each, with `IGNORED` as the label of prompts and padding.
+
+    Padding is on the right, where causal attention never looks, so no attention mask is needed.
+    """
     import torch
 
     longest = max(len(prompt) + len(response) for prompt, response in pairs)
@@ -118,7 +130,7 @@ def padded(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Any, Any]:
 
 
 def supervised_table(points: Sequence[Point], name: str) -> TextTable:
-    """One row per evaluation: means over seeds."""
+    """Means over seeds, one row per evaluation."""
     seeds = {point.seed for point in points}
     rows = []
     for epoch in sorted({point.epoch for point in points}):
@@ -134,7 +146,7 @@ def supervised_table(points: Sequence[Point], name: str) -> TextTable:
 
 
 def main() -> int:
-    """Train, print the table, and write it and its numbers."""
+    """Choose the learning rate, train, print the table, and write the table and its numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", type=Path, help="a run's file")
     parser.add_argument("overrides", nargs="*", help="FIELD=VALUE")

@@ -1,15 +1,16 @@
-"""When does it pay? One page and one figure from the summaries of several comparisons, losses included.
+"""Makes the page "When does it pay?" and its figure from the summaries of several comparisons, losses included.
 
-Each comparison is a regime: the same arms on problems of another difficulty. For each regime and each measure of cost
-the page names the cheapest arm on the way to the baseline's final score, by how much, and whether that is clear after
-Holm's adjustment; arms that use reference solutions stand apart, since the others lack that information.
+Each comparison is a regime: the same arms on problems of a different difficulty. For each regime and each measure of
+cost, the page names the arm that reaches the baseline's final score at the lowest cost, and by how much it is cheaper;
+only arms that are clearly cheaper after Holm's adjustment count. Arms that use reference solutions are listed
+separately, since the others lack that information.
 
     python -m halfway.experiments.studies.when_it_pays experiments/results/contest
 
-reads page.json there (`regimes`: name -> its folder, and what it is in words; `references`: arms with reference
-solutions), and writes README.md and when_it_pays.png beside it. With `--publish hard=runs/contest_hard` the results of
-a finished comparison are copied to a regime's folder first, and with `--readme README.md` the table in a text of one's
-own is brought up to date, between the two comments of `MARKS`.
+The command reads page.json in that folder (`regimes`: for each name, its folder and a description; `references`: the
+arms that use reference solutions), and writes README.md and when_it_pays.png beside it. With `--publish
+hard=runs/contest_hard`, the results of a finished comparison are first copied to a regime's folder. With `--readme
+README.md`, the table between the two comments of `MARKS` in that file is brought up to date.
 """
 
 import argparse
@@ -40,14 +41,14 @@ from halfway.experiments.report.tables.text import TextTable, interval, number, 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
 FILES = ("summary.json", "summary.md", "tuning.json", "provenance.json")
 FIGURES = ("learning_curves.png", "cost_to_reach.png", "strata_curves.png")
-"""What is published of a comparison; figures, and tuning.json, if there are any."""
+"""The files of a comparison that are published; those that do not exist are left out."""
 
 MARKS = (
     "<!-- when it pays: begin, written by halfway.experiments.studies.when_it_pays -->",
     "<!-- when it pays: end -->",
 )
 
-ALONE, TOLD = PALETTE[0], PALETTE[1]  # arms without and with reference solutions
+ALONE, TOLD = PALETTE[0], PALETTE[1]  # colours of arms without and with reference solutions
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Regime:
     """One comparison.
 
     Attributes:
-        words: what its problems are like.
-        summary: everything it says.
+        words: what its problems are like, in words.
+        summary: the comparison's results.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Regime:
 
     @property
     def goal(self) -> Reach:
-        """The way to the baseline's final score."""
+        """What every arm spent to reach the baseline's final score."""
         return next(reach for reach in self.summary.reach if reach.kind == "baseline")
 
     @property
@@ -85,7 +86,7 @@ class Regime:
 
 
 def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
-    """The regimes that page.json names, and the arms that use reference solutions.
+    """Read the regimes that page.json names, and the names of the arms that use reference solutions.
 
     Raises:
         UserError: if page.json or a summary cannot be read.
@@ -102,14 +103,17 @@ def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
 
 
 def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Spent] | None:
-    """The arm that spends least beside the baseline, of those that clearly spend less; None if none does."""
+    """The arm with the lowest ratio to the baseline's cost, among those that are clearly cheaper; None if none is."""
     found = [(arm, regime.spent(arm, measure)) for arm in arms]
     clear = [(arm, spent) for arm, spent in found if spent.clear and spent.ratio and spent.ratio.value < 1]
     return min(clear, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 1.0, default=None)
 
 
 def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
-    """One row per regime, or per kind of information if any arm has references: the cheapest arm by each cost."""
+    """The cheapest arm by each measure of cost, one row per regime.
+
+    If any arms use references, each regime has two rows, for arms without and with them.
+    """
     rows = []
     for regime in regimes:
         for words, told in ((", experience", False), (", with references", True)) if references else (("", False),):
@@ -137,7 +141,7 @@ def _cheapest_cell(regime: Regime, measure: str, arms: Sequence[str]) -> str:
 
 
 def arms_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
-    """One row per arm: what it gains at equal rollouts, and what it spends on the way to the baseline's end."""
+    """Each arm's gain at equal rollouts, and what it spends to reach the baseline's final score, one row per arm."""
     arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
     columns = ["arm"]
     for regime in regimes:
@@ -171,7 +175,7 @@ def _ratio_cell(spent: Spent) -> str:
 
 
 def regimes_table(regimes: Sequence[Regime]) -> TextTable:
-    """One row per regime: by what a reader knows it in logs of his own."""
+    """Numbers by which readers recognise a regime in their own logs, one row per regime."""
     rows = []
     for regime in regimes:
         arm = next(arm for arm in regime.summary.arms if arm.arm == regime.baseline)
@@ -204,14 +208,14 @@ def regimes_table(regimes: Sequence[Regime]) -> TextTable:
 
 
 def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str) -> str:
-    """The page, in Markdown."""
+    """The page in Markdown, ending with `notes`."""
     tables = (regimes_table(regimes), cheapest_table(regimes, references), arms_table(regimes, references))
     shown, *others = (table.markdown() for table in tables)
     return "\n".join(["# When does it pay?", "", shown, "![when it pays](when_it_pays.png)", "", *others, notes])
 
 
 def first_screen(regimes: Sequence[Regime], references: frozenset[str]) -> str:
-    """What a front page needs: the cheapest arms, how many seeds they rest on, and who clearly loses."""
+    """The front page's block in Markdown: the cheapest arms, the numbers of seeds, and the arms that clearly lose."""
     table = cheapest_table(regimes, references)
     lines = [table.columns, ("---",) * len(table.columns), *table.rows]
     seeds = ", ".join(f"{_seeds_text(regime)} {regime.name}" for regime in regimes)
@@ -240,7 +244,7 @@ def with_first_screen(text: str, block: str) -> str:
     """The text with `block` between the marks.
 
     Raises:
-        UserError: unless each mark stands in it once, in their order.
+        UserError: unless the text contains each mark exactly once, in order.
     """
     begin, end = MARKS
     before, _, rest = text.partition(begin)
@@ -251,10 +255,14 @@ def with_first_screen(text: str, block: str) -> str:
 
 
 def publish(folder: Path, place: str, comparison: Path) -> None:
-    """Copy what a finished comparison says to a regime's folder.
+    """Copy the published files of a finished comparison to a regime's folder.
+
+    Args:
+        folder: the page's folder.
+        place: the regime's folder, relative to it.
 
     Raises:
-        UserError: if it has no report, one that is older than its runs, or runs that have not finished.
+        UserError: if the comparison has no report, a report older than its runs, or unfinished runs.
     """
     report = comparison / "summary.json"
     again = f"run `halfway report {comparison}` first"
@@ -275,7 +283,7 @@ def publish(folder: Path, place: str, comparison: Path) -> None:
 
 
 def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
-    """A panel for each regime and measure of cost: the cost of every arm that was run, beside the baseline's."""
+    """The cost of every arm as a multiple of the baseline's, in one panel per regime and measure of cost."""
     order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
     heights = [1.0 + len(regime.others) for regime in regimes]
     drawn, axes = grid(
@@ -305,7 +313,7 @@ def _size(regime: Regime) -> int:
 
 
 def _key(baseline: str, references: bool) -> list[Line2D]:
-    """What colours and markers mean."""
+    """The handles of a legend that explains the colours and markers."""
     colors = ((ALONE, "from experience alone"), (TOLD, "sees reference solutions")) if references else ()
     lines = [Line2D([], [], color=color, linewidth=2.2, label=label) for color, label in colors]
     markers = [
@@ -320,7 +328,7 @@ def _key(baseline: str, references: bool) -> list[Line2D]:
 
 
 def write_page(folder: Path) -> str:
-    """Write README.md and when_it_pays.png; `notes.md`, if there is one, ends the page. Returns the page."""
+    """Write README.md and when_it_pays.png, and return the page; `notes.md` in the folder, if any, ends the page."""
     regimes, references = read_regimes(folder)
     notes = folder / "notes.md"
     text = page_text(regimes, references, notes.read_text() if notes.exists() else "")
@@ -331,7 +339,7 @@ def write_page(folder: Path) -> str:
 
 
 def main() -> int:
-    """Read, write, print."""
+    """Publish comparisons if asked to, write the page, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--publish", nargs="+", default=[], metavar="PLACE=COMPARISON", help="copied there first")

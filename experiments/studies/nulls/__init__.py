@@ -1,5 +1,5 @@
-"""Whether the contest's procedure calls equal arms different, and how often it finds a difference of the promised size.
+"""Studies how often the contest's procedure calls equal arms different, and detects differences of the promised size.
 
-- `null_contest`: simulated contests of equal arms, and of arms that differ
-- `contest_model`: the population of runs that they are drawn from, fitted to a measured arm
+- `null_contest`: simulates contests of equal arms, and of arms that differ
+- `contest_model`: the population that simulated runs are drawn from, fitted to a measured arm
 """

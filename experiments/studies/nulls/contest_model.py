@@ -1,16 +1,16 @@
-"""Contests made from a measured arm: runs with its learning curve, and with the spread that its own runs have.
+"""Simulates contests from a measured arm: runs with its learning curve, and with the spread between its own runs.
 
-A population is one arm of one contest, with all of its measured runs. A simulated run has for each held-out problem, on
-the scale of logits, the arm's own curve, plus
+A population is one arm of one contest, with all of its measured runs. On each held-out problem, a simulated run follows
+the arm's own curve, in logits, plus three terms:
 
-- how one of the measured runs as a whole strayed from it, drawn with replacement, so that an arm of which some runs
-  come apart has simulated runs that do; two arms draw the same one for a seed with chance `common`, as arms that see
-  the same data in the same order move together;
-- how a run strays on single problems, normal;
-- what its learning rate costs, as the sweep of the arm measured it: nothing at the start, all of it from the
-  half-way point on.
+- the deviation of one measured run from the curve over all problems. It is drawn with replacement, so that if some of
+  the measured runs collapsed, some simulated runs do too. For a given seed, two arms draw the same run with a
+  probability equal to `common`, since arms that see the same data in the same order move together;
+- a normal deviation on each single problem;
+- the cost of its learning rate, as measured by the arm's sweep: zero at the start, rising to all of it at the half-way
+  point.
 
-Passes are binomial, with as many attempts as the evaluations had. What was spent is the drawn run's own.
+Passes are binomial, with as many attempts as the evaluations had. A simulated run spends what the drawn run spent.
 """
 
 import json
@@ -34,12 +34,12 @@ from halfway.experiments.report.records import Comparison, EvaluationRecord, Run
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 WIDEST = 8.0
-"""Shifts are sought within this many logits."""
+"""Shifts are searched for within this many logits on either side of zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a sweep chooses: `TuneOptions`, without what it does not need."""
+    """The rule by which a sweep chooses: the fields of `TuneOptions` that matter here, with numbers of seeds."""
 
     share: float
     seeds: int
@@ -49,17 +49,20 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """An arm as it was measured.
+    """An arm as it was measured. Suffixes: _E evaluations, _P problems, _S seeds, _A arms.
 
     Attributes:
-        ease_EP: logit of the pass rate of each held-out problem at each evaluation, over all runs.
-        strayed_SE: how far each run was from that as a whole, in logits, without what attempts alone would make it.
-        single: standard deviation of how a run strays on a single problem, in logits.
+        name: names of the comparison and the arm.
+        ease_EP: logit of each held-out problem's pass rate at each evaluation, over all runs.
+        strayed_SE: how far each run deviated from this over all problems, in logits, shrunk by the part that is due to
+            the finite number of attempts.
+        single: standard deviation of a run's deviation on a single problem, in logits.
         samples: attempts at each problem.
-        spent_SE: unit -> what each run had spent at each evaluation.
-        cost_of: value of the tuned field -> what it costs in the end, in logits; 0 for the chosen one.
-        rule: by which it was chosen.
-        common: share of the runs' variance over seeds that the contest's arms have in common.
+        spent_SE: what each run had spent at each evaluation, by unit.
+        cost_of: what each value of the tuned field changes at the end, in logits; 0 for the chosen value.
+        rule: the rule by which the value was chosen.
+        common: share of the runs' variance over seeds that is common to the contest's arms.
+        budget: the size of the shared budget, by its unit.
     """
 
     name: str
@@ -75,20 +78,20 @@ class Population:
 
     @property
     def ramp_E(self) -> Array:
-        """0 at the start, 1 from half-way on."""
+        """0 at the start, rising linearly in rollouts to 1 at half of the budget, then constant, (E,)."""
         x_E = self.spent_SE["rollouts"].mean(axis=0)
         return np.asarray(np.minimum(1.0, 2 * x_E / x_E[-1]))
 
     def with_other_problems(self, generator: np.random.Generator) -> "Population":
-        """The same with as many problems, drawn with replacement: conclusions are to hold for other questions too."""
+        """The population with its problems resampled, since conclusions must hold for other questions too."""
         chosen_P = generator.integers(self.ease_EP.shape[1], size=self.ease_EP.shape[1])
         return replace(self, ease_EP=self.ease_EP[:, chosen_P])
 
     def passes(self, drawn: int, shift: float, generator: np.random.Generator) -> Counts:
-        """Passes of each problem at each evaluation, (E, P), of a run that strays as run `drawn` did.
+        """Simulate a run that deviates as the measured run `drawn` did: its passes by evaluation and problem, (E, P).
 
         Args:
-            shift: in logits, on the ramp.
+            shift: the change at the end in logits, which the ramp phases in.
         """
         own_P = generator.normal(0, self.single, self.ease_EP.shape[1])
         whole_E = self.strayed_SE[drawn] + shift * self.ramp_E
@@ -96,20 +99,20 @@ class Population:
         return np.asarray(generator.binomial(self.samples, expit(logits_EP)))
 
     def ends(self, arms: int, seeds: int, generator: np.random.Generator) -> Array:
-        """Pass rates in the end of equal arms, (arms, seeds, problems)."""
+        """Simulate the final pass rates of equal arms, (arms, seeds, problems)."""
         strayed_AS = self.strayed_SE[self.draws(seeds, arms, generator), -1]
         own_ASP = generator.normal(0, self.single, (arms, seeds, self.ease_EP.shape[1]))
         rates_ASP = expit(self.ease_EP[-1] + strayed_AS[..., None] + own_ASP)
         return np.asarray(generator.binomial(self.samples, rates_ASP) / self.samples)
 
     def expected(self, shift: float) -> float:
-        """Mean pass rate in the end, over the measured runs and, by quadrature, over what strays on single problems."""
+        """Expected final pass rate: mean over measured runs and, by quadrature, over deviations on single problems."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(21)
         end_SPQ = self.ease_EP[-1][None, :, None] + self.strayed_SE[:, -1, None, None] + shift + self.single * nodes
         return float((expit(end_SPQ) @ weights / weights.sum()).mean())
 
     def draws(self, seeds: int, arms: int, generator: np.random.Generator) -> Counts:
-        """Which measured run each simulated run strays like, (arms, seeds)."""
+        """For each simulated run, draw the measured run that it deviates like, (arms, seeds)."""
         runs = len(self.strayed_SE)
         shared_S = generator.integers(runs, size=seeds)
         own_AS = generator.integers(runs, size=(arms, seeds))
@@ -117,11 +120,11 @@ class Population:
 
 
 def measured(directory: Path, arm: str) -> Population:
-    """The population of an arm of a tuned comparison.
+    """Fit the population to an arm of a tuned comparison.
 
     Raises:
-        UserError: if the comparison has no such arm, or was not tuned over one field, or its runs do not say which
-            problems passed.
+        UserError: if the arm has fewer than two finished runs that record which problems passed, or was not tuned over
+            exactly one field.
     """
     runs = [load_run_records(path.parent, arm) for path in sorted((directory / arm).glob("seed-*/steps.jsonl"))]
     runs = [run for run in runs if run.finished and run.evaluations and run.evaluations[0].passed]
@@ -144,7 +147,7 @@ def measured(directory: Path, arm: str) -> Population:
     found = Population(
         name=f"{directory.name}: {arm}",
         ease_EP=ease_EP,
-        # Of n runs drawn with replacement the variance is (n - 1) / n of the estimate's.
+        # Drawing with replacement from n runs gives only (n - 1) / n of the estimated variance, which is undone here.
         strayed_SE=strayed_SE * np.sqrt(max(0.0, 1 - noise / spread) * len(runs) / (len(runs) - 1)),
         single=_single(passed_SEP, samples, ease_EP, strayed_SE),
         samples=samples,
@@ -158,7 +161,7 @@ def measured(directory: Path, arm: str) -> Population:
 
 
 def _shifts(ease_EP: Array, means_E: Array) -> Array:
-    """For each evaluation the shift of all problems, in logits, that gives this mean pass rate, by bisection."""
+    """For each evaluation, find by bisection the shift of all problems, in logits, that gives this mean pass rate."""
     low_E, high_E = np.full(len(ease_EP), -WIDEST), np.full(len(ease_EP), WIDEST)
     for _ in range(60):
         middle_E = (low_E + high_E) / 2
@@ -168,7 +171,10 @@ def _shifts(ease_EP: Array, means_E: Array) -> Array:
 
 
 def _single(passed_SEP: Array, samples: int, ease_EP: Array, strayed_SE: Array) -> float:
-    """From what the squares of the residuals in the end exceed binomial variance by (Williams 1982: overdispersion)."""
+    """Standard deviation of a run's deviation on single problems, in logits.
+
+    It follows from how far the squared residuals at the end exceed binomial variance (overdispersion, Williams 1982).
+    """
     runs = len(passed_SEP)
     rates_SP = expit(ease_EP[-1] + strayed_SE[:, -1, None])
     slope_SP = rates_SP * (1 - rates_SP)
@@ -178,8 +184,10 @@ def _single(passed_SEP: Array, samples: int, ease_EP: Array, strayed_SE: Array) 
 
 
 def common_share(directory: Path) -> float:
-    """Of the variance of final scores within arms over seeds, the share that all arms have in common: two-way analysis
-    of variance, arms x seeds, over the arms that have all seeds."""
+    """Share of the variance of final scores over seeds, within arms, that is common to all arms.
+
+    By a two-way analysis of variance, arms x seeds, over the arms that have all seeds; 0 with one arm or seed.
+    """
     matched = json.loads((directory / "summary.json").read_text())["matched"]
     [headline] = [one for one in matched if one["headline"]]
     values = [row["pass_at_1"]["values"] for row in headline["rows"]]
@@ -197,7 +205,7 @@ def common_share(directory: Path) -> float:
 
 
 def _tuned(directory: Path, arm: str, population: Population) -> dict[str, Any]:
-    """`cost_of` and `rule`, from the sweep's areas."""
+    """The fields `cost_of` and `rule`, derived from the areas in the arm's sweep."""
     tune = typed(TuneOptions, yaml_files.read(directory / "comparison.yaml")["tune"])
     sweep = json.loads((directory / "tuning.json").read_text())["arms"].get(arm)
     if sweep is None or not sweep["chosen"] or any(len(each["values"]) != 1 for each in sweep["settings"]):
@@ -215,7 +223,7 @@ def _tuned(directory: Path, arm: str, population: Population) -> dict[str, Any]:
 
 
 def _shift_of_area(population: Population, lost: float, share: float) -> float:
-    """The shift that changes the area under the arm's own curve, over a share of the budget, by `lost`."""
+    """The shift that changes the area under the arm's curve by `lost`, over a share of the budget."""
     goal = area(population, expit(population.ease_EP).mean(axis=1), share) + lost
     low, high = -WIDEST, WIDEST
     for _ in range(60):
@@ -227,13 +235,13 @@ def _shift_of_area(population: Population, lost: float, share: float) -> float:
 
 
 def area(population: Population, height_E: Array, share: float) -> float:
-    """Mean height of a curve over a share of the rollouts, as `tune` computes it."""
+    """Mean height of a curve over the first `share` of the rollouts, computed as in a sweep."""
     x_E = population.spent_SE["rollouts"].mean(axis=0)
     return mean_height(x_E, height_E, share * float(x_E[-1]))
 
 
 def tune(population: Population, arms: int, generator: np.random.Generator) -> list[Any]:
-    """What each of several equal arms is tuned to, by the contest's own rule, on tuning seeds that the arms share."""
+    """Tune several equal arms by the contest's own rule, on common tuning seeds; returns each arm's chosen value."""
     rule, values = population.rule, list(population.cost_of)
     swept_AS = population.draws(rule.seeds, arms, generator)
     final_AS = population.draws(rule.final_seeds, arms, generator)
@@ -266,7 +274,14 @@ def contest(
     generator: np.random.Generator,
     targets: Sequence[float] = (),
 ) -> Comparison:
-    """Arms `same_0`, `same_1` ... that differ from the population by a shift each, the first one the baseline."""
+    """Simulate a contest of arms `same_0`, `same_1` ..., which differ from the population only by a shift each.
+
+    The first arm is the baseline.
+
+    Args:
+        shifts: each arm's change at the end, in logits.
+        targets: values of held-out pass@1 whose costs to reach are compared.
+    """
     drawn_AS = population.draws(seeds, len(shifts), generator)
     arms = {
         f"same_{i}": [_run(population, f"same_{i}", seed, drawn, shift, generator) for seed, drawn in enumerate(row)]

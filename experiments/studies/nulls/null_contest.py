@@ -1,17 +1,18 @@
-"""Does a null stay null? Equal arms under other names, tuned and compared by the machinery of `compare` and its report.
+"""Measures how often equal arms are called different when they are tuned and compared as `compare` and its report do.
 
 Each contest is simulated from a measured arm (`contest_model`): equal arms are tuned on the arm's own grid by its own
-rule, each run with as many seeds as were measured, and handed to the functions that make the report's tables. Where
-the sweep misleads one of them, arms choose different settings and do differ; such contests count as false alarms too.
-Every contest draws its held-out problems anew.
-Counted are contests in which
+rule, run with as many seeds as were measured, and handed to the functions that make the report's tables. If the sweep
+misleads an arm, the arms choose different settings and do differ; such contests count as false alarms too. Every
+contest resamples its held-out problems.
 
-- the one contrast of two arms is clear, at equal rollouts, generated tokens and cost;
-- a ratio of cost to reach is clear, of those two arms: mean over targets and measures, and the worst of them;
-- any contrast of several equal arms with the first one is clear, and any of all their pairs.
+The study counts the contests in which
 
-And the other way round, without tuning: how often is a difference clear that is as large as the reports' "shown with
-80 % power" says?
+- the contrast of two arms is clear, at equal rollouts, generated tokens and cost;
+- a ratio of these two arms' costs to reach a target is clear, on average over targets and measures, and for the worst;
+- any contrast of several equal arms with the first arm is clear, and any contrast among all their pairs.
+
+Conversely, and without tuning, it counts how often a difference is clear whose size the reports call "shown with 80 %
+power".
 
     python -m halfway.experiments.studies.nulls.null_contest runs/contest_hard runs/contest runs/contest_easy
 """
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 FAMILY = 8
 MANY = 4000
 DRAWS = 500
-"""Of problems drawn anew, for the errors of costs to reach: a quarter of what reports take."""
+"""Number of resamples of the problems for the errors of costs to reach a target, a quarter of what reports use."""
 AXES = {axis.name: axis for axis in (ROLLOUTS, TOKENS, cost_axis(1))}
 MEASURES = {
     "rollouts": "pair, equal rollouts",
@@ -63,11 +64,12 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What became of contests with one true difference.
+    """Results of contests in which one arm truly differs.
 
     Attributes:
-        real: the difference. promised: mean of the size that the contests' own rows say is shown with 80 % power.
-        held: share of contests in which it is clear.
+        real: the true difference.
+        promised: the difference that the contests' own rows say is shown with 80 % power, on average.
+        held: share of the contests in which the difference is clear.
     """
 
     real: float
@@ -77,12 +79,16 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a population's contests.
+    """Results of the contests simulated from one population.
 
     Attributes:
-        seeds: of each arm. common: see `Population`. agreed: share of the pairs that were tuned to the same setting.
-        alarms: name in MEASURES -> share of contests with something clear.
-        power: by the number of contrasts.
+        name: the population's name.
+        contests: number of contests.
+        seeds: number of seeds per arm.
+        common: as in `Population`.
+        agreed: share of the contests whose first two arms were tuned to the same setting.
+        alarms: share of the contests in which something is clear, by the names in `MEASURES`.
+        power: results with one true difference, by the number of contrasts.
     """
 
     name: str
@@ -95,7 +101,7 @@ class Found:
 
 
 def study(population: Population, contests: int, seed: int = 0) -> Found:
-    """Simulate both kinds of contests of one population."""
+    """Simulate contests of equal arms, and contests in which one arm differs, from one population."""
     generator = np.random.default_rng(seed)
     seeds = len(population.strayed_SE)
     targets = tuple(round(share * population.expected(0.0), 3) for share in (0.5, 0.75, 0.95))
@@ -125,7 +131,7 @@ def study(population: Population, contests: int, seed: int = 0) -> Found:
 
 
 def untuned(population: Population, seed: int) -> Estimate:
-    """The share for two arms at equal rollouts in many more contests, of which only the end is simulated."""
+    """Share of clear contrasts of two untuned arms, over `MANY` contests of which only the end is simulated."""
     generator, seeds, clear = np.random.default_rng([seed, MANY]), range(len(population.strayed_SE)), 0
     for _ in range(MANY):
         asked = population.with_other_problems(generator)
@@ -142,7 +148,7 @@ def share(count: int, total: int) -> Estimate:
 
 
 def clear_ratios(comparison: Comparison) -> dict[str, bool]:
-    """Target and measure -> whether the second arm's ratio to the first is called clear."""
+    """Whether the ratio of the second arm's cost to the first's is called clear, by target and measure."""
     found: dict[str, bool] = {}
     for reach in cost_to_reach(comparison.runs, read_design(comparison), DRAWS):
         [row] = [row for row in reach.rows if row.arm != reach.baseline]
@@ -152,10 +158,11 @@ def clear_ratios(comparison: Comparison) -> dict[str, bool]:
 
 
 def power_of(population: Population, arms: int, contests: int, generator: np.random.Generator) -> Power:
-    """One arm is worse, the others are equal: by how much rows promise to show it, and how often it is clear.
+    """Simulate contests in which one arm is worse and the others are equal, and count how often this is clear.
 
-    Rows promise by their own errors, which a real difference makes larger, since it differs from problem to problem. So
-    the size is the promise of a fifth as many contests, which themselves have the size that equal arms promise.
+    The size of the difference is the one that rows say they can show, which depends on their standard errors. These
+    grow with a true difference, since its effect varies between problems. The size is therefore found in two smaller
+    rounds: equal arms give a first size, and contests with that difference give the final one.
     """
     seeds, size = len(population.strayed_SE), 0.0
     for tries in (contests // 5 + 1, contests // 5 + 1, contests):
@@ -172,14 +179,14 @@ def power_of(population: Population, arms: int, contests: int, generator: np.ran
 
 
 def shift_of(expected: Callable[[float], float], size: float) -> float:
-    """The shift that changes the expected final score by `size`: downwards, where there is always room."""
+    """The shift that lowers the expected final score by `size`; lowering it is always possible, unlike raising it."""
     from scipy.optimize import brentq
 
     return float(brentq(lambda shift: expected(0.0) - expected(shift) - size, -20.0, 0.0)) if size else 0.0
 
 
 def null_table(found: Sequence[Found]) -> TextTable:
-    """Shares of false alarms, a row for each population."""
+    """Shares of false alarms, one row per population."""
     rows = [
         (
             each.name,
@@ -199,7 +206,7 @@ def null_table(found: Sequence[Found]) -> TextTable:
 
 
 def power_table(found: Sequence[Found]) -> TextTable:
-    """What is promised beside what is held."""
+    """Promised and actual power, one row per population and number of contrasts."""
     rows = [
         (each.name, str(number), f"{power.promised:.3f}", f"{power.real:.3f}", percent_interval(power.held))
         for each in found
@@ -214,7 +221,7 @@ def power_table(found: Sequence[Found]) -> TextTable:
 
 
 def figure(found: Sequence[Found]) -> "Figure":
-    """Both tables as points with intervals, beside the promised 5 and 80 %."""
+    """The shares in both tables as points with intervals, beside the promised 5 % and 80 %."""
     from matplotlib.figure import Figure
 
     from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, percent_axis
@@ -244,7 +251,7 @@ def figure(found: Sequence[Found]) -> "Figure":
 
 
 def main() -> int:
-    """Simulate, print, and write what is there after each population."""
+    """Simulate every population's contests, writing the results after each, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("comparisons", type=Path, nargs="+", help="folders of tuned comparisons, with their runs")
     parser.add_argument("--arms", nargs="+", default=["grpo"], help="whose spread the simulated arms have")
@@ -268,7 +275,7 @@ def main() -> int:
 
 
 def write(found: Sequence[Found], folder: Path) -> None:
-    """Tables, numbers and figure."""
+    """Write the tables, the numbers and the figure of the results so far into a folder."""
     from matplotlib import rc_context
 
     from halfway.experiments.report.figures.style import STYLE
