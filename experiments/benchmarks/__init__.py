@@ -1,14 +1,14 @@
-"""Measurements of cost; each is run by `python -m halfway.experiments.benchmarks.NAME`.
+"""Measures what things cost, with `python -m halfway.experiments.benchmarks.NAME`.
 
-- `controllers`: milliseconds per step for many problems, and share of a lab step
-- `pros`: the belief of PROS: sweeps, mixing, memory
+- `controllers`: controllers' milliseconds per step for many problems, and their share of a lab step
+- `pros`: time, mixing and memory of the belief of PROS
 - `engines`: the same run on every engine
-- `overlap`: judging while others are still sampled
-- `sandbox`: generated functions per second
-- `repositories`: episodes on real repositories: whether replays are equal, and throughput
+- `overlap`: judging responses while others are still sampled
+- `sandbox`: generated functions that the sandbox checks per second
+- `repositories`: episodes on real repositories: whether replays match the recordings, and throughput
 - `simulation`: a chain on a simulated learner of a million problems
-- `trl`: one step here and in TRL
-- `hosts`: a hosted chain beside the plain host
+- `trl`: one GRPO step here and in TRL
+- `hosts`: the cost of a hosted chain, compared with the plain host
 - `hosts_in_turn`: a hosted chain and the plain host in one process, taking turns step by step
 - `install_size`: packages, disk and import time of an installation
 - `start_up`: the start of a run, cold and in a warm worker

@@ -1,7 +1,7 @@
-"""How fast logs are read, beside the bare JSON parser; and whether memory grows with them.
+"""Measures how fast logs are read, compared with the bare JSON parser, and whether memory grows with them.
 
-Each format gets a generated log; rates are megabytes per second of processor time, so a busy machine does not count.
-"Parser" decodes the same bytes to Python objects line by line with msgspec, and does nothing with them.
+Each format gets a generated log. Rates are megabytes per second of processor time, so other work on the machine changes
+them little. "Parser" only decodes the same bytes to Python objects, line by line with msgspec.
 
     python -m halfway.experiments.benchmarks.audit_throughput --megabytes 200
 """
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 def verl(i: int, tokens: int) -> Row:
-    """A line of verl's dump, responses of about `tokens` tokens of four characters."""
+    """A line of verl's dump, whose response has about `tokens` tokens of four characters."""
     prompt = f"<|im_start|>user\nProblem {i // 8 % 5000}: {WORDS * 4}<|im_end|>\n<|im_start|>assistant\n"
     text = f"{i} " + WORDS * max(1, tokens * 4 // len(WORDS))
     return {
@@ -39,7 +39,7 @@ def verl(i: int, tokens: int) -> Row:
 
 
 def open_instruct(i: int, tokens: int) -> Row:
-    """A line of open-instruct's dump, with responses of `tokens` tokens."""
+    """A line of open-instruct's dump, whose response has `tokens` tokens."""
     prompt, response = [i // 8 % 5000, *range(100)], [i % 50000] * tokens
     return {
         "step": i // 4096, "sample_idx": i % 4096, "prompt_idx": i % 4096 // 8, "prompt_tokens": prompt,
@@ -63,7 +63,7 @@ CASES: Mapping[str, tuple[Callable[[int, int], Row], int]] = {
 
 
 def lines(row: Callable[[int, int], Row], tokens: int, size: int) -> Iterator[bytes]:
-    """Lines of about `size` bytes in all."""
+    """Yield lines with about `size` bytes in total."""
     written = i = 0
     while written < size:
         line = json.dumps(row(i, tokens)).encode() + b"\n"
@@ -92,7 +92,7 @@ def audit(path: Path, found: list[int]) -> None:
 
 
 def peak() -> float:
-    """Most memory that this process ever had, in MiB."""
+    """Peak memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

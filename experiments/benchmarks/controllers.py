@@ -1,12 +1,12 @@
-"""What controllers cost: milliseconds per step for a set of many problems, and their share of a step of the lab.
+"""Measures what controllers cost: milliseconds per step for many problems, and their share of a lab step.
 
     python -m halfway.experiments.benchmarks.controllers [--problems 1000000] [--groups 64] [--steps 30] [--lab-steps 5]
 
-First table: processor time, which other work on the machine changes little; rollouts are simulated and not timed.
-Controllers stand in chains in which they have work to do. In the rows "every problem in a streak" GRESO refuses most of
-what it is offered, so that a plan takes many passes. The first step, which shuffles the whole set, is in the column
-"slowest". Second table: real runs of the lab's recipes, timed by the loop itself; a step's time is without evaluation
-and checkpoints.
+The first table shows processor time, which other work on the machine changes little; rollouts are simulated and not
+timed. Each controller is in a chain in which it has work to do. In the rows "every problem in a streak", GRESO refuses
+most of what it is offered, so that a plan takes many passes. The first step, which shuffles the whole set, appears in
+the column "slowest". The second table comes from real runs of the lab's recipes, timed by the loop itself, without
+evaluation and checkpoints.
 
 Exits with 1 if a median is above 50 ms, or a share above 2 %.
 """
@@ -41,7 +41,7 @@ LIMIT = 50.0
 SHARE_LIMIT = 0.02
 RECIPES = ("grpo", "greso", "prefix_sampling", "greso_prefix_sampling", "pros", "mopps", "bots", "cdas")
 NUM_ROLLOUTS = 8
-STREAK = 3  # kept with probability 1/8
+STREAK = 3  # GRESO keeps a problem in such a streak with probability 1/8
 
 
 def main() -> int:
@@ -132,7 +132,7 @@ def _with_company(name: str) -> tuple[str, ...]:
 
 
 def _facts(place: int) -> dict[str, float | str]:
-    """The columns that controllers read."""
+    """The features that controllers read, for the problem at this position."""
     weak = place % 50 / 100
     return {"category": f"c{place % 20}", "difficulty": place / 20, "weak_rate": weak, "strong_rate": weak + 0.4}
 

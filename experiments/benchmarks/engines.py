@@ -1,12 +1,12 @@
-"""The same run on every engine: does the policy learn as much?
+"""Trains the same run on every engine: does the policy learn equally much?
 
     python -m halfway.experiments.benchmarks.engines [--steps 20] [--seeds 0 1] [--output experiments/results/engines]
 
 Trains experiments/lab/engines.yaml (a) with vLLM in the same process, (b) with two vLLM servers on this host and a
-learner of two ranks under ZeRO-3, (c) with the engine "transformers", each as a program of its own. After every weight
-sync engine and learner are compared to 1e-4 nats. vLLM's attention on the CPU takes no heads of size 24, so the lab's
-policy trains with zeros added to its heads, up to 32, on all three. Writes table.md and results.json; exits with 1 if a
-column's pass@1 does not rise beyond its 95 % interval, or two rises differ beyond theirs.
+learner of two ranks under ZeRO-3, and (c) with the engine "transformers", each in a separate process. After every
+weight sync, engine and learner must agree within 1e-4 nats. vLLM's attention on the CPU does not support heads of size
+24, so on all three the lab's policy has heads padded with zeros to size 32. Writes table.md and results.json; exits
+with 1 if pass@1 of some run does not rise beyond its 95 % interval, or two rises differ beyond theirs.
 """
 
 import argparse
@@ -44,7 +44,7 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Column:
-    """What came of one run. Rates are held-out pass@1 with its standard error; seconds leave evaluation out."""
+    """The result of one run. Rates are held-out pass@1 with its standard error; seconds do not include evaluation."""
 
     engine: str
     seed: int
@@ -72,10 +72,10 @@ class Column:
 
 
 def train(engine: str, seed: int, steps: int, folder: Path) -> Column:
-    """One run, as programs of its own.
+    """Train one run in separate processes.
 
     Raises:
-        RuntimeError: if it fails.
+        RuntimeError: if the run fails.
     """
     policy = folder / "policy"
     if not policy.exists():
@@ -117,7 +117,7 @@ def read(engine: str, seed: int, run: Path) -> Column:
 
 
 def disagreements(columns: Sequence[Column]) -> list[str]:
-    """Evidence against the same rise everywhere, one line each."""
+    """Evidence that the rises are not all clear and equal, one line each; empty without any."""
     found = [f"{c.engine}, seed {c.seed}: no clear rise ({c.rise:+.3f})" for c in columns if not c.clear]
     for one, other in combinations(columns, 2):
         reach = Z95 * math.hypot(one.stderr, other.stderr)
@@ -129,7 +129,7 @@ def disagreements(columns: Sequence[Column]) -> list[str]:
 
 
 def table(columns: Sequence[Column], command: str) -> str:
-    """Markdown."""
+    """The results as a page in Markdown."""
     lines = [
         "# One recipe, three engines",
         "",

@@ -1,16 +1,17 @@
-"""What a hosted chain costs: beside the plain host, per step, and when it starts with a million rows.
+"""Measures what a hosted chain costs, per step and when it starts with a million rows, compared with the plain host.
 
     python -m halfway.experiments.benchmarks.hosts [--steps 24] [--rows 1000000] [--output FILE]
 
-Measures the hosts that are installed. All seconds are CPU seconds, since other programs may be busy on the machine.
+All hosts that are installed are measured. All seconds are CPU seconds, since other programs may be busy on the machine.
 
-With TRL, the lab is trained twice, with a chain and without: the same policy, problems and reward, and responses of
-equal length, so that steps differ by what surrounds them. Both trainers live in one process, of which one runs at a
-time. Then TRL's loader and reward call are played at the size of a real batch, without a model, for data sets of two
-sizes: everything between the two counts as Halfway's, so that the figure is an upper bound.
+With TRL, the lab is trained twice, with a chain and without: with the same policy, problems and reward, and responses
+of equal length, so that the steps differ only in Halfway's part. Both trainers live in one process, and only one runs
+at a time. Then TRL's loader and reward call are exercised at the size of a real batch, without a model, for data sets
+of two sizes; everything from the loader to the end of the reward call is counted as Halfway's, so the result is an
+upper bound.
 
-For each host, how long a data set takes from the host's memory-mapped copy to its first batch, and what it then holds
-in memory beside that copy; and how long a checkpoint takes.
+For each host, the benchmark measures how long a data set takes from the host's memory-mapped copy to its first batch,
+how much memory it then holds beside that copy, and how long a checkpoint takes.
 """
 
 import argparse
@@ -41,13 +42,13 @@ MESSAGE = "Solve the following problem. Put your final answer into a box. " + "L
 
 @dataclass(frozen=True)
 class Started:
-    """How a data set starts, and what it costs from then on. Seconds are of the processor.
+    """What it costs to start a data set, and to use it. All seconds are processor seconds.
 
     Attributes:
-        ready: from the host's copy of the file to the first batch.
+        ready: seconds from the host's copy of the file to the first batch.
         plain: the part of `ready` that the host takes without Halfway.
         held: additional bytes that the process holds, apart from mapped files.
-        steps: seconds of each step, where they were measured.
+        steps: seconds of each step, if they were measured.
         saved: seconds of a checkpoint.
     """
 
@@ -59,7 +60,11 @@ class Started:
 
 
 def write_rows(folder: Path, number: int, kind: str) -> Path:
-    """A file of `number` rows, as verl and TRL read them."""
+    """Write a file of `number` rows that verl and TRL can read, and return its path.
+
+    Args:
+        kind: "messages" = prompts are lists of messages; anything else = prompts are texts.
+    """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -74,13 +79,13 @@ def write_rows(folder: Path, number: int, kind: str) -> Path:
 
 
 def held() -> int:
-    """Bytes of this process, apart from mapped files."""
+    """Bytes of memory that this process holds, apart from mapped files."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
     return int(line.split()[1]) * 1024
 
 
 def start_trl(path: Path, folder: Path, steps: int) -> Started:
-    """TRL's data set, and some steps of its loader and rewards."""
+    """Measure the start of TRL's data set, and some steps of its loader and rewards."""
     from datasets import Dataset
     from transformers import AutoTokenizer
     from trl.trainer.grpo_config import GRPOConfig
@@ -117,7 +122,7 @@ def start_trl(path: Path, folder: Path, steps: int) -> Started:
 
 
 def played(given: dict[str, Any], tokens: list[list[int]], step: int) -> float:
-    """Seconds of a step: the loader fetches its rows, the rollouts are rewarded."""
+    """Processor seconds of one step, in which the loader fetches its rows and the rollouts are rewarded."""
     start = time.process_time()
     places = [step * BATCH + place for place in range(BATCH) for _ in range(ROLLOUTS)]
     rows = given["train_dataset"].__getitems__(places)
@@ -130,7 +135,7 @@ def played(given: dict[str, Any], tokens: list[list[int]], step: int) -> float:
 
 
 def start_verl(path: Path, folder: Path, steps: int) -> Started:
-    """verl's data set, plain and with a chain, both with their first row."""
+    """Measure the start of verl's data set, plain and with a chain, up to the first row."""
     from hydra import compose, initialize_config_module  # type: ignore[import-not-found]
     from transformers import AutoTokenizer
 
@@ -175,8 +180,10 @@ def _apart(given: tuple[Callable[..., Started], Path, Path, int]) -> Started:
 
 
 def measured(start: Callable[..., Started], number: int, kind: str, steps: int = 0) -> Started:
-    """`start` in a fresh process, since memory that was used before is used again. Another process comes first, in
-    which `datasets` makes its memory-mapped copy of the file."""
+    """Run `start` in a fresh process, since a process reuses memory that it has held before.
+
+    Before that, another process lets `datasets` make its memory-mapped copy of the file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder), number, kind)
         given = (start, path, Path(folder))
@@ -185,8 +192,10 @@ def measured(start: Callable[..., Started], number: int, kind: str, steps: int =
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """An interval for the median without assumptions, between order statistics: binomial(n, 1/2) of the values lie
-    below it."""
+    """A distribution-free interval for the median, between two order statistics.
+
+    It follows from the number of values below the median, which is binomial(n, 1/2).
+    """
     ordered, n = sorted(values), len(values)
     below, k = 0.0, 0
     while below + math.comb(n, k) / 2**n <= (1 - level) / 2:
@@ -197,7 +206,7 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
 
 
 def turns(steps: int) -> list[str]:
-    """Hosted and plain, in turn."""
+    """Train hosted and plain in turn; returns the lines of the page about it."""
     plain, hosted, inside = compared(steps + FIRST, problems(64))
     ratios = [h / p for p, h in zip(plain[FIRST:], hosted[FIRST:], strict=True)]
     low, high = median_interval(ratios)
@@ -215,7 +224,7 @@ def turns(steps: int) -> list[str]:
 
 
 def step_table(found: dict[int, Started]) -> list[str]:
-    """What a step costs by the size of the data set."""
+    """The lines of the table of a step's cost by the size of the data set."""
     lines = [
         f"**A hosted step in TRL without its model**, {BATCH} groups of {ROLLOUTS} responses of {TOKENS} tokens: "
         "loader, chain, rewards, records.",
@@ -232,7 +241,7 @@ def step_table(found: dict[int, Started]) -> list[str]:
 
 
 def start_table(found: dict[str, Started], number: int) -> list[str]:
-    """How data sets start."""
+    """The lines of the table of how data sets start."""
     lines = [
         f"**{number:,} rows**, from the host's memory-mapped copy of the file to the first batch.",
         "",

@@ -1,4 +1,4 @@
-"""Two of TRL's trainers on the lab, one with a chain and one without, step by step in turn."""
+"""Trains the lab in two of TRL's trainers, with a chain and without, which take turns step by step."""
 
 import tempfile
 import threading
@@ -32,7 +32,7 @@ CHAIN = chain(("uniform", Uniform()), ("greso", Greso()))
 
 
 class Spent:
-    """CPU seconds inside some functions."""
+    """Counts the CPU seconds spent inside the functions that it wraps."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -81,7 +81,7 @@ def settings(folder: str, steps: int) -> Any:
 
 
 class Turn:
-    """A trainer's turns: each runs from when it is allowed to the end of its next step.
+    """A trainer's turns; each lasts from when the trainer may run to the end of its next step.
 
     Attributes:
         seconds: CPU seconds of each turn.
@@ -93,7 +93,7 @@ class Turn:
         self.start = 0.0
 
     def train(self, trainer: Any) -> None:
-        """The whole run, in turns."""
+        """Train the whole run, in turns."""
         self.begin()
         trainer.train()
 
@@ -109,7 +109,7 @@ class Turn:
 
 
 def trainer_of(known: ProblemSet, folder: str, turn: Turn, hosted: bool) -> Any:
-    """A trainer that ends a turn with every step."""
+    """A trainer that ends its turn after every step."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl.trainer.grpo_trainer import GRPOTrainer
@@ -134,7 +134,7 @@ def trainer_of(known: ProblemSet, folder: str, turn: Turn, hosted: bool) -> Any:
 
 
 def compared(steps: int, known: ProblemSet) -> tuple[list[float], list[float], float]:
-    """CPU seconds of each plain step and of each hosted one, and those of all hosted steps inside Halfway."""
+    """CPU seconds of each plain step, of each hosted step, and of all hosted steps inside Halfway's functions."""
     from halfway.trainers.hosts.trl import rewards
     from halfway.trainers.hosts.trl.late_rows import LateRows
 

@@ -1,10 +1,10 @@
-"""What an installation brings: packages, their size on disk, and how long the first import takes.
+"""Measures what an installation brings: packages, their size on disk, and the duration of the first import.
 
     pip install '.[train]'; python -m halfway.experiments.benchmarks.install_size [--repeats 9] [--output FOLDER]
 
-Counted is what this environment has: an extra's requirements and theirs in turn, by the metadata of what is installed.
-Where halfway is installed editable, its own files are not counted. Import times are processor seconds, which other
-work on the machine changes little, with the files in the system's cache.
+It counts what this environment has: an extra's requirements and, recursively, theirs, from the metadata of the
+installed packages. In an editable installation, Halfway's own files are not counted. Import times are processor
+seconds, which other work on the machine changes little, with the files in the system's cache.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Installation:
     """What one requirement brings.
 
     Attributes:
-        packages: distribution -> its files in bytes.
+        packages: total size of a distribution's files in bytes, by its name.
     """
 
     requirement: str
@@ -55,11 +55,11 @@ class Installation:
 
 @dataclass(frozen=True)
 class Import:
-    """The first import of something.
+    """The first import of some part of Halfway.
 
     Attributes:
-        seconds: of the processor, for each fresh process, without Python's own start.
-        loads_torch: whether torch was among what it imported.
+        seconds: processor seconds in each fresh process, without Python's own start.
+        loads_torch: whether it imported torch.
     """
 
     what: str
@@ -104,7 +104,7 @@ def size(distribution: importlib.metadata.Distribution) -> int:
 
 
 def timed_import(what: str, statement: str, repeats: int) -> Import:
-    """Import in fresh processes; the first, which may write byte code and fill the system's cache, is not counted."""
+    """Time an import in fresh processes; the first, which may write byte code and fill caches, is not counted."""
     code = (
         f"import sys, time; start = time.process_time()\n{statement}\n"
         "print(time.process_time() - start, 'torch' in sys.modules)"

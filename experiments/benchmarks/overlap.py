@@ -1,9 +1,10 @@
-"""Judging responses while others are still sampled: how much of the verifier's time does it hide?
+"""Measures how much of a verifier's time is hidden by judging responses while others are still sampled.
 
     python -m halfway.experiments.benchmarks.overlap [--problems 200] [--rounds 5]
 
-Function induction: every response is a program that runs in the sandbox, in processes of its own, while the policy
-samples on one thread. Prints the medians of sampling alone, judging alone, one after the other, and both at once.
+The task is function induction: every response is a program that runs in the sandbox, in separate processes, while the
+policy samples on one thread. Prints the median seconds of judging alone, of sampling and judging one after the other,
+and of both at once.
 """
 
 import argparse
@@ -57,7 +58,7 @@ class AtTheEnd:
 
 
 def pose(count: int) -> list[Problem]:
-    """Problems of the lab's author that are valid."""
+    """The valid problems among `count` that the lab's author writes."""
     rng = random.Random(0)
     texts = [functions.write_function(functions.FunctionAuthor(flawed=0.0), rng) for _ in range(count)]
     tasks = DOMAIN.check([task for task in map(DOMAIN.parse, texts) if not isinstance(task, Invalid)])
@@ -97,7 +98,7 @@ def main() -> int:
             "both at once": partial(together.run, requests, stream),
         }
         for name, act in acts.items():
-            induction._memory.cache_clear()  # a memo would know the verdicts
+            induction._memory.cache_clear()  # otherwise the verdicts would be remembered
             taken = seconds(act)
             if number:  # the first round starts the sandbox
                 times.setdefault(name, []).append(taken)

@@ -1,4 +1,4 @@
-"""What the belief of PROS costs: sweeps, mixing, one step in a large forest, and memory.
+"""Measures what the belief of PROS costs: sweeps, mixing, one step in a large forest, and memory.
 
     python -m halfway.experiments.benchmarks.pros [--trees 5000] [--children 8] [--sweeps 100] [--large 1000000]
 
@@ -37,7 +37,7 @@ NUTS_TREES, NUTS_DRAWS, NUTS_WARMUP = 5, 100, 100
 
 
 def main() -> int:
-    """Measure, print the tables, compare with the limits."""
+    """Measure everything, print the tables, and compare with the limits; returns 1 if one is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trees", type=int, default=5000)
     parser.add_argument("--children", type=int, default=8)
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def scattered(trees: int, children: int, scales: Scales | None = None, seed: int = 0) -> Forest:
-    """A forest in which every node has counts from the model, discounted unevenly: none is an integer."""
+    """A forest whose nodes have counts drawn from the model and discounted unevenly, so that none is an integer."""
     scales = scales or Scales(0.0, 1.5, 0.7)
     generator = np.random.default_rng(seed)
     forest = HierarchicalBayes(scales.mu, scales.tau, scales.sigma).init(trees)
@@ -108,7 +108,7 @@ def sweep_table(forest: Forest, children: int, sweeps: int) -> tuple[Table, floa
 
 
 def per_node_loop(forest: Forest, sweeps: int) -> list[float]:
-    """The plain sampler as one would first write it: one node after another."""
+    """The plain sampler in its most obvious form, one node after another."""
     generator, psi = np.random.default_rng(0), [0.0] * len(forest.tried_M)
     scales, trees = Scales(0.0, 1.5, 0.7), forest.num_trees
     of_tree: list[list[int]] = [(trees + np.flatnonzero(forest.tree_C == t)).tolist() for t in range(trees)]
@@ -127,7 +127,7 @@ def per_node_loop(forest: Forest, sweeps: int) -> list[float]:
 
 
 def one_draw(shape: float, tilt: float, generator: np.random.Generator) -> float:
-    """One Polya-Gamma variable: by the library, which is fast for single draws, if it is installed."""
+    """One Polya-Gamma variable, drawn by the library, which is fast for single draws, if it is installed."""
     try:
         from polyagamma import random_polyagamma
     except ImportError:
@@ -184,7 +184,7 @@ def mixing_table(trees: int, children: int, sweeps: int) -> Table:
 
 
 def run(trees: Trees, scales: Scales, sweeps: int, form: Any, draws: list[Floats]) -> None:
-    """Gibbs sweeps that keep every draw of the log-odds."""
+    """Run Gibbs sweeps and append every draw of the log-odds to `draws`."""
     start_M, generator = np.zeros(len(trees.tried_M)), np.random.default_rng(0)
     gibbs(trees, start_M, scales, sweeps, generator, lambda _, given, logit_M: draws.append(logit_M), form)
 
@@ -202,7 +202,11 @@ def effective_sizes(draws: Floats) -> Floats:
 
 
 def step_table(nodes: int, children: int) -> tuple[Table, float, float]:
-    """A step of PROS that changed 512 trees of a large forest: seconds of `propose`, and bytes per node."""
+    """Measure steps of PROS after 512 nodes of a large forest have changed.
+
+    Returns:
+        the table, the median seconds of `propose`, and bytes per node.
+    """
     trees = nodes // (children + 1)
     nothing: dict[str, float | str] = {}
     problems = ProblemSet([Problem(f"p{i}", "", "", features=nothing) for i in range(trees)])

@@ -1,4 +1,4 @@
-"""How many generated functions a second the sandbox checks: each runs on ten inputs, in two processes.
+"""Measures how many generated functions per second the sandbox checks, each on ten inputs in two processes.
 
 python -m halfway.experiments.benchmarks.sandbox [processes in each lane]
 """

@@ -1,4 +1,4 @@
-"""What a simulated run costs: a chain on a learner of many problems, with wall-clock and CPU seconds.
+"""Measures what a simulated run costs: a chain on a learner with many problems, in wall-clock and CPU seconds.
 
 python -m halfway.experiments.benchmarks.simulation --problems 1000000 --steps 1000
 """
@@ -18,7 +18,7 @@ SIZE = 8
 
 
 def main() -> None:
-    """Build, play, and print a line for each."""
+    """Build the problems and play the chain, printing a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=1000)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def said(what: str, since: tuple[float, float]) -> tuple[float, float]:
-    """Print what took how long, and begin again."""
+    """Print how long something took, and return the clocks for what comes next."""
     now = time.perf_counter(), time.process_time()
     print(f"{what}: {now[0] - since[0]:.1f} s, {now[1] - since[1]:.1f} s of CPU")
     return now

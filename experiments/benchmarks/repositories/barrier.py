@@ -1,4 +1,4 @@
-"""Attempts that wait for each other's commands, and attempts that do not: time of the same rollouts."""
+"""Measures the time of the same rollouts with and without waiting for the commands of other attempts."""
 
 import math
 import time
@@ -44,7 +44,7 @@ class Waiting:
 
 @dataclass
 class Sleeping:
-    """An engine that takes .2 s for whatever it is given."""
+    """An engine that takes 0.2 s for every call."""
 
     serves_all: bool = False
     replicas: int = 1
@@ -64,7 +64,7 @@ class Sleeping:
 
 
 class Letters:
-    """A tokenizer of code points."""
+    """A tokenizer whose tokens are code points."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(map(ord, text))
@@ -74,7 +74,7 @@ class Letters:
 
 
 def barrier() -> None:
-    """64 attempts of 8 turns: generation .2 s a batch, tools .5 s on average."""
+    """Time 64 attempts of 8 turns, with 0.2 s of generation per batch and 0.5 s of tools per turn on average."""
     environment = Waiting(False)
     alone = [sum(0.2 + environment.seconds(i, turn) for turn in range(8)) for i in range(64)]
     for slow in (False, True):

@@ -1,9 +1,9 @@
-"""Time of a replay over time of generating the same steps with a model.
+"""Compares the time of a replay with the time of generating the same steps with a model.
 
 The model continues the recorded conversation, one response after the other, by exactly as many tokens as the recorded
-response has, whatever these tokens are; observations are cut to `SHOWN` characters in its context. Alone and for
-several rollouts at once, as a replay is done once for all rollouts of its request. Commands are executed in the replay
-only, so a fresh rollout takes both times.
+response has, whatever these tokens are; observations are cut to `SHOWN` characters in its context. It does so for a
+single rollout and for several at once, since a replay is done once for all rollouts of its request. Only the replay
+executes commands, so a fresh rollout takes the sum of both times.
 """
 
 import time
@@ -31,7 +31,7 @@ MAX_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One episode.
+    """The times of one episode.
 
     Attributes:
         tokens: number of tokens in its responses.
@@ -54,7 +54,7 @@ class Generated:
 def generation(
     environment: Repository, recordings: Sequence[Recording], model: Path, engine: str, rollouts: Sequence[int]
 ) -> Page:
-    """Measure the first episode of each project.
+    """Measure the first episode of each project, and return the page about them.
 
     Raises:
         UserError: if the model cannot be loaded, or the engine is not installed.
@@ -93,7 +93,7 @@ def row(each: Generated, rollouts: Sequence[int]) -> tuple[str, ...]:
 
 
 def endless(policy: Policy, engine: str, sequences: int) -> Engine:
-    """An engine for which no token ends a response."""
+    """An engine for which no token ends a response, so that responses have the lengths that are asked for."""
     from halfway.trainers.rollouts.options import RolloutOptions
 
     setup = replace(policy.engine_setup(RolloutOptions()), eos_token_ids=[], max_sequences=sequences)

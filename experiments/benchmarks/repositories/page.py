@@ -1,4 +1,4 @@
-"""A page of tables beside its numbers."""
+"""A page of tables, and the numbers behind it."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ from halfway.experiments.report.tables.text import TextTable
 
 @dataclass(frozen=True)
 class Page:
-    """What a measurement found.
+    """The results of a measurement.
 
     Attributes:
         numbers: all results in full, for programs.
@@ -45,7 +45,7 @@ class Page:
             self.write(folder, name)
 
     def write(self, folder: Path, name: str) -> None:
-        """Raises WriteError if the folder cannot be written to."""
+        """Write the page and its numbers; raises WriteError if the folder cannot be written to."""
         folder.mkdir(parents=True, exist_ok=True)
         command = shlex.join(["python", "-m", "halfway.experiments.benchmarks.repositories", *sys.argv[1:]])
         parts = [f"`{command}`\n\n{self.where}\n", *(table.markdown() for table in self.tables)]
@@ -55,7 +55,7 @@ class Page:
 
 
 def machine() -> str:
-    """The machine on which this was measured, in one line."""
+    """Describe the machine on which this was measured, in one line."""
     bubblewrap = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout.strip()
     processors = len(os.sched_getaffinity(0))
     load = os.getloadavg()[1]

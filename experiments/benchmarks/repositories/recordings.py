@@ -1,4 +1,4 @@
-"""A scripted agent's episodes in tasks made of source distributions, kept in a file."""
+"""Records a scripted agent's episodes, in tasks made from source distributions, into a file."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ class Step:
     """One command, and its outcome.
 
     Attributes:
-        seen, state: see `StepResult`.
+        seen, state: observation and state, as in `StepResult`.
         saved: everything that has changed in the work tree and in /tmp.
     """
 
@@ -39,13 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One episode.
+    """One recorded episode.
 
     Attributes:
         project: name and version of the source distribution.
-        sha256: of its archive.
-        what: the fault's file and kind.
-        steps: all steps before it was submitted.
+        sha256: checksum of its archive.
+        what: kind and file of the fault.
+        steps: all steps before the submission.
         passed: the judge's verdict.
     """
 
@@ -62,7 +62,7 @@ def response(command: str) -> str:
 
 
 def script(problem: Problem) -> list[str]:
-    """What the scripted agent does: it looks, runs tests, leaves files of all kinds, and fixes the fault."""
+    """The scripted agent's commands: it looks around, runs tests, leaves files of all kinds, and fixes the fault."""
     task = from_text(problem.answer, problem.id)
     path = str(problem.features["file"])
     return [
@@ -101,7 +101,7 @@ def record(environment: Repository, folder: Path, target: Path, tasks: int) -> N
 
 
 def play(environment: Repository, project: str, sha256: str, problem: Problem) -> Recording:
-    """The script's episode."""
+    """Play the scripted agent's episode on a problem, and record it."""
     (episode,) = environment.start([problem])
     steps = []
     for command in script(problem):

@@ -1,9 +1,9 @@
-"""Replays episodes in another process and without any memo, and checks that everything is as recorded.
+"""Replays episodes in another process and without any cache, and checks that everything is as recorded.
 
-A replay begins with the untouched task, executes the commands before its cut and compares each observation and each
-state with the recorded; at the cut, all saved bytes of the work tree and /tmp. Then a fork removes whatever it can, and
-the replayed episode continues after that: its remaining commands, its last tree and the judge's verdict are compared as
-well.
+A replay begins with the untouched task, executes the commands before its cut, and compares each observation and state
+with the recording, and at the cut also all saved bytes of the work tree and /tmp. Then a fork of the episode deletes
+whatever it can. The replayed episode continues after that, and its remaining commands, its last tree and the judge's
+verdict are compared as well.
 """
 
 import time
@@ -24,12 +24,12 @@ WRECK = "find . /tmp -mindepth 1 -delete; echo gone > gone"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One replay.
+    """The result of one replay.
 
     Attributes:
         cut: number of commands before the fork.
         calls: number of commands that were compared.
-        found: what was not as recorded, in words; empty if everything was.
+        found: the difference from the recording, in words; empty if there is none.
         judged: whether the judge's verdict was compared too.
     """
 
@@ -41,10 +41,10 @@ class Replayed:
 
 
 def replays(environment: Repository, recordings: Sequence[Recording], times: int, output: Path | None = None) -> Page:
-    """`times` replays, of every episode at every cut in turn.
+    """Make `times` replays, taking every episode with every cut in turn, and return the page about them.
 
     Args:
-        output: where the page is written after every `OFTEN` replays.
+        output: folder to which the page is written after every `OFTEN` replays; None = nowhere.
     """
     pairs = list(cuts(recordings))
     began, found = time.perf_counter(), list[Replayed]()
@@ -61,7 +61,7 @@ def replays(environment: Repository, recordings: Sequence[Recording], times: int
 
 
 def cuts(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, int]]:
-    """Every episode with each of its cuts; all episodes come before any comes again, at different cuts."""
+    """Every pair of an episode and a cut; each round takes all episodes, at different cuts, before repeating any."""
     longest = max(len(each.steps) for each in recordings)
     for turn in range(longest):
         for i, each in enumerate(recordings):
@@ -71,7 +71,7 @@ def cuts(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, int]]:
 
 
 def replayed(environment: Repository, recording: Recording, cut: int, judged: bool = False) -> Replayed:
-    """One replay, cut after `cut` commands."""
+    """Replay a recording with a cut after `cut` commands; with `judged`, submit it as well."""
     (start,) = environment.start([recording.problem])
     before, after = recording.steps[:cut], recording.steps[cut:]
     reached, found = again(environment, start, before)
@@ -90,7 +90,7 @@ def replayed(environment: Repository, recording: Recording, cut: int, judged: bo
 def again(
     environment: Repository, episode: RepositoryEpisode, steps: Sequence[Step]
 ) -> tuple[RepositoryEpisode | None, str]:
-    """The episode after these steps, and what was not as recorded, in words."""
+    """Replay steps from an episode; returns the episode after them, or None and the first difference in words."""
     said, seen, states = ([step.response for step in steps], [s.seen for s in steps], [s.state for s in steps])
     (reached,) = replay(environment, [episode], [said], [seen], [states])
     if isinstance(reached, Divergence):
@@ -102,7 +102,7 @@ def again(
 
 
 def page(recordings: Sequence[Recording], found: Sequence[Replayed], seconds: float) -> Page:
-    """A row for each project."""
+    """The page about all replays so far, with one row per project."""
     rows = []
     for project in dict.fromkeys(each.project for each in recordings):
         mine = [each for each in found if each.project == project]

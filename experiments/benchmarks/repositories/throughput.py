@@ -1,4 +1,4 @@
-"""What work trees and episodes cost: opening, calls, processor time and memory, by number of episodes at once."""
+"""Measures what work trees and episodes cost in time and memory, by the number of episodes at once."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ MIB, KIB = 2**20, 2**10
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Median seconds of each part of a work tree's life.
+    """Median seconds of opening, using, saving and restoring a project's work tree.
 
     Attributes:
         files: number of the project's files.
@@ -40,11 +40,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """Episodes run at once, each with the recorded commands but without the judge.
+    """The cost of running `at_once` episodes at a time, with the recorded commands but without the judge.
 
     Attributes:
-        seconds: wall-clock, for all episodes.
-        cpu: processor seconds of this process and everything it started.
+        seconds: wall-clock seconds of all episodes.
+        cpu: processor seconds of this process and everything that it started.
         peak: largest total of these processes' private memory in bytes, sampled five times a second.
         held: bytes of the saved state of all episodes at their end.
     """
@@ -104,7 +104,7 @@ def opening(environment: Repository, project: str, task: RepositoryTask) -> Open
 
 
 def changed(environment: Repository, task: RepositoryTask) -> bytes:
-    """The state of a tree with the task's fault."""
+    """The saved state of a work tree with the task's fault."""
     box = environment.boxes.open(task.base)
     try:
         box.exec("git apply --recount --whitespace=nowarn -", 60, task.bug.encode())
@@ -114,7 +114,7 @@ def changed(environment: Repository, task: RepositoryTask) -> bytes:
 
 
 def life(environment: Repository, task: RepositoryTask, saved: bytes) -> tuple[float, ...]:
-    """Seconds of opening a tree, a call, saving, restoring."""
+    """Seconds of opening a work tree, of a call, of saving and of restoring it."""
     times = [time.perf_counter()]
     box = environment.boxes.open(task.base)
     try:

@@ -1,4 +1,4 @@
-"""What this process and the processes that it started have used."""
+"""Measures processor time and memory of this process and the processes that it started."""
 
 import os
 import resource
