@@ -1,10 +1,10 @@
-"""Advice from a log: fit a simulated learner to it, play every chain on such learners, rank them at the user's prices.
+"""Gives advice from a log: fits a simulated learner to it, plays every chain on such learners, and ranks the chains.
 
-- `logs`: a log as evidence for the fit
+- `logs`: reads a log as evidence for the fit
 - `candidates`: the chains to choose from
-- `play`: a chain on a simulated learner
-- `ranking`: fit, play, compare
-- `model_error`: how far simulated leads are from measured ones
-- `telling`: the ranking as a sentence, as a table, and as a YAML file
-- `command`: what `halfway advise` does
+- `play`: plays a chain on a simulated learner
+- `ranking`: fits the learner, plays the chains, and ranks them
+- `model_error`: how far simulated leads are from measured leads
+- `telling`: puts the ranking into a sentence, a table, and a YAML file
+- `command`: carries out `halfway advise`
 """

@@ -26,16 +26,16 @@ UNKNOWN_HERE = {
 }
 CATEGORY, FEATURE = "category", "feature:"
 LEAST_ALIKE, MOST_COLUMNS = 4, 64
-"""Least mean number of problems per word, and most columns, for a feature to tell which problems are alike."""
+"""For a feature to tell which problems are alike: the least mean number of problems per word, and the most columns."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A chain, and how batches are filled.
+    """A chain to be played, and how its batches are filled.
 
     Attributes:
-        controllers: the controllers as in a configuration.
-        fill: fill options that differ from the log's.
+        controllers: the controllers, written as in a configuration.
+        fill: the fill options that differ from plain batches.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Candidate:
         return chain(*members(list(self.controllers)))
 
     def filling(self, groups: int) -> FillOptions:
-        """How its batches are filled, if plain batches have `groups` groups."""
+        """The fill options of the chain, if plain batches have `groups` groups."""
         return replace(FillOptions(groups=groups), **self.fill)
 
 

@@ -1,4 +1,4 @@
-"""`halfway advise`: from paths and prices to a ranking."""
+"""Carries out `halfway advise`: reads a log and prices, and writes a ranking."""
 
 import json
 from dataclasses import asdict
@@ -20,8 +20,9 @@ POINTS = 6
 def run_advice(
     log: Path, cluster: Path | None, rho: float | None, arms: Path | None, draws: int, out: Path, console: Console
 ) -> Advice:
-    """Fit, play, print, and write `advice.json` and `advice.yaml` to a folder, and `nearest.yaml` with the most
-    promising chain if none is clearly ahead.
+    """Fit a learner to a log, play the chains, print the advice, and write `advice.json` and `advice.yaml` to `out`.
+
+    If no chain is clearly ahead, `nearest.yaml` has the most promising chain.
 
     Raises:
         UserError: if the log, or a file of prices or arms, cannot be used.
@@ -50,7 +51,7 @@ def run_advice(
 
 
 def _setting(run: LoggedRun, rho: float | None) -> Setting:
-    """The log's own budget: its rollouts, or the cost of the rollouts and their updates."""
+    """The setting with the log's own budget: its rollouts or, given rho, the cost of its rollouts and their updates."""
     if rho is None:
         return Setting(run.num_rollouts, run.groups_per_update, run.rollouts, points=POINTS)
     cost = run.rollouts * (1 + rho * run.trained_share)

@@ -1,4 +1,4 @@
-"""What advice needs from a log: the groups as evidence for the fit, the problems, and how the run was set up."""
+"""Reads from a log what advice needs: groups as evidence for the fit, the problems, and how the run was set up."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,15 @@ class LoggedRun:
     """A run as reconstructed from its log.
 
     Attributes:
-        problems: those that have groups, in the order of `evidence.problem_G`; with features and reference solutions
-            where the run's configuration leads to them.
-        num_rollouts: N of most groups, rollouts per group.
+        evidence: the outcomes of the groups.
+        problems: the problems that have groups; `evidence.problem_G` holds positions in them. They have features and
+            reference solutions if the run's configuration leads to them.
+        num_rollouts: N, the rollouts of most groups.
         groups: number of groups rolled out in most steps.
         rollouts: number of rollouts in all groups.
         trained_share: share of all rollouts that belong to groups that trained.
         config: the run's configuration, if it is one of Halfway's runs.
-        notes: what could not be found out.
+        notes: what could not be found out, in words.
     """
 
     evidence: Evidence
@@ -132,7 +133,7 @@ def _once(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _given(record: Mapping[str, Any]) -> float:
-    """The share of its rollouts that a prefix or a hint gave a group."""
+    """The share of each of a group's rollouts that was given by a prefix or a hint."""
     if record.get("hint_share"):
         return min(float(record["hint_share"]), MOST_GIVEN)
     replayed = record.get("prefix_tokens") or 0

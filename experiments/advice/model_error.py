@@ -1,4 +1,4 @@
-"""How far simulated leads are from measured leads: a factor and a deviation, from contests that were trained.
+"""Models how simulated leads relate to measured leads, by a factor and a deviation from contests that were trained.
 
 A measured lead m over the plain chain is taken as share x simulated lead + an error of constant variance, by least
 squares through the origin. A fit to one contest is checked blind on another: `covered` counts the measured leads that
@@ -36,7 +36,7 @@ class ModelError:
 
     @classmethod
     def of(cls, leads: Iterable[Lead]) -> "ModelError":
-        """Least squares through the origin, from two or more leads that are not all simulated as 0."""
+        """Fit by least squares through the origin to two or more leads; some simulated lead must differ from 0."""
         pairs = [(lead.simulated, lead.measured) for lead in leads]
         share = sum(s * m for s, m in pairs) / sum(s * s for s, _ in pairs)
         return cls(share, math.sqrt(sum((m - share * s) ** 2 for s, m in pairs) / (len(pairs) - 1)))
@@ -57,6 +57,6 @@ class ModelError:
 
 
 LAB = ModelError(share=0.31, deviation=0.072)
-"""From the 22 leads of the lab's contest in three regimes (experiments/results/predicted_ranks)."""
+"""Fitted to the 22 leads of the lab's contest in three regimes (experiments/results/predicted_ranks)."""
 EXACT = ModelError(share=1.0, deviation=0.0)
-"""The simulation taken at its word."""
+"""The simulation without any error."""

@@ -1,4 +1,4 @@
-"""A chain at work on a simulated learner: the training loop's steps, without files and without a model."""
+"""Plays a chain on a simulated learner: the training loop's steps, without files and without a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ NEEDS_TOKENS = frozenset({"tokens", "prefixes", "entropies", "stored"})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all chains share.
+    """The settings that all chains share.
 
     Attributes:
         num_rollouts: N, rollouts per group.
@@ -66,7 +66,7 @@ class Played:
 
     @property
     def area(self) -> float:
-        """Mean score over the budget, by which contests choose learning rates."""
+        """Mean height of the curve of scores over the budget, by which contests choose learning rates."""
         return float(np.mean(self.scores[1:]) + np.mean(self.scores[:-1])) / 2
 
 
@@ -106,7 +106,7 @@ def play(
 
 
 def score(learner: SkillLearner) -> float:
-    """Mean pass rate on problems like the training problems, without what each of those learnt for itself."""
+    """Mean pass rate on new problems like the training problems, which lack what each of those learnt for itself."""
     return float(learner.rates(private=False).mean())
 
 
@@ -141,7 +141,8 @@ def _learn(
 ) -> None:
     """
     Args:
-        again: the stored groups that have trained, and how often, by identity; once before they were stored.
+        again: the stored groups that have trained again, by identity, with the number of times that each has trained,
+            including the first time.
     """
     parts = updates_of(len(groups), per_update)
     for part in np.array_split(np.arange(len(groups)), parts) if parts else ():

@@ -1,4 +1,4 @@
-"""From a log to a ranking: fit, play every chain on learners that the log makes likely, compare on each learner."""
+"""Ranks chains for a log: fits a learner, plays every chain on learners drawn from the fit, and compares them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from halfway.experiments.advice.model_error import CONFIDENT, EXACT, LAB
 from halfway.experiments.advice.play import Played, Setting, play
 
 RECOVERY = (1.0, 9.0)
-"""Beta distribution of what a plain log does not tell: the share of its chance that an erring rollout keeps."""
+"""Beta distribution of what a plain log does not tell: the chance to pass after an error, relative to before it."""
 LEAST_GROUPS, LEAST_MIXED, LEAST_AGAIN, LEAST_GAIN = 200, 40, 1.5, 6.0
 CLEAR = 0.95
 TUNING = 1
@@ -25,15 +25,15 @@ TUNING = 1
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What a log hardly tells about its learner and has to be assumed.
+    """What a log hardly tells about its learner, so that it has to be assumed.
 
     Attributes:
-        paces: the log's learning rate divided by the best learning rate; 0 = noise does no harm. The draws take them in
-            turn.
+        paces: values of the log's learning rate divided by the best learning rate; 0 = noise does no harm. The draws
+            take them in turn.
         shared: share of the noise that problems have in common.
         features: whether problems learn together by the feature that predicts the log best, instead of by their order
             of ease.
-        factors: factors on the log's learning rate, of which each chain gets the best.
+        factors: factors on the log's learning rate; each chain gets the best of them.
     """
 
     paces: tuple[float, ...] = (0.0,)
@@ -47,7 +47,7 @@ USUAL = Assumptions()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A chain in the ranking.
+    """The results of one chain in the ranking.
 
     Attributes:
         score: pass rate on new problems of the same kinds when the budget is spent, mean over draws.
@@ -78,14 +78,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advice:
-    """What to do next time.
+    """The advice for the next run, with everything that it rests on.
 
     Attributes:
         rows: the chains, best first; none if the log does not tell enough.
-        refused: chain -> why it was not played.
+        refused: why chains were not played, by chain.
         missing: what the log lacks; empty if it tells enough.
-        plays: chain -> its outcome on each draw.
-        factors: chain -> its learning rate, divided by the log's.
+        plays: the outcomes on each draw, by chain.
+        factors: the learning rate divided by the log's, by chain.
         kinship: what decides which problems learn together: a feature, or their order of ease.
     """
 
@@ -151,7 +151,7 @@ def advise(
     """Rank chains for a run like the logged one.
 
     Args:
-        setting: its budget is what each chain may spend.
+        setting: the shared settings; each chain may spend their budget.
         draws: number of learners on which the chains are played, each drawn from the fit with an ease for every
             problem.
     """
@@ -187,11 +187,11 @@ def _kin(run: LoggedRun, groups_per_update: int, assumed: Assumptions) -> tuple[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """Learners that a log makes likely, on each of which every chain is played.
+    """The learners drawn from fits to a log, on each of which every chain is played.
 
     Attributes:
         fits: the fits, which the draws take in turn.
-        factors: see `Assumptions`.
+        factors: as in `Assumptions`.
     """
 
     run: LoggedRun
@@ -201,7 +201,7 @@ class World:
     factors: tuple[float, ...]
 
     def tuned(self, candidate: Candidate, progress: Callable[[int, str], None]) -> float:
-        """The factor on the learning rate with the largest area under the curve over half of the budget."""
+        """The chain's factor on the learning rate with the largest area under the curve over half of the budget."""
         if len(self.factors) == 1:
             return self.factors[0]
         half = replace(self, setting=replace(self.setting, budget=self.setting.budget / 2))

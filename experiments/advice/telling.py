@@ -1,4 +1,4 @@
-"""Advice in words, as a table, and as a YAML file that runs here or tells a host what to run."""
+"""Puts advice into words, a table, and a YAML file that runs here or tells a host what to run."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ TRUST = (
 
 
 def sentence(advice: Advice) -> str:
-    """What to do, and why."""
+    """One sentence that says what to do, and why."""
     if advice.missing:
         return f"{NOT_ENOUGH}: {'; '.join(advice.missing)}"
     plain, best = advice.baseline, advice.clear
@@ -44,7 +44,7 @@ def _spent(advice: Advice) -> str:
 
 
 def _reason(best: Row, plain: Row) -> str:
-    """How its groups differ most from plain GRPO's."""
+    """The main difference between the best chain and plain GRPO, in words."""
     more, fewer = best.trained_groups / max(plain.trained_groups, 1), plain.degenerate - best.degenerate
     if best.steps > 1.15 * plain.steps:
         return f"it makes {best.steps / plain.steps:.2f} times as many training steps from the same rollouts"
@@ -59,7 +59,7 @@ def _reason(best: Row, plain: Row) -> str:
 
 
 def ranking_table(advice: Advice) -> TextTable:
-    """Chains, best first."""
+    """The chains with their scores and leads, best first."""
     rows = tuple(
         (
             row.candidate.name,
@@ -87,7 +87,7 @@ def ranking_table(advice: Advice) -> TextTable:
 
 
 def fit_lines(advice: Advice) -> list[str]:
-    """What was fitted, and what is not known."""
+    """Lines that say what was fitted, what is not known, and which chains were not played."""
     lines = [f"note: {note}" for note in advice.run.notes]
     if advice.fitted is not None and advice.rows:
         names = ("gain", "common", "private", "interference")
@@ -107,7 +107,7 @@ def fit_lines(advice: Advice) -> list[str]:
 
 
 def recipe(candidate: Candidate, advice: Advice, log: Path) -> str:
-    """A YAML file: a whole run if there is a configuration beside the log, otherwise what a host has to be told."""
+    """A YAML file with a chain: a whole run if the log has a configuration beside it, else what a host must know."""
     import yaml
 
     config: RunConfig | None = advice.run.config

@@ -1,11 +1,11 @@
-"""Comparisons: sweeps, arms and seeds, trained side by side.
+"""Trains comparisons: the runs of sweeps, arms and seeds, side by side.
 
-- `compare`: a whole comparison: first the sweeps, then every arm with every seed
-- `tuning`: the sweep over every arm's grid, and the setting it chooses
+- `compare`: runs a whole comparison: first the sweeps, then every arm with every seed
+- `tuning`: the sweep over every arm's grid, and the setting that it chooses
 - `additions`: what may be added to a comparison that has begun
-- `jobs`: runs to be trained
-- `runner`: trains several runs at a time: processes, records, failures
-- `processes`: the processes that train
+- `jobs`: the runs that are to be trained
+- `runner`: trains several runs at a time, and looks after their processes, records and failures
+- `processes`: the processes that train the runs
 - `warm_worker`: a process that imports once and then forks for each run
-- `board`: progress bars of many runs
+- `board`: shows progress bars for many runs
 """

@@ -1,4 +1,4 @@
-"""Progress bars for many runs."""
+"""Shows progress bars for many runs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Comparisons: a sweep for every arm that has a grid, then every arm with every seed; resumable run by run."""
+"""Runs comparisons: a sweep for every arm that has a grid, then every arm with every seed; each run can be resumed."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -102,7 +102,7 @@ def _arm(job: Job) -> str:
 
 
 def outcome(arm: str, sweep: Sweep) -> str:
-    """The result of an arm's sweep, in one line."""
+    """The result of an arm's sweep in one line, with rich markup."""
     trial = sweep.choice
     if trial is None:
         return f"[red]{arm}: no setting of its grid finished with every tuning seed, so it is not trained[/red]"
@@ -118,7 +118,7 @@ def outcome(arm: str, sweep: Sweep) -> str:
 
 
 def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:
-    """Every run of a comparison, with its directory made; none for a tuned arm that has no setting yet."""
+    """Every run of a comparison, after making its directory; a tuned arm without a chosen setting has none."""
     jobs = [
         Job(arm, seed, run, folder / arm / f"seed-{seed}")
         for arm, seed, run in config.runs(chosen)

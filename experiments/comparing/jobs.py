@@ -1,4 +1,4 @@
-"""Runs to be trained."""
+"""Describes the runs that a comparison has to train, and those that failed."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The sweep before a comparison: every setting of every arm's grid with separate seeds, and the setting it chooses.
+"""Runs the sweep before a comparison: every setting of every arm's grid with separate seeds, and chooses a setting.
 
 A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
 rollouts, which is the mean height of its learning curve. The setting with the largest mean is chosen; of equal
@@ -45,8 +45,8 @@ class Trial:
     """One setting and its results.
 
     Attributes:
-        areas: tuning seed -> area under the curve, for the seeds that have finished.
-        mean_area: mean over all tuning seeds; None while one is missing.
+        areas: area under the curve by tuning seed, for the seeds that have finished.
+        mean_area: mean over all tuning seeds; None while a seed is missing.
         final_areas, final_area: the same with the whole budget and the seeds of the finals, for finalists only.
     """
 
@@ -90,7 +90,7 @@ def final_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
 
 
 def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
-    """Every run of every sweep, with its directory made."""
+    """Every run of every sweep, after making its directory."""
     jobs = [
         Job(f"{TUNING}/{arm}/{setting.name}", seed, run, tuning_folder(folder, arm, setting, seed))
         for arm, setting, seed, run in config.tuning_runs()
@@ -101,7 +101,7 @@ def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
 
 
 def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
-    """Every run of the finals of those sweeps that have ended, with its directory made."""
+    """Every run of the finals of those sweeps that have ended, after making its directory."""
     jobs = []
     for arm, sweep in sweeps_of(config, folder).items():
         for trial in finalists(sweep.settings, config.tune.finals):
@@ -147,7 +147,7 @@ def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting)
 
 
 def _areas(places: Sequence[Path], budget: Budget) -> dict[str, float]:
-    """Tuning seed -> area, for the runs that have finished."""
+    """The areas of the runs that have finished, by seed."""
     return {
         place.name.removeprefix("seed-"): area_under_curve(place, budget)
         for place in places
@@ -166,7 +166,7 @@ def finalists(settings: Sequence[Trial], number: int) -> list[Trial]:
 
 
 def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
-    """The sweep with its choice among the settings that have finished with every seed; finals decide if there are any.
+    """Choose among the settings that have finished with every seed; if there are finals, their areas decide.
 
     A setting may have been in the finals before the sweep grew and found better settings. Its final areas are then
     left out, so that the result depends on the sweep alone and not on its history.
@@ -187,7 +187,7 @@ def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
 
 
 def _height(trial: Trial) -> tuple[float | None, float | None]:
-    """The area by which a setting is compared, of the sweep or of its final runs; the other one is None."""
+    """The area by which a setting is compared, from the sweep or from its final runs; the other area is None."""
     return (trial.mean_area, None) if trial.final_area is None else (None, trial.final_area)
 
 
@@ -232,7 +232,7 @@ def make_room(job: Job, grid: Grid, folder: Path) -> None:
 
 
 def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path:
-    """Where a run is kept that trained with these values before its arm was given others."""
+    """The folder of a run that trained with these values before its arm was given others."""
     return folder / SUPERSEDED / job.arm / (Setting(values).name or "untuned") / job.folder.name
 
 

@@ -30,7 +30,7 @@ def read_chain(path: Path) -> Chain:
 
 
 def chain_of(entries: Any) -> Chain:
-    """The chain described by such a list, for hosts that keep it in their own configuration.
+    """The chain that a list of controllers describes, for hosts that keep it in their own configuration.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.

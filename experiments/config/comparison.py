@@ -167,7 +167,7 @@ class ComparisonConfig:
         """Arm, seed and configuration of every run; arms change fastest, so that early results cover all of them.
 
         Args:
-            chosen: arm -> the setting that its sweep chose.
+            chosen: the setting that each arm's sweep chose, by arm.
         """
         settings = {arm: (chosen or {}).get(arm) for arm in self.arms}
         first = {arm: self.run(arm, self.seeds[0], settings[arm]) for arm in self.arms}

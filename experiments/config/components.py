@@ -1,4 +1,4 @@
-"""Registered components in a configuration: names and options go in, frozen dataclasses come out."""
+"""Makes the frozen dataclasses of registered components from the names and options in a configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,7 +14,7 @@ from halfway.experiments.config.validation import typed
 Members = tuple[tuple[str, PassRateController[Any]], ...]
 
 Make = Callable[[type[Any], Any, str], Any]
-"""Makes an instance of a dataclass from a mapping of its options; the text is where they stand in the file."""
+"""Makes an instance of a dataclass from a mapping of its options; the text is their path in the file."""
 
 Component = dict[str, dict[str, Any]]
 """`{name: options}`, with every option written out; the dataclass of that name gives their types."""

@@ -14,7 +14,7 @@ IDLE_DEVICE = "device"
 """The price of a second of judging during which one device of the cluster stands idle."""
 
 Grid = Mapping[str, Sequence[Any]]
-"""Dotted field of a run -> the values to try."""
+"""The values to try, by the dotted field of a run."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 
 def flat(data: Any, path: str = "") -> dict[str, Any]:
-    """Dotted field -> value; entries in the list of controllers go by their labels, other lists are values."""
+    """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
     if isinstance(data, list) and path == "controllers":
         data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:

@@ -7,7 +7,7 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-"""What holds `experiments`: the checkout, or the installed package, which carries the recipes and the lab policies."""
+"""The folder above `experiments`: the checkout, or the installed package, which contains recipes and lab policies."""
 
 PROBLEM_SOURCES = ("source", "generated")
 """Fields of `problems` that name a registered source."""
@@ -36,7 +36,7 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_component(value: Any, folder: Path) -> Any:
-    """The same for `{name: options}`; anything else is left for later checks."""
+    """The same for the options in `{name: options}`; anything else is left for later checks."""
     if not isinstance(value, Mapping):
         return value
     return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}

@@ -119,11 +119,11 @@ class RunConfig:
         return _source(self.problems.source, "problems.source")
 
     def generated(self) -> Source | None:
-        """The source of generated problems, also with such paths; None if there is none."""
+        """The source of generated problems, with paths made openable as in `source`; None if there is none."""
         return _source(self.problems.generated, "problems.generated") if self.problems.generated else None
 
     def build_environment(self) -> Environment[Any]:
-        """The environment."""
+        """Make the environment of the run."""
         environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "environment")
         return environment
 

@@ -1,4 +1,4 @@
-"""From plain mappings to frozen dataclasses, with one-line errors that name the field."""
+"""Makes frozen dataclasses from plain mappings, with one-line errors that name the field."""
 
 import types
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""YAML files laid over one another, with dotted overrides on top; the results are plain, unchecked mappings.
+"""Lays YAML files over one another, with dotted overrides on top; the results are plain, unchecked mappings.
 
 Reading a file needs only PyYAML, since trainers that host a chain pin their own version of OmegaConf, or have none.
 OmegaConf is imported where it is used, for overrides and interpolations.

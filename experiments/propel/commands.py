@@ -1,4 +1,4 @@
-"""`halfway propel`: the stages of a study, one after the other, with progress."""
+"""Carries out `halfway propel`: the stages of a study, one after the other, with progress."""
 
 import sys
 from collections.abc import Iterator

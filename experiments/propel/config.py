@@ -66,7 +66,7 @@ class SolverOptions:
     environment: Component = field(default_factory=lambda: {SINGLE_TURN: {}})
 
     def build_environment(self) -> Environment[Any]:
-        """The environment."""
+        """Make the environment in which the solver works."""
         environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "solver.environment")
         return environment
 
@@ -201,7 +201,7 @@ def _remedy(raw: Mapping[str, Any], path: Path) -> str:
 
 
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
-    """The study that a plain mapping describes."""
+    """The study that a plain mapping describes, checked completely."""
     raw = yaml_files.interpolated(raw)
     raw["domain"] = with_defaults(raw.get("domain", "sums"), DOMAINS, "domain")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}

@@ -1,4 +1,4 @@
-"""Pools for solver training: `halfway propel export`."""
+"""Carries out `halfway propel export`, which writes pools of problems for solver training."""
 
 import json
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
-    """The study's probe of the pass rate, fitted once, and its scores.
+    """The study's probe of the pass rate, with its scores; it is fitted once and then read from its file.
 
     It reads at the same place, and has the same head, as the probe that the sweep chose.
 

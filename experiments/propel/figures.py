@@ -1,4 +1,4 @@
-"""Figures of a study."""
+"""Draws the figures of a study."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
 
 
 def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> None:
-    """The outcome of an arm's texts, one panel per arm: shares by solve count, and the share of invalid texts.
+    """Shares of each arm's texts by solve count, and the share of invalid texts, in one panel per arm.
 
     Bars are means over seeds, dots are seeds; the base generator's shares are outlined.
 
@@ -102,7 +102,7 @@ def _kind(passed: int, invalid: int, band: tuple[int, int]) -> str:
 
 
 def curves(curves_of: Mapping[str, Any], path: Path) -> None:
-    """The quality of the texts of an arm's checkpoints by step: mean over seeds, with its standard error."""
+    """The quality of the texts of each arm's checkpoints by step, as means over seeds with standard errors."""
     base = curves_of.get("base", {})
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12.5, 3.3), layout="constrained")

@@ -1,4 +1,4 @@
-"""The tables of a study's probes: their quality and their cost."""
+"""Makes the tables of a study's probes: their quality and their cost."""
 
 from collections.abc import Mapping
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""The stages of a study: corpus, sweep, training, evaluation. Each continues where it was stopped."""
+"""Runs the stages of a study: corpus, sweep, training and evaluation. Each continues where it was stopped."""
 
 import json
 from collections import Counter
@@ -51,11 +51,11 @@ ProbeAt = tuple[Probe, Site]
 
 
 def silent(done: int, total: int) -> None:
-    """Report progress to nobody."""
+    """Ignore progress."""
 
 
 def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
-    """Write, judge and label the pool."""
+    """Write, judge and label the texts of the corpus, and write its figures to corpus.json."""
     config = study.config
     corpus = build_corpus(
         study.base_author,
@@ -84,7 +84,9 @@ def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
 
 
 def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
-    """Read the corpus with the reference, fit every probe, choose one, and compare it with baseline and control.
+    """Read the corpus with the reference model, fit every probe, choose one, and compare it with simple predictors.
+
+    These are lookups of surface features, and probes fitted to permuted labels.
 
     Returns:
         The contents of sweep.json.
@@ -149,7 +151,10 @@ def _policy_sample(study: Study) -> list[Written]:
 
 
 def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Probe, Site], float]:
-    """The variance of the study's reward, by one probe, over texts of the base policy, each of which is read once."""
+    """A function that gives the variance of the study's reward by a probe, over texts of the base policy.
+
+    The texts are read by the reference model only once, for all probes.
+    """
     config = study.config
     reward = config.reward if config.reward.kind != "solver" else RewardOptions()
     full = [i for i, one in enumerate(written) if one.text]
@@ -178,7 +183,7 @@ def read_sweep(study: Study) -> dict[str, Any]:
 
 
 def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
-    """The reward of an arm."""
+    """Build the reward of an arm."""
     if options.kind == "solver":
         return SolverReward(study.solver, options)
     chosen = Cell.from_record(read_sweep(study)["chosen"])
@@ -190,7 +195,7 @@ def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
 
 
 def _adversary(study: Study, arm: str, options: RewardOptions, chosen: Cell, first: ProbeAt) -> ProbeAt:
-    """An arm's auxiliary probe, fitted once."""
+    """An arm's auxiliary probe; it is fitted once and then read from its file."""
     folder = study.arm_folder(arm)
     file = folder / "adversary.safetensors"
     if file.exists():

@@ -1,4 +1,4 @@
-"""The parts of a study with one seed, each built when it is first needed, and the places of its files."""
+"""The parts of a study with one seed, each built when it is first needed, and the locations of its files."""
 
 import copy
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def build_engine(policy: Policy, options: RolloutOptions, model: Any = None) -> 
 
 
 class Study:
-    """One seed of a study."""
+    """A study with one seed, whose parts are built when they are first needed."""
 
     def __init__(self, config: PropelConfig, seed: int):
         self.config, self.seed = config, seed
@@ -182,7 +182,7 @@ class Study:
         shared = {id(weight): weight for weight in loaded.model.parameters()}
         policy = copy.deepcopy(loaded.model, shared)
         with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(self.stream.at("adapters").integer())  # whatever has drawn from the generator before
+            torch.manual_seed(self.stream.at("adapters").integer())  # adapters do not depend on earlier draws
             add_adapters(policy, lora)
         return policy
 

@@ -1,4 +1,4 @@
-"""The tables of a study: every arm over its seeds, the probes, and their costs."""
+"""Makes the tables of a study: every arm over its seeds, the probes, and their costs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 from halfway.experiments.report.tables.text import interval, seeds_text
 
 Records = Mapping[int, Mapping[str, Any]]
-"""What was evaluated of an arm, by seed."""
+"""The evaluations of an arm, by seed."""
 
 # Studies that were evaluated before this column was added lack block_self_bleu_3.
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
@@ -25,7 +25,7 @@ ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online
 
 
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
-    """What has been evaluated so far: arm -> quantity -> {mean, stderr over seeds, values}; and the sweeps by seed.
+    """Everything evaluated so far: the mean, stderr and values over seeds of each arm's quantities, and sweeps by seed.
 
     `multiple` and `differences` come from `times_base` and `paired_differences`, `training` from
     `first_and_last_steps`, and an arm's `features` from what the domain reports about its valid tasks. `curves` has
@@ -80,9 +80,10 @@ def paired_differences(evaluated: Mapping[str, Records]) -> dict[str, Any] | Non
     """Every arm, including the base, minus the first trained arm, within each seed, whose streams the arms share.
 
     Returns:
-        `reference`, its name; and `arms`: arm -> quantity -> `value`, the mean over the seeds that both have, the 95 %
-        Student-t interval over at least two seeds (`low`, `high`) and the difference of each seed (`values`). All are
-        None for an arm that shares no seed. The result is None without a trained arm.
+        `reference`, the name of the first trained arm; and `arms`, which holds for each arm and quantity the mean over
+        the seeds that both have (`value`), its 95 % Student-t interval over at least two seeds (`low`, `high`), and the
+        difference of each seed (`values`). For an arm that shares no seed, the first three are None. The result is None
+        without a trained arm.
     """
     trained = (a for a, found in evaluated.items() if a != BASE and any(r["step"] for r in found.values()))
     reference = next(trained, None)
@@ -121,7 +122,7 @@ def draw_summary(config: PropelConfig) -> None:
 
 
 def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
-    """Step -> quantity -> mean, stderr and values over the seeds that have a curve."""
+    """Mean, stderr and values over the seeds that have a curve, by step and quantity."""
     found: dict[str, list[Any]] = {}
     for seed in config.seeds:
         for point in _read(config, seed, f"evaluations/{arm}.curve.json") or []:
@@ -133,7 +134,7 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
 
 
 def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Name -> mean and median of a feature over seeds; empty for studies evaluated before features were recorded."""
+    """Mean and median of each feature over seeds, by name; empty for studies from before features were recorded."""
     shared = [name for name in records[0].get("features", {}) if all(name in r.get("features", {}) for r in records)]
     return {
         name: {of: over_all_seeds([r["features"][name][of] for r in records]) for of in ("mean", "median")}
@@ -171,7 +172,7 @@ def _estimate(figures: Mapping[str, Any]) -> Estimate | None:
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """The tables as text."""
+    """The tables of a summary, in Markdown."""
     parts = [f"# {summary['name']}\n"]
     if summary["arms"]:
         parts.append(_arms_table(summary["arms"]))
@@ -255,7 +256,7 @@ def _oracles_table(arms: Mapping[str, Any]) -> str:
 
 
 def _counts_table(arms: Mapping[str, Any]) -> str:
-    """Solve counts of all seeds together."""
+    """A table of the solve counts of all seeds together."""
     attempts = len(next(iter(arms.values()))["solve_counts"][0]) - 1
     heads = ["solved, of " + str(attempts), *map(str, range(attempts + 1)), "invalid"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]

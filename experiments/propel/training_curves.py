@@ -1,4 +1,4 @@
-"""The first and last figures of a generator's training, from the records of its steps."""
+"""Figures from the first and last steps of a generator's training, from the records of its steps."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 from halfway.experiments.propel.config import PropelConfig
 
 WINDOW = 4
-"""Steps at either end, of whose figures the mean is taken."""
+"""Number of steps at either end of training over which figures are averaged."""
 
 QUANTITIES = {
     "tokens per text": lambda step: step["learner"]["tokens"] / step["learner"]["sequences"],
@@ -24,8 +24,8 @@ def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | Non
     """The figures of an arm's first and last `WINDOW` steps over seeds, as in PROPEL's table 7 for software.
 
     Returns:
-        {"first" | "last": quantity -> {mean, stderr, values}}; None for an arm that was not trained, or whose records
-        predate some of the quantities.
+        mean, stderr and values of each quantity, under "first" and "last"; None for an arm that was not trained, or
+        whose records predate some of the quantities.
     """
     ends: dict[str, list[dict[str, float]]] = {"first": [], "last": []}
     for seed in config.seeds:
@@ -44,7 +44,7 @@ def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | Non
 
 
 def training_table(training: Mapping[str, Any]) -> str:
-    """The table of training, with two lines per arm."""
+    """A table of the first and last steps of training, with two lines per arm."""
     heads = ["arm", "steps", *QUANTITIES]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm, ends in training.items():

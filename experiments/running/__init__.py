@@ -1,11 +1,11 @@
-"""From settings to runs.
+"""Builds, checks, launches and tracks runs.
 
-- `build`: turns a configuration into a run, where every part meets every other
+- `build`: builds a run with all its parts from a configuration
 - `runs`: run directories: their contents, who may write to them, reading a run in progress
 - `checks`: what `halfway validate` checks beyond the fields
-- `rows`: `halfway validate --rows`: tries every task on a repository
-- `memory`: whether a run fits its machines
-- `launch`: the commands that start a run on several hosts
-- `tracking`: MLflow as a second place for the records
-- `progress_bars`: progress in a terminal or a log file
+- `rows`: tests every task on a repository, for `halfway validate --rows`
+- `memory`: estimates whether a run fits its machines
+- `launch`: makes and runs the commands that start a run on several hosts
+- `tracking`: copies the records to MLflow
+- `progress_bars`: shows progress in a terminal or a log file
 """

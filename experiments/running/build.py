@@ -1,4 +1,4 @@
-"""Builds a run that can train from its configuration: the one place where every part meets every other."""
+"""Builds a run from its configuration; this is the only place where all of its parts are put together."""
 
 import copy
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.collector import Collector
 
-    # Rollouts, learner, what hands the weights to the engine, and whether the engine serves all processes.
+    # Rollouts, learner, a function that hands the weights to the engine, and whether the engine serves all processes.
     Parts = tuple[Collector, PolicyGradientLearner, Callable[[], None], bool]
 
 
@@ -48,7 +48,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":
-    """The part of a run that one of several processes does."""
+    """The part of a run in one of several processes."""
     from halfway.trainers.distributed.workers import WorkerGroup
 
     model_path = find_model(config.model.path)
@@ -84,7 +84,8 @@ def _build_parts(config: RunConfig, model_path: str) -> "Parts":
     from halfway.trainers.learner.learner import PolicyGradientLearner
 
     policy, options, part = load_policy(config.model, model_path), config.rollouts, config.engine()
-    # At this stage a learner holds a part of every weight. Sampling needs all of them; elsewhere only the type counts.
+    # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
+    # needs whole weights, so it gets a copy.
     spread = config.learner.deepspeed.zero_stage == 3
     copied = copy.deepcopy(policy.model) if spread and part.uses_module else None
     if config.model.lora.rank:
@@ -158,7 +159,7 @@ def _assemble(
 
 
 def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
-    """Hand the weights over. Every process calls this, even if only the first one speaks to the engine."""
+    """Hand the weights to the engine. Every process calls this, even if only the first one speaks to the engine."""
     from halfway.trainers.distributed.collectives import wait_for_all
 
     give_back()
@@ -177,7 +178,7 @@ def give_back() -> None:
 
 
 def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) -> "SyncCheck | None":
-    """The check of engine against learner; None if there is no tolerance.
+    """The check that engine and learner agree after a sync; None if the tolerance is 0.
 
     Args:
         max_length: the most tokens that the engine holds; 0 = the length the model was made for.

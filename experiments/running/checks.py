@@ -18,13 +18,13 @@ from halfway.trainers.policy import ModelOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 
 MOST_PROMPTS = 20_000
-"""Prompts that are shown to the tokenizer: a second or so."""
+"""Maximum number of prompts that the tokenizer is tried on, which takes about a second."""
 POINTS_FOR_TARGETS = 12
 GROUPS = {"fill.groups", "learner.minibatch_groups", "learner.num_minibatches"}
 """Fields that say how many groups a batch or an optimizer step has."""
 
 Drawn = dict[str, ProblemSplit]
-"""Problems that were drawn already, by all that they depend on: arms mostly share them."""
+"""The problems drawn so far, keyed by everything that they depend on, since arms mostly share them."""
 
 
 def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
@@ -56,7 +56,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
 
 
 def check_comparison(config: ComparisonConfig) -> list[str]:
-    """The same for every arm of a comparison, and advice. Raises UserError with the arm's name in front."""
+    """What `check_run` returns for every arm of a comparison, and advice; UserErrors begin with the arm's name."""
     unchecked: list[str] = []
     drawn: Drawn = {}
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
@@ -72,7 +72,7 @@ def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]
     """Choices in a comparison that are legal but unwise, one line each.
 
     Args:
-        runs: arm -> one of its runs.
+        runs: one run of each arm, by arm.
     """
     points = next(iter(runs.values())).evaluation.points
     found = []

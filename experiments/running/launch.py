@@ -1,6 +1,6 @@
-"""From a run and a list of hosts to the commands that start it there: the engine's servers, and the training ranks.
+"""Makes and runs the commands that start a run on several hosts: the engine's servers, and the training ranks.
 
-The Python that launches starts all of them, since a shell opened by ssh finds no program of a virtual environment by
+All of them use the Python that launches them, since a shell opened by ssh finds no program of a virtual environment by
 name. Every host needs the same environment at the same path.
 """
 
@@ -26,7 +26,7 @@ ACCELERATE, TORCH = "accelerate.commands.launch", "torch.distributed.run"
 
 @dataclass(frozen=True)
 class Command:
-    """A program on a host.
+    """A program to start on a host.
 
     Attributes:
         serves: whether it is a server, which runs until the other commands have ended.
@@ -45,7 +45,10 @@ class Command:
 
 
 def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Sequence[str] = ()) -> list[Command]:
-    """Servers first, then one command per training host. Training hosts come first in `nodes`.
+    """The commands of a run: servers first, then one command per training host.
+
+    Args:
+        nodes: the hosts, training hosts first.
 
     Raises:
         UserError: if there are too few hosts, or if the engine cannot be served by rollout hosts.
@@ -75,7 +78,7 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
 
 
 def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:
-    """The command for all ranks of a training host: by accelerate, or by torch on CPUs, where accelerate starts one."""
+    """The command for all ranks of a training host: by accelerate or, on CPUs, where that starts only one, by torch."""
     cluster = config.cluster
     run = ("halfway.experiments.cli", "run", str(file), *overrides)
     address = (hosts[0], str(cluster.port))
@@ -109,7 +112,7 @@ def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
 
 
 class Running:
-    """A started command."""
+    """A command that has been started."""
 
     def __init__(self, command: Command, through: str):
         self.command, self.through = command, through
@@ -122,7 +125,7 @@ class Running:
         self.started = time.monotonic()
 
     def start_again(self) -> None:
-        """Start it again if it has ended, after a pause that grows with every start."""
+        """Start the command again if it has ended, after a pause that grows with every start."""
         if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
             print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
             self._start()

@@ -1,4 +1,4 @@
-"""Whether a run fits into the memory of its machines. Needs no torch.
+"""Estimates whether a run fits into the memory of its machines. Needs no torch.
 
 All figures are in bytes unless a name says GiB.
 """
@@ -13,7 +13,7 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
 from halfway.trainers.learner.options import DeepSpeedOptions
 
-# A rank's CUDA context and communication buffers.
+# Memory for a rank's CUDA context and communication buffers.
 RANK_EXTRA_GIB = 2.0
 # Activation bytes per token in units of the hidden size: for a whole layer (Korthikanti et al. 2022, without the
 # attention matrix, which fused kernels never hold), and for a layer's input, all that checkpointing keeps of it.
@@ -24,7 +24,7 @@ BUFFER_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Need:
-    """The need of one part of the run for one kind of memory. `limit_gib` 0 = not checked."""
+    """How much of one kind of memory one part of the run needs. `limit_gib` 0 = not checked."""
 
     what: str
     where: str
@@ -88,7 +88,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
         host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
     else:
         host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
-        states = int(states * 16 / 20)  # without a second, 16-bit copy
+        states = int(states * 16 / 20)  # there is no second copy in 16 bits
     spread = cluster.ranks if learner.deepspeed.zero_stage == 3 else 1
     reference = shape.weights if learner.kl_coefficient and not frozen else 0
     longest = learner.max_microbatch_tokens
@@ -132,7 +132,7 @@ def estimate(config: RunConfig) -> Iterator[Need]:
 
 
 def require_room(config: RunConfig) -> list[Need]:
-    """The estimate. Raises UserError if the run cannot fit."""
+    """Estimate the run's needs; raises UserError if the run cannot fit."""
     needs = list(estimate(config))
     for need in needs:
         if not need.fits:

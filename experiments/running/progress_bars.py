@@ -58,7 +58,7 @@ class Bar:
 
     @classmethod
     def add(cls, display: Progress, name: str, budget: Budget, done: float, note: str) -> "Bar":
-        """A bar at `done` of the budget, not started yet."""
+        """Add a bar that stands at `done` of the budget; its clock is not started yet."""
         task = display.add_task(name, start=False, total=budget.total, at_start=done, note=note)
         display.update(task, completed=done)
         return cls(display, task, budget, done)
@@ -109,7 +109,7 @@ class Lines:
 
 @contextmanager
 def single_run(console: Console, name: str, budget: Budget, done: float) -> Iterator[Recorder]:
-    """A bar for one run if there is a terminal, otherwise lines.
+    """A recorder for one run: a progress bar if there is a terminal, otherwise lines.
 
     Args:
         done: how much of the budget has been spent already.

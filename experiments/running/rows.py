@@ -1,4 +1,4 @@
-"""Tries every task on a repository before a run: untouched it must fail, repaired it must pass."""
+"""Tests every task on a repository before a run: its tests must fail untouched, and pass once it is repaired."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from halfway.experiments.config.run import RunConfig
 
 
 def check_rows(config: RunConfig, kept: Path | None) -> str:
-    """One line saying how many tasks were kept and dropped.
+    """Test the tasks of a run's source; returns one line that says how many were kept and dropped.
 
     Args:
-        kept: file for the tasks that hold, for the source `file`, with its columns id and verifier.
+        kept: file to which the tasks that hold are written; the source `file` reads it, with columns id and verifier.
 
     Raises:
         UserError: if the run has no tasks on repositories, this machine cannot run boxes, or no task holds.

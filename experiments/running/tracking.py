@@ -1,4 +1,4 @@
-"""MLflow as a second place for the records: a local SQLite store with resumable parent and child runs.
+"""Copies records to MLflow: by default to a local SQLite store, with parent and child runs that can be resumed.
 
 The record files of a run are authoritative; MLflow holds a copy for its user interface. So nothing that goes wrong
 here stops a training run. Metrics are sent in batches. If the store does not accept a batch (another process holds
@@ -117,7 +117,7 @@ class Tracker:
             self.ask(send)
 
     def log(self, run_id: str, tries: int = LAST_TRIES, **batch: list[Any]) -> bool:
-        """Send a batch (`metrics=...` or `params=...`); whether the store accepted it."""
+        """Send a batch (`metrics=...` or `params=...`); returns whether the store accepted it."""
         return self.ask(lambda: self.client.log_batch(run_id, **batch), tries)[0]
 
     def ask(self, question: Callable[[], Answer], tries: int = LAST_TRIES) -> tuple[bool, Answer | None]:
@@ -145,7 +145,7 @@ class Tracker:
 
 
 class MlflowRecorder:
-    """Copies records to one MLflow run, a batch every few seconds; each record at most once over all processes.
+    """Copies records to one MLflow run in batches every few seconds, each record at most once over all processes.
 
     Attributes:
         unsent: metrics that the store has not accepted yet.
@@ -204,7 +204,7 @@ class MlflowRecorder:
 
 
 def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a step record, nested numbers as "learner/loss", and figures from the pass-count histograms."""
+    """A step record's numbers, with nested names such as "learner/loss", and figures from the pass-count histograms."""
     metrics: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, Mapping):
