@@ -1,17 +1,18 @@
-"""From YAML files to tables: the command line and everything it needs. Beside the code: recipes for the lab (`lab/`)
-and for clusters (`cluster/`), and committed `results/`.
+"""The command line and everything it needs, from YAML files to tables.
 
-- `audit`: what any trainer's rollout log says about where its rollouts went
-- `advice`: which controllers to try, given a log: a simulated learner fitted to it, and a ranking
+Beside the code are recipes for the lab (`lab/`) and for clusters (`cluster/`), and committed `results/`.
+
+- `audit`: shows from any trainer's rollout log where its rollouts went
+- `advice`: ranks controllers for a given log, on a simulated learner that is fitted to it
 - `cli`: the commands of `halfway`
-- `catalogue`: everything that a YAML file can say, in words
-- `controllers_page`: the page about all controllers
-- `config`: from YAML to checked settings
-- `running`: from settings to a run: build, launch, track
-- `comparing`: many runs side by side: tuning, arms, seeds
-- `report`: from run directories to tables, figures and a page
-- `studies`: single questions, and the page of reproduced results
-- `propel`: PROPEL from a YAML file
-- `starting_models`: how the lab's policies were made
-- `benchmarks`: what things cost
+- `catalogue`: lists and explains everything that a YAML file can name
+- `controllers_page`: writes the page about all controllers
+- `config`: reads YAML files into checked settings
+- `running`: builds, launches and tracks runs
+- `comparing`: trains many runs side by side: tuning, arms, seeds
+- `report`: turns run directories into tables, figures and a page
+- `studies`: answers single questions, and writes the page of reproduced results
+- `propel`: runs PROPEL from a YAML file
+- `starting_models`: makes the lab's starting policies
+- `benchmarks`: measures what things cost in time, memory and disk space
 """

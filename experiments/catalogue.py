@@ -1,4 +1,4 @@
-"""Everything that a YAML file can name: registered components and groups of settings, with options and defaults."""
+"""Lists everything that a YAML file can name: registered components and settings, with options and defaults."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, type[Any]] = {
     **{name: hint for name, hint in get_type_hints(RunConfig).items() if isinstance(hint, type) and is_dataclass(hint)},
     "comparison": ComparisonConfig,
 }
-"""The fields of a run that have further fields, and a comparison."""
+"""The fields of a run that have fields of their own, and the comparison, by name."""
 
 
 class Option(NamedTuple):
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
-    """The components of one kind, or of all kinds; settings come without their options, which `explained` gives.
+    """The components of one kind, or of all kinds. Settings come without their options; `explained` has these.
 
     Raises:
         UserError: for an unknown kind.
@@ -63,7 +63,7 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
 
 
 def explained(name: str) -> dict[str, list[Part]]:
-    """The components called `name` by kind, including settings; empty if there are none."""
+    """The components and settings called `name`, by kind; empty if there are none."""
     parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
     if name in SETTINGS:
         parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
@@ -73,7 +73,7 @@ def explained(name: str) -> dict[str, list[Part]]:
 
 
 def _told_together(options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options, with those that share one explanation, such as "mean and standard deviation of ...", on one line."""
+    """The options, joined where several share an explanation, such as "mean and standard deviation of ..."."""
     found: dict[object, Option] = {}
     for place, option in enumerate(options):
         path = option.text.partition("=")[0].rpartition(".")[0]
@@ -95,7 +95,7 @@ def _part(registry: Registry, name: str) -> Part:
 
 
 def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
-    """The options of a component, including those of its own components, by dotted names."""
+    """The options of a component, with those of nested components under dotted names."""
     found: list[Option] = []
     texts = attribute_texts(kind)
     for field in fields(kind):
@@ -108,7 +108,7 @@ def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
 
 
 def attribute_texts(kind: type[Any]) -> dict[str, str]:
-    """Field -> what the docstrings of a class and its bases say about it under "Attributes:", as one line.
+    """What the docstrings of a class and its bases say under "Attributes:", as one line per field.
 
     Example:
         >>> from halfway.trainers.loop.options import CheckpointOptions
@@ -145,7 +145,7 @@ def _written(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
-    # Values that would break the line, or would be invisible, are quoted.
+    # Strings that would break the line or be invisible are quoted.
     return json.dumps(value) if isinstance(value, str) and (not value.strip() or "\n" in value) else str(value)
 
 

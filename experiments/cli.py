@@ -1,4 +1,4 @@
-"""The command line. Only what a command needs is imported, so help and checks answer at once."""
+"""The commands of `halfway`. Each imports only what it needs, so that help and checks answer at once."""
 
 import functools
 import os
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 def recipe(word: str) -> Path:
-    """The YAML file of that name; if there is none, the recipe of that name in this repository or installed package."""
+    """The file at this path if it exists; otherwise the recipe at this path in the repository or installed package."""
     path = Path(word)
     if path.exists():
         return path
@@ -68,10 +68,10 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Show a UserError, a missing extra or an operating system's refusal as one red line, and exit.
+    """Show a UserError, a missing extra or an error of the operating system as one red line, and exit.
 
     Args:
-        name: the command that is run.
+        name: name of the command that is run.
     """
     from halfway.curriculum.support.errors import UserError
     from halfway.curriculum.support.extras import remedy
@@ -87,7 +87,7 @@ def one_line_errors(name: str) -> Iterator[None]:
             raise
         complain(f"halfway {name}: {extra}")
         raise typer.Exit(USER_ERROR) from None
-    except BrokenPipeError:  # the reader of our output has gone, as in `halfway list | head -1`
+    except BrokenPipeError:  # the output's reader has closed it, as in `halfway list | head -1`
         raise
     except OSError as error:
         complain(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
@@ -101,7 +101,7 @@ def complain(message: str) -> None:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Answer Ctrl-C with the command that continues the run."""
+    """On Ctrl-C, print the command that continues the run, and exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -298,7 +298,7 @@ def launch(
 
 
 def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
-    """Try every task of a run's source, say which hold, and write those. Returns whether any holds."""
+    """Check every task of a run's source, print the result, and write the tasks that hold; returns whether any does."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.rows import check_rows
@@ -315,7 +315,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     """A description of a YAML file, its needs on a cluster, and whatever cannot be checked here.
 
     Raises:
-        UserError: if it is not acceptable.
+        UserError: if the file is not acceptable.
     """
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.loading import load_config
@@ -472,7 +472,9 @@ def work() -> None:
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
-    """The overrides, and the seeds of `--seeds 0 1 2`: the option's own word (or "0,1,2") and the bare numbers.
+    """Split the words of a command into overrides and the seeds of `--seeds 0 1 2`.
+
+    The seeds are the option's own word, which may be a list such as "0,1,2", and the bare words that follow it.
 
     Raises:
         UserError: if a seed is not an integer of at least 0.
@@ -549,7 +551,7 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 
 def _config_in(folder: Path) -> Path:
-    """The configuration file in a directory."""
+    """The configuration file in a directory; raises UserError if there is none."""
     from halfway.curriculum.support.errors import UserError
 
     for name in ("comparison.yaml", "config.yaml"):
@@ -559,7 +561,7 @@ def _config_in(folder: Path) -> Path:
 
 
 def _output_of(folder: Path, name: str) -> Path:
-    """The folder above a run called `name`, which has the MLflow store; the run's own folder if it was renamed."""
+    """The folder above the run called `name`, which holds the MLflow store; the run's own folder if it was renamed."""
     parts, folder = Path(name).parts, folder.resolve()
     return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
 

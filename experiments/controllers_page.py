@@ -1,4 +1,4 @@
-"""A page about every registered controller, made from the registry: what it does, claims, needs, keeps and may join."""
+"""Makes the page about all registered controllers: what each does, claims, needs and keeps, and which it may join."""
 
 import inspect
 import re
@@ -52,7 +52,7 @@ def _sources(controller: PassRateController[Any]) -> Iterator[str]:
 
 
 def _kept(controller: PassRateController[Any]) -> Iterator[str]:
-    """The names of the fields of its state, without the problems."""
+    """The names of the fields of a controller's state, except for the problems."""
     for base in type(controller).__orig_bases__:  # type: ignore[attr-defined]
         for state in get_args(base):
             if is_dataclass(state):
