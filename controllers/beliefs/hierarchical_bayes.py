@@ -44,7 +44,7 @@ class Trees(NamedTuple):
 
     @property
     def kappa_M(self) -> Floats:
-        """s - n/2."""
+        """s - n/2 for each node, where s of its n rollouts passed."""
         return self.passed_M - 0.5 * self.tried_M
 
 
@@ -312,7 +312,7 @@ class HierarchicalBayes:
         return logit_M, mean_M if self.estimate == "mean_rate" else sigmoid(mean_M)
 
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
-        """As `_estimate`, for trees without any evidence, in closed form."""
+        """What `_estimate` returns, for trees without any evidence, in closed form."""
         assert forest.scales is not None
         given, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":

@@ -39,7 +39,7 @@ class Written:
 
     @property
     def problem(self) -> Problem:
-        """Of a valid text."""
+        """The problem that a valid text describes."""
         assert self.candidate.problem is not None, "only a valid text has a problem"
         return self.candidate.problem
 
