@@ -103,7 +103,7 @@ def collapsed_given(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaus
 def collapsed_sweep(
     trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
 ) -> tuple[Gaussians, Floats]:
-    """Roots with their children integrated out, then the children: a joint draw given omega. `logit_M` is not used."""
+    """Draw the roots with their children integrated out, then the children: jointly, given omega. Ignores `logit_M`."""
     given, precision_C = collapsed_given(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
@@ -117,7 +117,7 @@ def collapsed_sweep(
 def plain_sweep(
     trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
 ) -> tuple[Gaussians, Floats]:
-    """All roots given their children, then all children given their roots."""
+    """Draw all roots given their children, then all children given their roots."""
     num_roots, kappa_M = trees.num_roots, trees.kappa_M
     between, within = scales.tau**-2, scales.sigma**-2
     noise_M = generator.standard_normal(len(omega_M))

@@ -8,8 +8,9 @@
 
     Curriculum.__init__ = hosted
 
-Nothing of prime-rl is imported. The curriculum asks its sampler for one task at a time, and reports every group whose
-episodes have come back before any gate can reject it. The sampler's state is saved in the orchestrator's checkpoint.
+Nothing of prime-rl is imported. The curriculum asks its sampler for one task at a time, and reports a group to it once
+its episodes have come back, before any gate can reject it. The sampler's state is saved in the orchestrator's
+checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

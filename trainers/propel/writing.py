@@ -66,7 +66,7 @@ def judge(
 
 
 class Writer(Protocol):
-    """Whatever writes tasks."""
+    """Writes tasks: a generator, or a baseline without a model."""
 
     def write(self, count: int, stream: Stream) -> list[Written]:
         """`count` texts. Text i, including its prompt, is a function of the stream and i."""

@@ -1,6 +1,6 @@
 """A replay buffer for verl that records in the session what came back.
 
-verl's setting `custom_sampler` accepts classes like this. It also overrides one private method,
+verl's setting `custom_sampler` is meant for such buffers. They override one private method of verl's,
 `_sync_metadata_from_transfer_queue`: verl evicts groups inside `sample`, and only this method runs before that in every
 mode.
 """
