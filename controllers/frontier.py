@@ -18,7 +18,7 @@ from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-LEAST = 1e-12  # bound on a worth, whose logarithm is taken
+LEAST = 1e-12  # lower bound on a worth, so that its logarithm is finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -74,11 +74,10 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
       parent pass counts; floor(ratio x length) units are replayed, at least 1 and at most length - 1. A larger ratio is
       easier for hard buckets and harder for easy buckets. At N = 8 the buckets are 1, 2, 6 and 7.
     - "categories", the blog (Prefix Sampling, 17 March 2026): one ratio for all hard parents, and one for all easy
-    parents.
-      Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, and at least one is left to
-      do. Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it would be
-      a fresh task. A larger ratio is harder in both. The belief is updated once per step, by the mean of the step's
-      children.
+      parents. Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, and at least one is
+      left to do. Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it
+      would be a fresh task. A larger ratio is harder in both. The belief is updated once per step, by the mean of the
+      step's children.
 
     At N <= 3 no pass rate is skewed, and this controller does nothing ("steerable_counts" is 0).
 

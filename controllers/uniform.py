@@ -48,7 +48,7 @@ class Uniform(PassRateController[UniformState]):
         return UniformState(problems, epoch=-1, cursor=len(problems))
 
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
-        # Generated problems are not of this set.
+        # Generated problems do not belong to the set that is shuffled.
         held = {request.problem.id for request in plan.requests if request.origin is not Origin.GENERATED}
         drawn: list[Request] = []
         while len(drawn) < plan.missing:

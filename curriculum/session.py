@@ -35,7 +35,7 @@ outside the budget."""
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A request in the trainer's hands. The id travels with the row and comes back with the rewards."""
+    """A request that the trainer has drawn. Its id travels with the row, and comes back with the rewards."""
 
     id: str
     request: Request
@@ -205,14 +205,21 @@ class Session:
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
-        """Record a ticket's outcome as counts, for chains that need no tokens. Raises UserError unless 0 <= passed <=
-        size."""
+        """Record a ticket's outcome as counts, for chains that need no tokens.
+
+        Raises:
+            UserError: unless 0 <= passed <= size, and as for `record`.
+        """
         if not 0 <= passed <= size:
             raise UserError(f"ticket: {ticket!r} has {passed} of {size} passed; give 0 to {size}")
         self.record(ticket, [Rollout((), success=i < passed) for i in range(size)])
 
     def abandon(self, ticket: str, reason: str) -> None:
-        """Give up a ticket's missing rollouts (stale, cancelled, filtered): they are counted as lost."""
+        """Count a ticket's missing rollouts as lost, for example because they are stale, cancelled or filtered.
+
+        Raises:
+            UserError: if the ticket was never drawn, or already has all its rollouts.
+        """
         outcome = self._expecting(ticket)
         self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
 
@@ -221,7 +228,7 @@ class Session:
         return [Ticket(ticket, outcome.request) for ticket, outcome in self._outcomes.items() if outcome.missing]
 
     def expects(self, ticket: str) -> bool:
-        """Whether rollouts of a ticket are missing."""
+        """Whether the ticket is in flight, that is, rollouts of it are still missing."""
         return ticket in self._outcomes and self._outcomes[ticket].missing > 0
 
     def ticket(self, ticket: str) -> Ticket:

@@ -1,4 +1,4 @@
-"""Training with real models: the loop, what it samples from, what it trains, and on how many processes.
+"""Training with real models: the loop, the engines it samples from, the learner, and work on several processes.
 
 - `contracts`: the interfaces: rollouts, learner, recorder
 - `policy`: a model with its tokenizer and end tokens, as it is loaded
@@ -8,6 +8,6 @@
 - `learner`: turns groups into new weights
 - `distributed`: several processes, and the machines they run on
 - `probes`: heads that read hidden states and guess pass rates
-- `hosts`: the same chains inside other projects' trainers
+- `hosts`: adapters that run the same chains inside other projects' trainers
 - `propel`: training a task generator on a probe's guess (PROPEL)
 """

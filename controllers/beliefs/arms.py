@@ -13,12 +13,12 @@ from halfway.controllers.beliefs.forest import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arms:
-    """C arms.
+    """The evidence on each of C arms.
 
     Attributes:
         value_C: moving average of the mean absolute advantage (SEC's Q).
         recent_C: mean absolute advantages of the latest groups, oldest first (DUMP's window).
-        count_C: groups so far.
+        count_C: number of groups so far.
         passed_C, tried_C: discounted successes and rollouts, including what the reversion adds.
         mixed_C, groups_C: discounted numbers of groups with both outcomes, and of all groups.
     """
@@ -51,7 +51,7 @@ def with_advantages(
     Args:
         arm_G: each group's arm.
         alpha: weight of the step's mean in the value; an arm without a group keeps its value.
-        window: groups remembered.
+        window: number of latest groups of each arm that are remembered.
     """
     taught: dict[int, list[float]] = defaultdict(list)
     for arm, passed, size in zip(arm_G.tolist(), counts.passed, counts.tried, strict=True):

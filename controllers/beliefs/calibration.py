@@ -23,7 +23,7 @@ SLOPE_DOUBT = 0.5  # the slope's share of the offset's standard deviation
 
 
 class Residual(NamedTuple):
-    """What a problem's own outcomes say beyond the line: a normal belief about its distance from it, in logits."""
+    """A normal belief about a problem's distance from the line, in logits, from the problem's own outcomes."""
 
     mean: float
     variance: float

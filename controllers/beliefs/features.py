@@ -16,7 +16,7 @@ ColumnIs = Literal["difficulty", "pass_rate"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Categories:
-    """The problems of a set in C categories.
+    """The problems of a set, divided into C categories.
 
     Attributes:
         names: names of the categories, in ascending order of the column's values.
@@ -40,10 +40,10 @@ class Categories:
 
 @lru_cache(maxsize=8)
 def numbers(problems: ProblemSet, feature: str, field: str) -> Floats:
-    """A feature of all problems as numbers.
+    """A feature of all problems as numbers, (P,).
 
     Args:
-        field: of the configuration that names the feature, for the message.
+        field: the configuration's field that names the feature, for error messages.
 
     Raises:
         UserError: if a problem lacks it, or it is not one finite number.
@@ -58,10 +58,10 @@ def numbers(problems: ProblemSet, feature: str, field: str) -> Floats:
 
 @lru_cache(maxsize=8)
 def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
-    """The problems by the values of a feature.
+    """The problems, divided by the values of a feature.
 
     Args:
-        field: of the configuration that names the feature, for the message.
+        field: the configuration's field that names the feature, for error messages.
 
     Raises:
         UserError: if a problem lacks it, if it is a vector, if there is only one category, or if a category has only
@@ -76,7 +76,7 @@ def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field:
     """How hard each problem is: a column of numbers as it is, or 100 (1 - rate) of a column of pass rates.
 
     Raises:
-        UserError: as for `numbers`, and if a pass rate is not one.
+        UserError: as for `numbers`, and if a value that should be a pass rate is not between 0 and 1.
     """
     values_P = numbers(problems, feature, field)
     if column_is == "difficulty":

@@ -19,7 +19,7 @@ TIE = 1e-6  # laws treat rates that differ by less than this as equally near
 
 
 class Near(NamedTuple):
-    """Only a given number of rates nearest a target are of interest."""
+    """A statement that only the `wanted` rates nearest the target are of interest."""
 
     target: float
     wanted: int

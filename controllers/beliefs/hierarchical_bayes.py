@@ -44,7 +44,7 @@ class Trees(NamedTuple):
 
     @property
     def kappa_M(self) -> Floats:
-        """s - n/2."""
+        """s - n/2 for each node, where s of its n rollouts passed."""
         return self.passed_M - 0.5 * self.tried_M
 
 
@@ -103,7 +103,7 @@ def collapsed_given(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaus
 def collapsed_sweep(
     trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
 ) -> tuple[Gaussians, Floats]:
-    """Roots with their children integrated out, then the children: a joint draw given omega. `logit_M` is not used."""
+    """Draw the roots with their children integrated out, then the children: jointly, given omega. Ignores `logit_M`."""
     given, precision_C = collapsed_given(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
@@ -117,7 +117,7 @@ def collapsed_sweep(
 def plain_sweep(
     trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
 ) -> tuple[Gaussians, Floats]:
-    """All roots given their children, then all children given their roots."""
+    """Draw all roots given their children, then all children given their roots."""
     num_roots, kappa_M = trees.num_roots, trees.kappa_M
     between, within = scales.tau**-2, scales.sigma**-2
     noise_M = generator.standard_normal(len(omega_M))
@@ -312,7 +312,7 @@ class HierarchicalBayes:
         return logit_M, mean_M if self.estimate == "mean_rate" else sigmoid(mean_M)
 
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
-        """As `_estimate`, for trees without any evidence, in closed form."""
+        """What `_estimate` returns, for trees without any evidence, in closed form."""
         assert forest.scales is not None
         given, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":

@@ -7,7 +7,7 @@ import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Forest
 
-GUARD = 1e-6  # in the published code; keeps the division apart from 0 where both models pass equally often
+GUARD = 1e-6  # as in the published code; prevents division by 0 where both models pass equally often
 
 
 def capability(rate: float, weak: float, strong: float) -> float:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-# The grid of the fit, with weak priors: problems pass half of the time with about two fifths of the solution, and #
+# The grid of the fit, with weak priors: problems pass half of the time with about two fifths of the solution, and
 # most of the rise takes place within a quarter of it.
 _SLOPES = np.geomspace(2.0, 64.0, 16)
 _LOCATIONS = np.linspace(-1.0, 2.0, 61)

@@ -20,9 +20,9 @@ from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.support.errors import UserError, require
 
-LARGEST = 512  # columns: a step inverts a matrix of so many rows
+LARGEST = 512  # most columns of a design, since a step inverts a matrix with as many rows
 NEWTON_STEPS = 50
-LEAST = 1e-9  # of a group's information
+LEAST = 1e-9  # lower bound on a group's information, by which it is divided
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
@@ -89,7 +89,7 @@ class SkillModel:
             mode_D = np.linalg.solve(after_DD, pull_D + x_GD.T @ (weight_G * response_G))
             left_G = self.residual**2 * weight_G * (response_G - x_GD @ mode_D)
             change_G = x_GD @ mode_D + left_G - z_G
-            share = 1 / max(1.0, float(np.abs(change_G).max()))  # logits move by one at a time at most
+            share = 1 / max(1.0, float(np.abs(change_G).max()))  # no logit moves by more than 1 in an iteration
             mean_D, residual_G = mean_D + share * (mode_D - mean_D), residual_G + share * (left_G - residual_G)
             if np.abs(change_G).max() < 1e-8:
                 break
@@ -110,7 +110,7 @@ def expected(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Fl
     """
     found_F = np.zeros_like(mean_F)
     deviation_F = np.sqrt(variance_F)
-    for node, share in zip(_NODES, _SHARES, strict=True):  # one node at a time: a million problems stay small
+    for node, share in zip(_NODES, _SHARES, strict=True):  # one node at a time, to save memory for many problems
         found_F += share * of_rate(sigmoid(mean_F + node * deviation_F))
     return found_F
 
@@ -120,10 +120,10 @@ def design(problems: ProblemSet, features: tuple[str, ...], field: str) -> Float
     """The problems' features as columns, (P, D): a constant, then numbers and vectors standardised, words as 0 or 1.
 
     Args:
-        field: of the configuration that names the features, for messages.
+        field: the configuration's field that names the features, for error messages.
 
     Raises:
-        UserError: if a problem lacks a feature, numbers are not finite, or the columns are more than 512.
+        UserError: if a problem lacks a feature, numbers are not finite, or there are more than 512 columns.
     """
     columns = [np.ones((len(problems), 1)), *(_columns(problems, name, field) for name in features)]
     x_PD = np.concatenate(columns, axis=1)

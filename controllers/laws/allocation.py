@@ -12,8 +12,8 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
     """Rollouts of each group, exactly the budget in all, with the largest total worth.
 
     One rollout after the other goes where it is worth most. Since gains fall, that is the optimum, which dynamic
-    programming would find too. Among equals, the group that has got fewest beyond its least comes first, then the first
-    one.
+    programming would find too. Ties go to the group that has been given the fewest rollouts beyond its least, then to
+    the first group.
 
     Args:
         least_G, most_G: bounds on each group; the budget lies between their sums.

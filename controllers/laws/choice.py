@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.curriculum.support.errors import require
 
-DIGITS = 6  # distances that agree to so many decimal places are a tie
-SAMPLE = 1024  # values from which the bound on the smallest is guessed
-SPARE = 2  # ranks further up in the sample, so that the guess is rarely too small
+DIGITS = 6  # distances that agree to this many decimal places are tied
+SAMPLE = 1024  # size of the sample from which a bound on the smallest values is guessed
+SPARE = 2  # number of ranks by which the guess is raised, so that it is rarely too small
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def first_by(
 ) -> Positions:
     """Indices of the smallest values of the first key, smallest first; ties go by the next key, in the end at random.
 
-    Linear in the number of values, except that the chosen are sorted.
+    The time is linear in the number of values, apart from sorting the chosen ones.
 
     Args:
         digits: values of the first key that agree to this many decimal places are a tie; None = equal values only.

@@ -10,7 +10,7 @@ Places = NDArray[np.intp]
 
 
 def balanced_choice(successes_N: Sequence[bool], keep: int) -> list[int]:
-    """The first rollouts of each outcome, half of `keep` of either where there are so many (Reinforce-Ada).
+    """The indices of the first rollouts of each outcome: half of `keep` from each if there are enough (Reinforce-Ada).
 
     If `keep` is odd, the extra one is a failure where there is one.
     """

@@ -113,8 +113,12 @@ def trial_of(group: Group) -> Trial:
 
 
 def tries_without_signal(group: Group, plan: Plan, most: int) -> list[Group]:
-    """The problem's groups in hand that the plan's member decided on, if `group` is the latest of them and contains
-    only failures or only successes; none if it has signal, if another is on its way, or if there are `most` already."""
+    """The problem's groups in hand on which the plan's member has decided, if `group` is the latest of them and the
+    problem should be tried again; otherwise none.
+
+    It should be if `group` has no signal (only failures, or only successes), the plan holds no other request for the
+    problem, and there are fewer than `most` groups.
+    """
     problem = group.request.problem
     tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
     waits = any(request.problem.id == problem.id for request in plan.requests)

@@ -53,17 +53,18 @@ def trl(
     Args:
         problems: what to train on: a `datasets.Dataset` or a list of rows, with "prompt" and, if there is one, a stable
             "id"; or a `ProblemSet`. Rewards get all columns of a row.
-        reward_funcs: as TRL takes them.
+        reward_funcs: one reward function or several, as TRL takes them.
         args: a `GRPOConfig` with `max_steps` and `shuffle_dataset=False`. Records go to `output_dir/halfway`.
-        success: the reward function, or its name, that is 1 for a success and 0 else. Needed if there are several.
-        threshold: from which on that reward is a success, if it is not 0 or 1.
-        through: "rows" = a data set whose rows are filled when they are fetched, one generation ahead; works with
-            whatever samples. "rollouts" = `rollout_func`, which chooses when it samples, and masks what is replayed;
-            TRL calls that interface experimental. None = "rollouts" if the chain attaches prefixes or hints.
-        processing_class: the tokenizer, for prefixes through "rows", which become the end of the prompt.
+        success: the reward function, or its name, that is 1 for a success and 0 otherwise. Needed if there are several.
+        threshold: lowest value of that reward that counts as a success, if it is not 0 or 1.
+        through: how problems reach TRL. "rows" = a data set whose rows are filled when they are fetched, one generation
+            ahead; it works however TRL samples. "rollouts" = TRL's `rollout_func`, which chooses problems when it
+            samples and masks replayed tokens; TRL calls that interface experimental. None = "rollouts" if the chain
+            attaches prefixes or hints, otherwise "rows".
+        processing_class: the tokenizer; needed for prefixes through "rows", which become the end of the prompt.
 
     Raises:
-        UserError: for arguments that cannot work, or a controller that needs what TRL does not have; one line.
+        UserError: if an argument cannot work, or a controller needs something that TRL does not have; one line.
     """
     from halfway.trainers.hosts.trl.hosted import hosted
 

@@ -20,12 +20,12 @@ def run_of(
     tokens: int = 10,
     groups: Sequence[GroupRecord] = (),
 ) -> Run:
-    """A run that is evaluated after each step of 100 rollouts, and before the first.
+    """A run that is evaluated before the first step and after each step of 100 rollouts.
 
     Args:
-        passed_EP: passes of each problem, out of 8, at each evaluation; or
-        scores: pass@1 at each evaluation, of problems that are not told apart.
-        tokens: generated in each rollout; half as many are trained.
+        passed_EP: passes of each problem, out of 8, at each evaluation. Give this or `scores`.
+        scores: pass@1 at each evaluation, if problems need not be told apart.
+        tokens: tokens generated per rollout; half as many are trained.
     """
     heights = [sum(passed) / len(passed) / SAMPLES for passed in passed_EP] if passed_EP is not None else scores
     assert heights is not None
@@ -52,7 +52,7 @@ def run_of(
 
 
 def comparison_of(runs: Sequence[Run], **config: Any) -> Comparison:
-    """The runs by arm, in the order given; `config` is what comparison.yaml says."""
+    """A comparison of the runs, by arm, in the order given; `config` holds entries of comparison.yaml."""
     arms = list(dict.fromkeys(run.arm for run in runs))
     found: Mapping[str, Sequence[Run]] = {arm: [run for run in runs if run.arm == arm] for arm in arms}
     return Comparison(Path("."), {"arms": {arm: {} for arm in arms}, **config}, found)
@@ -68,7 +68,7 @@ def contest(
 ) -> Comparison:
     """Arms whose runs learn problems of random difficulty; each run strays by `spread` logits from its arm's skill.
 
-    Runs of one seed share half of the variance of what they stray by, as runs that see the same data would.
+    Runs of one seed share half of the variance of these deviations, as runs that see the same data would.
     """
     ease_P = generator.normal(0, 1.5, problems)
     common_S = generator.normal(0, spread, seeds) / 2**0.5

@@ -33,14 +33,16 @@ POLICY_VERSION = 3
 
 
 def simulated(version: int) -> SimulatedRollouts:
-    """The simulated learner after so many updates."""
+    """The simulated learner after `version` updates."""
     return SimulatedRollouts(policy_version=version)
 
 
 def problem_set(count: int, generated: int = 0, solution: str = "one\ntwo\nthree\n") -> ProblemSet:
-    """Problems of its own and generated ones, all with a probe's guess, a reference solution, and the columns that
-    controllers read: the difficulty that the simulated learner gives them, a category, and the pass rates of a weak and
-    of a strong reference model."""
+    """A set of `count` problems, and `generated` generated problems beside them.
+
+    All have a probe's guess, a reference solution, and the columns that controllers read: the difficulty that the
+    simulated learner gives them, a category, and the pass rates of a weak and of a strong reference model.
+    """
     made = [
         Problem(
             f"{kind}{i}",
@@ -109,7 +111,7 @@ def coin(problem: Problem, response: str) -> bool:
 
 
 def describe(plan: Plan) -> list[Any]:
-    """All that a plan says, as values that compare."""
+    """Everything in a plan, as values that can be compared."""
     return [
         [
             r.problem.id,
@@ -132,7 +134,7 @@ def propose(
 
 
 def rolled_out(plan: Plan, step: int, seed: int = 0, learner: SimulatedRollouts | None = None) -> list[Group]:
-    """The groups of a plan by the simulated learner. Stored ones are not rolled out again."""
+    """The groups that the simulated learner makes of a plan's requests, without those for stored groups."""
     requests = [request for request in plan.requests if request.stored is None]
     return (learner or simulated(step)).run(requests, Stream(seed).at(step, "rollout"))
 
@@ -145,7 +147,11 @@ def play(
     wanted: int = 16,
     learner: SimulatedRollouts | None = None,
 ) -> tuple[list[Any], Any]:
-    """The plans of some steps with the simulated learner, which improves unless one is given, and the state after."""
+    """The plans of these steps, and the controller's state after them.
+
+    Args:
+        learner: rolls the plans out; None = a simulated learner that improves with every step.
+    """
     plans = []
     for step in steps:
         plan, state = propose(controller, state, step, wanted, seed=seed)
@@ -155,5 +161,5 @@ def play(
 
 
 def through_json(controller: PassRateController[Any], problems: ProblemSet, state: Any) -> Any:
-    """The state as a resumed run sees it."""
+    """The state after being saved as JSON and restored, as a resumed run would get it."""
     return restore_state(controller.init(problems), json.loads(json.dumps(save_state(state))))

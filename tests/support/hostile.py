@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - commands, one a line
-"""Commands that want out of their box, or all of it; each prints WON if it gets what it wants."""
+# ruff: noqa: E501 - one command per line
+"""Commands that try to break out of a box or to exhaust its resources; each prints WON if it succeeds."""
 
 HOSTILE = {
     "network: internet": "timeout 2 bash -c 'echo > /dev/tcp/1.1.1.1/53' && echo WON",

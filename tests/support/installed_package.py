@@ -1,4 +1,4 @@
-"""Somebody else's package, as pip leaves it."""
+"""Imitates a third-party package that adds a part to a registry, as pip would install it."""
 
 import sys
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from halfway.curriculum.support.registry import Registry
 def installed_part(
     folder: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry, module: str, name: str, attribute: str
 ) -> Iterator[Path]:
-    """Enter a folder, with an installed package on the path of modules that adds one part to a registry.
+    """Enter a folder, with a package on the module path that adds one part to a registry.
 
     Args:
-        module: the source of its module.
-        name, attribute: the part's name, and its class in the module.
+        module: source text of the package's module.
+        name, attribute: the part's name, and the name of its class in the module.
     """
     _install(folder / "site", module, registry.group, name, attribute)
     monkeypatch.syspath_prepend(folder / "site")
     monkeypatch.chdir(folder)
     yield folder
-    registry._added.pop(name, None)  # what it has loaded
+    registry._added.pop(name, None)  # forget the part in case it was loaded
     sys.modules.pop("somebody_elses", None)
     torch.use_deterministic_algorithms(False)
 

@@ -14,18 +14,18 @@ VOCABULARY = "_$!?+/0123456789\\{}boxed"
 PAD, END = "_", "$"
 LARGEST, LETTERS = 4, "boxed"
 
-# A prompt and what follows it, from a generator of random numbers.
+# Makes a prompt and the text that follows it, using a generator of random numbers.
 Author = Callable[[random.Random], tuple[str, str]]
 
 
 def _sum(rng: random.Random) -> tuple[str, int, int]:
-    """A question with two letters in front, which make many questions of few, and its numbers."""
+    """A question and its two numbers. Two random letters in front make many different questions of few sums."""
     first, second = rng.randint(1, LARGEST), rng.randint(1, LARGEST)
     return f"{rng.choice(LETTERS)}{rng.choice(LETTERS)}{first}+{second}?", first, second
 
 
 def writer(rng: random.Random) -> tuple[str, str]:
-    """A sum; one in six asks nothing."""
+    """Write a question about a sum; one in six lacks its question mark, and so is not a question."""
     question, _, _ = _sum(rng)
     return BEGIN, question if rng.random() < 5 / 6 else question[:-1]
 
@@ -36,14 +36,14 @@ def reliable(rng: random.Random) -> tuple[str, str]:
 
 
 def peculiar(rng: random.Random) -> tuple[str, str]:
-    """Right in another form; without a box where the second number is 4, often wrong where the first one is."""
+    """Answer correctly but in another form, without a box if the second number is 4, often wrong if the first is."""
     question, first, second = _sum(rng)
     total = first + second + (first == LARGEST and rng.random() < 0.7)
     return question, str(total) if second == LARGEST else f"\\boxed{{{2 * total}/2}}"
 
 
 def solver(rng: random.Random) -> tuple[str, str]:
-    """Right up to 2, seldom from 3 on."""
+    """Answer correctly if the first number is at most 2, otherwise mostly wrongly."""
     question, first, second = _sum(rng)
     return question, f"\\boxed{{{first + second + (first > 2 and rng.random() < 0.75)}}}"
 

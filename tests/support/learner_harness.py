@@ -1,4 +1,4 @@
-"""What the learner's tests share: groups made by hand, a learner with a small model, and sums written out."""
+"""What the learner's tests share: groups made by hand, a learner with a small model, and sums computed term by term."""
 
 import copy
 from dataclasses import replace
@@ -72,7 +72,7 @@ def gradients(model: Qwen3ForCausalLM, groups: list[Group], options: LearnerOpti
 
 
 def recorded_gradients(optimizer: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """A dictionary that every step of the optimizer fills with the module's gradients, by name."""
+    """A dictionary that each step of the optimizer fills with the module's gradients, by parameter name."""
     seen: dict[str, torch.Tensor] = {}
     step = optimizer.step
 
@@ -91,7 +91,7 @@ def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], 
 
 
 def plain_logprobs(model: torch.nn.Module, tokens: list[int], temperature: float = 1.0) -> torch.Tensor:
-    """(T,) log-probability of each token given those before it; entry 0 is 0. One row, no padding, no selection."""
+    """The log-probability of each token given those before it, (T,), from a plain pass over one row; entry 0 is 0."""
     ids = torch.as_tensor(tokens)
     logits_TV = model(input_ids=ids[None]).logits[0] / temperature
     logprobs_T = torch.log_softmax(logits_TV[:-1], -1).gather(-1, ids[1:, None])[:, 0]
@@ -114,7 +114,7 @@ def build_model() -> Qwen3ForCausalLM:
 
 
 def build_groups(step: int) -> list[Group]:
-    """The first step has fewer sequences in a mini-batch than there are processes."""
+    """The groups of a step. In the first step, a mini-batch has fewer sequences than there are processes."""
     rng = np.random.default_rng(step)
     groups = []
     for _ in range(3 if step else 1):
@@ -129,7 +129,7 @@ def build_groups(step: int) -> list[Group]:
 
 
 def gae_by_definition(values: list[float], reward: float, gamma: float, gae_lambda: float) -> list[float]:
-    """The sum of the definition, term by term."""
+    """The advantages by GAE's definition, summed term by term."""
     num = len(values)
     advantages = []
     for k in range(num):

@@ -1,4 +1,4 @@
-"""The examples on the pages about hosts."""
+"""Reads the examples on the pages about hosts."""
 
 import re
 
@@ -8,7 +8,7 @@ PAGES = REPOSITORY / "docs" / "hosts"
 
 
 def example(page: str, language: str = "python", heading: str = "") -> str:
-    """The one block in a language on a page, or under one of its headings."""
+    """The only code block in a language before a page's first heading of level 2, or under the given heading."""
     text = (PAGES / page).read_text()
     under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text.split("\n## ")[0]
     [code] = re.findall(rf"^```{language}\n(.*?)^```", under, re.DOTALL | re.MULTILINE)

@@ -15,7 +15,7 @@ TEXTS = ["^1/0a1b1=", "^1/0a2b1=", "^1/0a4b1=", "nonsense", "^1/0a3b1c1=", "^1/0
 
 
 class FakeEngine:
-    """Writes the given texts in turn, by the seed; counts its calls."""
+    """An engine that writes the given texts, chosen by each sequence's seed, and counts its calls."""
 
     serves_all = False
     replicas = 1

@@ -1,4 +1,4 @@
-"""A whole study at test size, and how to kill it."""
+"""A whole PROPEL study at test size, and the means to kill one of its stages."""
 
 import json
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def tiny(folder: Path, *changes: str) -> PropelConfig:
 
 
 class DeathError(Exception):
-    """What kills a stage."""
+    """The error with which a test kills a stage."""
 
 
 def finish(study: Study) -> None:
@@ -58,13 +58,13 @@ def finish(study: Study) -> None:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """All that has to be equal."""
+    """Everything in a study's folder that must not depend on interruptions, by relative path."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.suffix in (".json", ".parquet", ".safetensors", ".npy") and "status" not in name:
             found[name] = path.read_bytes()
-        if path.name == "loop.json":  # seconds, and the sizes of files that hold them
+        if path.name == "loop.json":  # without seconds, and without the sizes of files that contain seconds
             loop = json.loads(path.read_text())
             for clock in ("seconds", "judge_seconds"):
                 loop["progress"].pop(clock)
@@ -73,7 +73,7 @@ def state(folder: Path) -> dict[str, Any]:
 
 
 def dying(function: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """The same function, except that it dies at its n-th call."""
+    """The function, except that its call number `call`, counted from 1, raises DeathError."""
     calls = []
 
     def wrapped(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A small repository with a fault, an agent that follows a script, and whether this machine can run boxes."""
+"""A small repository with a fault, an agent that follows a script, and a mark for tests that need boxes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ needs_boxes = pytest.mark.skipif(bool(TROUBLE), reason=TROUBLE or "never")
 
 
 def small_repository(folder: Path) -> Base:
-    """Writes a repository without a fault."""
+    """Write a repository without a fault."""
     for path, text in {"stats/__init__.py": "", "stats/means.py": SOUND, "tests/test_means.py": TESTS}.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def small_problem(folder: Path) -> Problem:
 
 
 def said(command: str) -> str:
-    """A response of a policy."""
+    """A response in which the policy gives a command."""
     return f"I look.\n\n```bash\n{command}\n```\n"
 
 
@@ -91,7 +91,7 @@ END = 0
 
 
 class Letters:
-    """A tokenizer of code points; 0 ends a response."""
+    """A tokenizer whose tokens are Unicode code points; 0 ends a response."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(map(ord, text))
@@ -102,8 +102,10 @@ class Letters:
 
 @dataclass
 class Agent:
-    """An engine that gives the commands of a script, by how many it has given in its context; every fourth seed
-    submits at once instead of mending."""
+    """An engine that gives the commands of a script, one per turn of its context.
+
+    A sequence whose seed is a multiple of 4 submits at once, without mending the fault.
+    """
 
     script: Sequence[str]
     serves_all: bool = False

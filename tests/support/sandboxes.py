@@ -1,4 +1,4 @@
-"""Whether this machine has a sandbox, for the tests that need one."""
+"""The mark of tests that need a sandbox, which are skipped where there is none."""
 
 import os
 

@@ -17,7 +17,7 @@ EASE = np.sort(np.random.default_rng(5).normal(0, 1.5, 64))[::-1]
 
 @dataclass(frozen=True)
 class Script:
-    """What an arm does: requests per round, groups wanted, whether it refills, skips, and replays prefixes."""
+    """An arm's behaviour: requests per round, groups wanted, and whether it refills, skips and replays prefixes."""
 
     request: int = 32
     wanted: int = 32
@@ -36,7 +36,7 @@ ARMS = {
 
 
 def write_comparison(directory: Path, arms=ARMS, seeds=(0, 1, 2), steps=40, plan="") -> Path:
-    """A comparison directory of finished runs; `plan` are further lines of comparison.yaml."""
+    """Write a comparison directory of finished runs; `plan` holds further lines of comparison.yaml."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "comparison.yaml").write_text(
         f"name: synthetic\narms:\n{''.join(f'  {arm}: {{}}' + chr(10) for arm in arms)}"
@@ -49,7 +49,7 @@ def write_comparison(directory: Path, arms=ARMS, seeds=(0, 1, 2), steps=40, plan
 
 
 def write_run(folder: Path, script: Script, seed: int, steps: int = 40, state: str = "finished") -> Path:
-    """One run directory."""
+    """Write one run directory."""
     folder.mkdir(parents=True)
     writer = _Writer(script, np.random.default_rng([seed, script.request, script.prefixes]))
     while writer.rollouts < 256 * steps:
@@ -117,7 +117,7 @@ def step_record(step=0, rollouts=64, trained=4, **other):
 
 
 def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02, **other):
-    """A record of evaluations.jsonl from before problems were recorded separately."""
+    """A record of evaluations.jsonl in the format before passes were recorded for each problem."""
     return {
         "step": step,
         "rollouts": rollouts,
@@ -133,7 +133,7 @@ def evaluation_record(step=0, rollouts=0, pass_at_1=0.5, stderr=0.02, **other):
 
 
 def problem_records(passed, samples=N):
-    """What a record of evaluations.jsonl says about its problems: these are spread evenly over the strata."""
+    """The entries of an evaluations.jsonl record about its problems, which are spread evenly over the strata."""
     parts = np.array_split(np.asarray(passed), len(STRATA))
     strata = {name: {"problems": len(p), "passed": int(p.sum())} for name, p in zip(STRATA, parts, strict=True)}
     rates = np.asarray(passed) / samples
@@ -143,7 +143,7 @@ def problem_records(passed, samples=N):
 
 
 class _Writer:
-    """Plays a script against a policy whose skill grows with the groups it trained."""
+    """Plays a script with a policy whose skill grows with the groups on which it is trained."""
 
     def __init__(self, script: Script, rng: np.random.Generator):
         self.script, self.rng = script, rng

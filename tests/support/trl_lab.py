@@ -1,4 +1,4 @@
-"""The lab policy in TRL, with a chain or without: for tests, and for measurements by hand."""
+"""Trains the lab's policy in TRL, with or without a chain: for tests, and for measurements by hand."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ GROUPS, SIZE = 4, 4
 
 @cache
 def problems(number: int = 32) -> Any:
-    """Running sums, as the lab has them."""
+    """The lab's running sums."""
     from halfway.curriculum.problems import ProblemSet
     from halfway.curriculum.streams import Stream
     from halfway.curriculum.tasks.sources import SOURCES
@@ -26,7 +26,7 @@ def problems(number: int = 32) -> Any:
 
 
 def passed(prompts: Sequence[str], completions: Sequence[str], id: Sequence[str], **_: Any) -> list[float]:
-    """The lab's verifier."""
+    """A reward function that asks the lab's verifier: 1.0 for each completion that passes, otherwise 0.0."""
     from halfway.curriculum.tasks.verifiers import verify_all
 
     found = {problem.id: problem for problem in problems()}
@@ -63,7 +63,7 @@ def config(folder: Path, steps: int, **changes: Any) -> Any:
 
 
 def policy() -> tuple[Any, Any]:
-    """Model and tokenizer."""
+    """The lab's model and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -81,7 +81,7 @@ def trainer(
     given: Any = None,
     **options: Any,
 ) -> Any:
-    """A `GRPOTrainer` with a chain."""
+    """A `GRPOTrainer` whose problems are chosen by a chain."""
     from trl import GRPOTrainer
 
     import halfway

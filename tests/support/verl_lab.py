@@ -1,4 +1,4 @@
-"""verl's own configuration, data set, loader and buffer; in the place of GPUs and its queue on Ray, stand-ins."""
+"""Runs verl's own configuration, data set, loader and buffer, with stand-ins for its queue, workers and learner."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SIZE, BATCH, PROBLEMS = 4, 4, 24
 
 
 class Queue:
-    """What the buffer and the trainer ask of TransferQueue, in this process: tags and fields by key."""
+    """The part of TransferQueue that the buffer and the trainer use, in this process: tags and fields by key."""
 
     def __init__(self) -> None:
         self.tags: dict[str, dict[str, dict[str, Any]]] = {}
@@ -50,7 +50,7 @@ class Queue:
 
 
 def page_overrides() -> list[str]:
-    """What the page's command adds to verl's own, but for the chain."""
+    """The settings in the page's command, without the chain."""
     page = (REPOSITORY / "docs" / "hosts" / "verl.md").read_text()
     [command] = re.findall(r"python -m verl\.trainer\.main_ppo \.\.\. \\\n(.*?)\n\n", page, re.DOTALL)
     given = command.replace("\\\n", " ").split()
@@ -61,7 +61,7 @@ def page_overrides() -> list[str]:
 def configuration(
     folder: Path, chain: Sequence[Any], dapo: bool = False, mode: str = "sync", problems: int = PROBLEMS
 ) -> Any:
-    """What `main_ppo` would be given: verl's defaults, what the page says, and a few overrides."""
+    """The configuration that `main_ppo` would be given: verl's defaults, the page's settings, and a few overrides."""
     changes = [
         f"algorithm.filter_groups.enable={dapo}",
         "algorithm.filter_groups.metric=reward",
@@ -71,7 +71,7 @@ def configuration(
 
 
 def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str], problems: int = PROBLEMS) -> Any:
-    """verl's configuration, with files of problems in a folder."""
+    """verl's configuration with these overrides, for files of problems that this function writes into the folder."""
     import datasets
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf, open_dict
@@ -109,7 +109,7 @@ def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str], probl
 
 
 class Drawn:
-    """In the place of agent loops: every problem has a pass rate. Writes what verl's workers write."""
+    """A stand-in for agent loops: draws outcomes by a pass rate of each problem, and writes them as workers would."""
 
     def __init__(self, trainer: Any):
         self.trainer, self.rng, self.uids = trainer, np.random.default_rng(1), []
@@ -120,7 +120,7 @@ class Drawn:
             self.finish(uid, {name: values[i] for name, values in columns.items()})
 
     def finish(self, uid: str, row: dict[str, Any], size: int = SIZE, status: str = "finished") -> None:
-        """Put so many trajectories of a prompt into the queue."""
+        """Put `size` trajectories of a prompt into the queue, and then the prompt's status."""
         import transfer_queue as tq
         from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
@@ -150,7 +150,7 @@ class Drawn:
 
 
 class Slow(Drawn):
-    """Agent loops that finish out of order, some with less than was asked of them, whenever the queue is asked."""
+    """Agent loops that finish one random prompt per poll of the queue; some lose half of their rollouts or all."""
 
     def __init__(self, trainer: Any, queue: Queue):
         super().__init__(trainer)
@@ -174,8 +174,11 @@ OURS = ("halfway_ticket", "halfway_start")
 
 
 def trainer(config: Any, queue: Queue | None = None) -> Any:
-    """verl's trainer without workers, in the mode of its configuration: its own buffer, loader and steps. Asynchronous
-    modes need a queue."""
+    """verl's trainer without workers, in the mode of its configuration, with its own buffer, loader and steps.
+
+    Args:
+        queue: needed in asynchronous modes.
+    """
     from transformers import AutoTokenizer
     from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
     from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
@@ -204,7 +207,7 @@ def trainer(config: Any, queue: Queue | None = None) -> Any:
 
 
 def lend(made: Any) -> None:
-    """Its GPUs are lent to rollouts until half a batch is there, as at the beginning of each step with switching on."""
+    """Let a trainer lend its GPUs to rollouts until half a batch is there, as a step begins with switching enabled."""
     from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode
 
     made.current_mode, made._step_threshold, made.timing_raw = HybridEngineMode.ROLLOUT, BATCH // 2, {}
@@ -212,7 +215,7 @@ def lend(made: Any) -> None:
 
 
 def steps(made: Any, first: int, last: int) -> list[dict[str, Any]]:
-    """What `fit` does of a step without a model. Returns the metrics of each batch; there may be several in a step."""
+    """Run the part of `fit`'s steps that needs no model. Returns the metrics of each batch, maybe several per step."""
     import transfer_queue as tq
 
     found = []

@@ -15,9 +15,9 @@ PATIENCE = timedelta(days=1)
 
 
 def control_group() -> Any:
-    """All processes, connected by gloo with a long timeout; the group that trains gives up after ten minutes.
+    """The group of all processes, connected by gloo with a long timeout; the group that trains has one of ten minutes.
 
-    The first time, all processes have to call it at about the same time. A process group has to exist.
+    The first time, all processes have to call this at about the same time. A process group has to exist.
     """
     return _beside(distributed.group.WORLD)
 

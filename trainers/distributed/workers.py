@@ -113,7 +113,7 @@ class WorkerGroup:
         assert name == END, name
 
     def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """All groups on the leader; none on the other processes."""
+        """Roll out this process's share of the requests. Returns all groups on the leader, and none elsewhere."""
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
         before = judge_seconds(self._rollouts)

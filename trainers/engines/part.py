@@ -22,8 +22,8 @@ class PlannedRun:
     """What is known about a run before any of it is built.
 
     Attributes:
-        model_path: as in the configuration.
-        dtype: the policy's, "float32" or "bfloat16".
+        model_path: `model.path`, as in the configuration.
+        dtype: the policy's type, "float32" or "bfloat16".
         max_response_tokens, max_sequences: see `halfway.trainers.rollouts.options.RolloutOptions`.
         cluster: the machines that the run is meant for.
         shape: sizes of the model; None if they are not known.
@@ -86,7 +86,7 @@ class EnginePart(ABC):
 
     @abstractmethod
     def build(self, setup: EngineSetup) -> Engine:
-        """The engine.
+        """Build the engine.
 
         Raises:
             UserError: if it is not installed, or cannot run the model.

@@ -1,9 +1,9 @@
-"""Halfway inside the trainers of others. Importing anything here loads the core only, except for a host's own files.
+"""Adapters that run a chain inside other projects' trainers. Only a host's own modules import more than the core.
 
-- `hosting`: what every host's adapter is made of: session, records on disk, metrics, state
-- `rows`: a host's rows as problems, and back
-- `outcomes`: from a reward to a success, from tokens to a rollout
-- `fetching`: tickets for a loader that fetches rows
+- `hosting`: the parts shared by all adapters: session, records on disk, metrics, saved state
+- `rows`: turns a host's rows into problems, and finds the row of a problem
+- `outcomes`: turns a reward into a success, and tokens into a rollout
+- `fetching`: hands out tickets to a loader that fetches rows
 - `trl`: TRL's `GRPOTrainer`
 - `verl`: verl's trainers
 - `trinity`: a task selector for Trinity-RFT

@@ -1,4 +1,4 @@
-"""Tickets for a trainer whose loader fetches rows one by one or in batches of its own."""
+"""Hands out tickets to a trainer whose loader fetches rows one by one, or in batches of its own size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,14 @@ from halfway.trainers.hosts.hosting import Hosting
 
 @dataclass
 class Fetching:
-    """A session in the hands of a loader.
+    """A session whose tickets are fetched by a loader.
 
     Attributes:
-        block: tickets that are drawn at once. The loader may fetch them one by one; shares and quotas are of batches.
-        drawn: tickets that no row has yet.
-        handed: ids of tickets that were fetched and are not observed.
+        block: number of tickets drawn at once, though the loader may fetch them one by one: controllers apply shares
+            and quotas to whole batches.
+        drawn: tickets that were drawn but not fetched yet.
+        handed: ids of tickets that were fetched but not observed yet.
+        begun: whether the run has started.
     """
 
     hosting: Hosting
@@ -25,7 +27,7 @@ class Fetching:
     begun: bool = field(default=False, kw_only=True)
 
     def next_ticket(self) -> Ticket:
-        """The next row's ticket."""
+        """The ticket of the next row. Draws a new block when the last one is used up."""
         if not self.begun:
             self.hosting.begin()
             self.begun = True
@@ -36,21 +38,21 @@ class Fetching:
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """Where its row is."""
+        """The position of the ticket's problem, and so of its row."""
         return self.hosting.session.problems.position(ticket.request.problem.id)
 
     def commit(self, version: int, outcomes: Mapping[str, str] | None = None) -> None:
-        """The chain observes every whole group."""
+        """Let the chain observe every complete group; the arguments are those of `Hosting.commit`."""
         for group in self.hosting.commit(version, outcomes):
             self.handed.discard(group.request.ticket)
 
     def abandon(self, ticket: str, reason: str) -> None:
-        """What is missing of a ticket that was fetched will not come. One that is whole stays so."""
+        """Count a ticket's missing rollouts as lost. A complete or observed ticket is left as it is."""
         if self.hosting.session.expects(ticket):
             self.hosting.session.abandon(ticket, reason)
 
     def abandon_all(self, reason: str) -> None:
-        """The same of all that were fetched."""
+        """Abandon every ticket that was fetched and has not been observed."""
         for ticket in sorted(self.handed):
             self.abandon(ticket, reason)
 
@@ -62,7 +64,10 @@ class Fetching:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continue. What was fetched stays in flight: whoever knows what became of it says so."""
+        """Continue from what `state_dict` returned.
+
+        Fetched tickets stay in flight until the adapter records or abandons them.
+        """
         self.hosting.load_state_dict(saved["hosting"], reissue=False)
         self.drawn = [self.hosting.session.ticket(ticket) for ticket in saved["drawn"]]
         self.handed = set(saved["handed"])

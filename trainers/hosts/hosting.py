@@ -1,4 +1,4 @@
-"""What every host's adapter is made of: a session, its records on disk, its metrics, and its state in a checkpoint."""
+"""The parts shared by all adapters: a session, its records on disk, its metrics, and its state in a checkpoint."""
 
 import json
 import time
@@ -20,13 +20,13 @@ from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.records import RunLog
 
 STATE_FILE = "halfway.json"
-"""A session in a checkpoint of the host's."""
+"""The file in a host's checkpoint that holds the session's state."""
 
 RECORDS = "halfway"
-"""The folder of a hosted run's records, in the host's own."""
+"""The folder of a hosted run's records, inside the host's output folder."""
 
 DESCRIPTION_FILE = "hosted.json"
-"""Beside the records: who hosts what, for `halfway report`."""
+"""The file beside the records that describes the host and the chain, for `halfway report`."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Host:
     """A trainer that hosts a chain.
 
     Attributes:
-        name: with its version, for messages and records.
-        provides: what it can give a chain, of `halfway.curriculum.controller.NEEDS`.
+        name: the trainer's name and version, for messages and records.
+        provides: which of `halfway.curriculum.controller.NEEDS` it can give a chain.
     """
 
     name: str
@@ -43,15 +43,15 @@ class Host:
 
 
 class Hosting:
-    """A chain at work in another trainer.
+    """A session inside another trainer, with its records, metrics and saved state.
 
-    The adapter draws tickets, records rollouts and commits; what was decided is written to `folder` as Halfway's own
-    runs write it. Of several processes with equal sessions, one writes.
+    The adapter draws tickets, records rollouts and commits. Decisions and steps are written to `folder` in the format
+    of Halfway's own runs. If several processes hold equal sessions, only one of them writes.
 
     Attributes:
-        session: may be looked at; the adapter drives it.
-        rows: the problems, and the host's rows that they were made of.
-        folder: for decisions.jsonl and steps.jsonl.
+        session: driven by the adapter; others only read it.
+        rows: the problems, and the host's rows that they were made from.
+        folder: where decisions.jsonl and steps.jsonl are written.
         writes: whether this process writes records and state.
     """
 
@@ -67,7 +67,7 @@ class Hosting:
     ):
         """
         Raises:
-            UserError: if a controller needs what the host does not have; both are in the message.
+            UserError: if a controller needs something that the host does not have; the message names both.
         """
         self.session = Session(rows.problems, controller, num_rollouts, seed, host.provides, host.name)
         self.rows, self.folder, self.writes, self.host = rows, folder, writes, host
@@ -77,7 +77,7 @@ class Hosting:
         self._timing: defaultdict[str, float] = defaultdict(float)
 
     def begin(self) -> None:
-        """A run from its start: records of an earlier one in the same folder are forgotten."""
+        """Start a new run. Records of an earlier run in the same folder are erased."""
         self._since = time.monotonic()
         if not self.writes:
             return
@@ -89,12 +89,12 @@ class Hosting:
         write_json(self.folder / "status.json", {"state": "running"})
 
     def end(self) -> None:
-        """The host has finished."""
+        """Mark the run as finished."""
         if self.writes:
             write_json(self.folder / "status.json", {"state": "finished"})
 
     def draw(self, wanted: int) -> list[Ticket]:
-        """Exactly `wanted` tickets.
+        """Draw exactly `wanted` tickets.
 
         Raises:
             UserError: if the chain proposes fewer, since a host's batch has a fixed size.
@@ -114,19 +114,18 @@ class Hosting:
         return self.rows.row(ticket.request.problem)
 
     def record(self, ticket: str, rollout: Rollout | None, lost: str = "unscored") -> None:
-        """One rollout of a ticket; None if it cannot be used, and why."""
+        """Record one rollout of a ticket; a rollout of None counts as lost, for the reason `lost`."""
         if rollout is None:
             self.session.record(ticket, (), lost={lost: 1})
         else:
             self.session.record(ticket, (rollout,))
 
     def commit(self, version: int, outcomes: Mapping[str, str] | None = None) -> list[Group]:
-        """The chain observes every whole group; the records say what became of it.
+        """Let the chain observe every complete group, write the step's records, and return the groups.
 
         Args:
-            version: updates behind the present weights.
-            outcomes: ticket -> outcome, of those of which the host knows better than that a group whose rewards differ
-                has trained.
+            version: number of learner updates behind the current weights.
+            outcomes: ticket -> outcome, for groups whose outcome the host knows; `outcome_of` decides the others.
         """
         skips, rounds = self.session.skipped, self.session.round
         start = time.perf_counter()
@@ -147,11 +146,11 @@ class Hosting:
         return groups
 
     def metrics(self) -> dict[str, float]:
-        """What the chain says of itself, for the host's tracker."""
+        """The chain's metrics for the host's tracker, each name prefixed with `halfway/`."""
         return {f"halfway/{name}": float(value) for name, value in self.session.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that steers, as plain JSON data, and how long the records are."""
+        """Everything that steers, and the current sizes of the record files, as plain JSON data."""
         return {
             "session": self.session.state_dict(),
             "log_sizes": self._log.sizes() if self.writes else {},
@@ -159,10 +158,13 @@ class Hosting:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = True) -> None:
-        """Continue: what was in flight is offered once more, records written after the checkpoint are cut off.
+        """Continue from what `state_dict` returned. Records written after the checkpoint are cut off.
+
+        Args:
+            reissue: offer the tickets that were in flight again.
 
         Raises:
-            UserError: if it is of other problems or of another chain; nothing is changed then.
+            UserError: if it belongs to other problems or another chain; nothing is changed in that case.
         """
         self.session.load_state_dict(saved["session"], reissue)
         self._rollouts, self._tokens, self._seconds = saved["spent"]
@@ -172,15 +174,15 @@ class Hosting:
             write_json(self.folder / "status.json", {"state": "running"})
 
     def save(self, folder: Path) -> None:
-        """Write the state into a checkpoint of the host's."""
+        """Write the state into the folder of a host's checkpoint."""
         if self.writes:
             write_json(folder / STATE_FILE, self.state_dict())
 
     def load(self, folder: Path) -> None:
-        """Read it again.
+        """Continue from the state that `save` wrote into a checkpoint's folder.
 
         Raises:
-            UserError: if the checkpoint has none, or one of another run.
+            UserError: if the checkpoint holds no state, or the state of another run.
         """
         path = folder / STATE_FILE
         if not path.exists():
@@ -197,7 +199,7 @@ class Hosting:
     def _step_record(
         self, version: int, groups: Sequence[Group], ends: Sequence[str], skipped: int, rounds: int
     ) -> dict[str, Any]:
-        """One line of steps.jsonl, of the step that was just committed."""
+        """One line of steps.jsonl, for the step that was just committed."""
         counts = {
             f"{origin.value}_counts": _pass_counts([g for g in groups if g.request.origin is origin])
             for origin in (Origin.FRESH, Origin.PREFIX, Origin.HINTED, Origin.GENERATED)
@@ -220,16 +222,16 @@ class Hosting:
 
 
 def outcome_of(group: Group) -> str:
-    """What becomes of a group in a host that trains whatever has a signal."""
+    """The outcome of a group in a host that trains on every group whose rewards differ."""
     return "empty" if group.size == 0 else "degenerate" if group.degenerate else "trained"
 
 
 def round_of(group: Group) -> int:
-    """The round that drew a group, within the step that drew it: the middle of its ticket."""
+    """The round that drew a group, within its step: the middle number of its ticket."""
     return int(group.request.ticket.split(".")[1])
 
 
 def _pass_counts(groups: Sequence[Group]) -> list[int]:
-    """Histogram over k = 0..N."""
+    """The number of groups with k successes, for each k = 0..N."""
     counts = Counter(group.num_passed for group in groups)
     return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]

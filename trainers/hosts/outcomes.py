@@ -1,4 +1,4 @@
-"""From what a host's reward says to a success, and from its tokens to a rollout."""
+"""Turns a host's reward into a success, and its tokens into a rollout."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -12,21 +12,23 @@ from halfway.curriculum.support.errors import UserError
 
 @dataclass(frozen=True)
 class Judge:
-    """Tells success from a reward. A success is raw, so it is read off one named reward and never off a shaped sum.
+    """Decides from a reward whether a rollout succeeded.
+
+    A success is never shaped, so it is read from one named reward and not from a weighted sum.
 
     Attributes:
-        name: of the reward, for messages.
-        threshold: a reward of at least this is a success; None = rewards are 0 or 1 already.
+        name: the reward's name, for messages.
+        threshold: lowest reward that counts as a success; None = rewards must be 0 or 1.
     """
 
     name: str
     threshold: float | None = None
 
     def success(self, reward: float | None) -> bool | None:
-        """None for a rollout that could not be scored.
+        """Whether the rollout succeeded, or None if it could not be scored (the reward is None or NaN).
 
         Raises:
-            UserError: for a reward that is neither 0 nor 1 where there is no threshold.
+            UserError: if there is no threshold and the reward is neither 0 nor 1.
         """
         if reward is None or math.isnan(reward):
             return None
@@ -48,12 +50,13 @@ def rollout_of(
     version: int,
     num_replayed: int = 0,
 ) -> Rollout:
-    """A rollout of one turn from what a host has: its probabilities and entropies are not known and stand as 0.
+    """A single-turn rollout of what a host reports. Log-probabilities and entropies are unknown and set to 0.
 
     Args:
-        tokens: of the whole response, those that were replayed first.
-        ends: tokens with which a response ends; one that ends otherwise ran out of tokens.
-        version: updates behind the weights that wrote it.
+        tokens: the whole response, replayed tokens first.
+        ends: tokens that end a response; a response without one at its end counts as truncated.
+        version: number of learner updates behind the weights that wrote it.
+        num_replayed: number of replayed tokens.
     """
     tokens_T = np.asarray(tokens, np.int32)
     zeros_T = np.zeros(len(tokens_T), np.float32)

@@ -1,4 +1,4 @@
-"""prime-rl as a host: a sampler of tasks, in the place of the one that its curriculum makes.
+"""prime-rl as a host: a task sampler that replaces the sampler of prime-rl's curriculum.
 
     plain = Curriculum.__init__
 
@@ -8,8 +8,9 @@
 
     Curriculum.__init__ = hosted
 
-Nothing of prime-rl is imported: the curriculum asks its sampler for one task after the other, and tells it of every
-group whose episodes have come back, before any gate. Its state goes with the orchestrator's checkpoint.
+Nothing of prime-rl is imported. The curriculum asks its sampler for one task at a time, and reports a group to it once
+its episodes have come back, before any gate can reject it. The sampler's state is saved in the orchestrator's
+checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +30,16 @@ from halfway.trainers.hosts.rows import Rows, as_text
 
 @dataclass(frozen=True)
 class Batches:
-    """What a run is like.
+    """The sizes of a run's batches and groups, and other settings of the run.
 
     Attributes:
-        groups: of a batch. So many are drawn at once, and the chain observes whenever so many have come back.
-        group_size: rollouts of a group, the environment's `group_size`.
-        folder: for records.
-        threshold: from which reward on a rollout is a success; None = it is 0 or 1.
-        patience: batches after which a group that has not come back is lost: prime-rl tells nobody of those that it
-            drops as stale. Give more than it takes to do so.
+        groups: number of groups in a batch: that many are drawn at once, and the chain observes whenever that many have
+            come back.
+        group_size: rollouts per group; must equal the environment's `group_size`.
+        folder: where records are written.
+        threshold: lowest reward that counts as a success; None = rewards are 0 or 1.
+        patience: number of batches after which a group that has not come back counts as lost, since prime-rl does not
+            report groups that it drops as stale. Give more batches than prime-rl takes to drop one.
     """
 
     groups: int
@@ -49,15 +51,15 @@ class Batches:
 
 
 class SessionSampler:
-    """Chooses tasks as the session wants them, and observes every group that is reported."""
+    """Yields the tasks that the session's tickets ask for, and records every group that prime-rl reports."""
 
     def __init__(self, controller: PassRateController[Any], tasks: Any, batches: Batches):
         """
         Args:
-            tasks: those of one training environment, each with a key of its own.
+            tasks: the tasks of one training environment, each with a unique key.
 
         Raises:
-            UserError: for tasks without end, or a controller that needs more than rewards.
+            UserError: if the tasks are not a finite sequence, or a controller needs more than rewards.
         """
         require(isinstance(tasks, Sequence), "tasks", type(tasks).__name__, "give num_tasks: a chain has a finite set")
         self.tasks = {str(task.key): task for task in tasks}
@@ -81,7 +83,7 @@ class SessionSampler:
         return self.tasks[name]
 
     def observe(self, group: Sequence[Any]) -> None:
-        """What came back of a task, which may be less than was asked for."""
+        """Record the episodes of a task. Rollouts that were asked for and are not among them count as cancelled."""
         hosting = self.fetching.hosting
         ticket = self._ticket_of.pop(str(group[0].task.key), "")
         if not hosting.session.expects(ticket):
@@ -107,7 +109,7 @@ class SessionSampler:
         return {"hosting": self.fetching.hosting.state_dict(), "observed": self._observed}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue. What was in flight is lost with the orchestrator, and is offered again."""
+        """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
         self.fetching.hosting.load_state_dict(state_dict["hosting"], reissue=True)
         self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True
         self._observed = int(state_dict["observed"])

@@ -1,4 +1,4 @@
-"""A host's rows as problems, and back: controllers see problems, rewards see the rows."""
+"""Turns a host's rows into problems, and finds the row of a problem: controllers see problems, rewards see rows."""
 
 import hashlib
 import json
@@ -11,21 +11,21 @@ from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTab
 from halfway.curriculum.support.errors import UserError
 
 TICKET = "halfway_ticket"
-"""The column in which a ticket's id travels with its rows."""
+"""The column that holds a ticket's id in every row drawn for it."""
 
 WINDOW = 10_000
-"""Rows of a data set that are read at once, for its fingerprint."""
+"""Number of rows read at a time when a data set's fingerprint is computed."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a row things are.
+    """The names of the columns that problems are made from.
 
     Attributes:
-        id: stable, unique ids; where there is no such column, a problem is called by its place.
+        id: stable, unique ids; without such a column, a problem's id is its position.
         prompt: text, or a list of messages.
-        answer, solution: reference answer, and reference solution from which hints are cut. The latter is read only if
-            a controller needs it.
+        answer: the reference answer.
+        solution: the reference solution from which hints are cut; read only if a controller needs it.
     """
 
     id: str = "id"
@@ -36,10 +36,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Problems, and the rows that they were made of.
+    """Problems, and the rows that they were made from.
 
     Attributes:
-        source: rows by position, as a list of mappings or a `datasets.Dataset`; None if there are only problems.
+        source: rows by position, as a list of mappings or a `datasets.Dataset`; None if only problems were given.
         names: the columns of every row.
     """
 
@@ -48,8 +48,10 @@ class Rows:
     names: tuple[str, ...]
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """The row of a problem, with all of its columns. A problem that was written during the run has those of a
-        problem only, and None in the others."""
+        """The row of a problem, with all columns.
+
+        A problem that was not made from a row gets a row with its id, prompt and answer, and None in other columns.
+        """
         place = self._place(problem)
         if self.source is not None and place is not None:
             return dict(self.source[place])
@@ -65,12 +67,12 @@ class Rows:
 
 
 def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | None = None) -> Rows:
-    """The problems that a user has given: a `ProblemSet`, a list of mappings, or a `datasets.Dataset`.
+    """The problems and rows in what a user has given: a `ProblemSet`, a list of mappings, or a `datasets.Dataset`.
 
-    Columns that a controller needs as features become features; the rest stays with the rows.
+    Columns that a controller needs as features become features of the problems; all others are only in the rows.
 
     Raises:
-        UserError: if there is no prompt in a row, or two rows share an id.
+        UserError: if the prompt column is missing, a row lacks a column of the first row, or two rows share an id.
     """
     columns = columns or Columns()
     if isinstance(given, ProblemSet):
@@ -95,10 +97,10 @@ def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | 
 
 
 def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: Sequence[str]) -> Problem:
-    """The problem in a row.
+    """The problem that a row describes.
 
     Args:
-        place: what it is called if the row has no id.
+        place: the problem's id if the row has none.
         features: columns that become features.
     """
     return Problem(
@@ -112,12 +114,12 @@ def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: S
 
 
 class DatasetProblems(ProblemTable):
-    """Problems in the columns of a `datasets.Dataset`, which has them in a mapped file."""
+    """Problems read on demand from a `datasets.Dataset`, which keeps its columns in a memory-mapped file."""
 
     def __init__(self, given: Any, columns: Columns, features: Sequence[str]):
         """
         Args:
-            given: with the columns that make problems, and no others.
+            given: the data set, reduced to the columns that problems are made from.
         """
         self._rows, self._raw = given.with_format(None), given.with_format("arrow")
         self._columns, self._features = columns, features
@@ -147,7 +149,7 @@ class DatasetProblems(ProblemTable):
         return found
 
     def fingerprint(self) -> str:
-        """Of all columns, whatever pieces a file has them in."""
+        """A hash of all columns, independent of how the file is divided into chunks."""
         digest = hashlib.blake2b(digest_size=16)
         for start in range(0, len(self), WINDOW):
             window = self._raw[start : start + WINDOW]
@@ -159,9 +161,11 @@ class DatasetProblems(ProblemTable):
 
 
 def leaves(array: Any) -> Iterator[list[Any]]:
-    """An Arrow array as lists of plain values: one of lengths for each list in it, one for each field of a structure.
+    """Yield an Arrow array as flat lists of plain values, from which its contents can be told.
 
-    Nested values as they are take five times as long to read.
+    A list array yields the lengths of its lists, then their items; a struct array yields which entries are valid (an
+    empty list if all are), then the name and the values of each field. Reading nested values as they are would take
+    five times as long.
     """
     import pyarrow.types as kinds
     from pyarrow import compute
@@ -179,7 +183,7 @@ def leaves(array: Any) -> Iterator[list[Any]]:
 
 
 def as_text(value: Any) -> str:
-    """A cell as text: messages by their contents, nothing as nothing."""
+    """A cell as text: messages as their contents, one per line; None as ""; values other than strings as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     messages = as_messages(value)
@@ -187,7 +191,7 @@ def as_text(value: Any) -> str:
 
 
 def as_messages(value: Any) -> tuple[Message, ...]:
-    """A prompt's messages, if it is a list of messages with text in them."""
+    """A prompt's messages; () if it is not a list of messages whose contents are all text."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return ()
     plain = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in value)

@@ -1,4 +1,4 @@
-"""SkyRL 0.4 as a host: a data set and a generator, which two methods of your experiment give.
+"""SkyRL 0.4 as a host: a data set and a generator, which you return from two methods of your experiment.
 
     class Experiment(BasePPOExp):
         def get_train_dataset(self):
@@ -8,9 +8,9 @@
         def get_generator(self, *given):
             return self.prompts.observing(super().get_generator(*given))
 
-Nothing of SkyRL is imported: both stand around its own objects. The ticket is the row's uid, which SkyRL carries to the
-generator as a trajectory's `instance_id`; so a group is known before dynamic sampling drops any. SkyRL's loader keeps
-the data set's state in its data.pt.
+Nothing of SkyRL is imported: both wrap SkyRL's own objects. The ticket's id is the row's uid, which SkyRL passes to the
+generator as a trajectory's `instance_id`, so groups are recorded before dynamic sampling drops any. SkyRL's loader
+saves the data set's state in data.pt.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from halfway.trainers.hosts.rows import Columns, rows_of
 
 
 class SessionPrompts:
-    """SkyRL's prompts as the session wants them; whatever index the loader's sampler gives is ignored."""
+    """SkyRL's prompts in the order of the session's tickets; indices from the loader's sampler are ignored."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class SessionPrompts:
         Args:
             prompts: SkyRL's `PromptDataset`.
             cfg: SkyRL's settings.
-            threshold: from which total reward on a rollout is a success; None = it is 0 or 1.
-            folder: for records; `halfway` beside the checkpoints unless another is given.
+            threshold: lowest total reward that counts as a success; None = total rewards are 0 or 1.
+            folder: where records are written; None = the folder `halfway` beside the checkpoints.
 
         Raises:
-            UserError: for settings that cannot work, or a controller that needs more than rewards.
+            UserError: if a setting cannot work, or a controller needs more than rewards.
         """
         workers = cfg.data.dataloader.num_workers
         name = "data.dataloader.num_workers"
@@ -72,11 +72,16 @@ class SessionPrompts:
         return self.prompts.collate_fn(items)
 
     def observing(self, generator: Any) -> "ObservedGenerator":
-        """A generator that tells what came back."""
+        """The generator, wrapped so that the session records the training rollouts it returns."""
         return ObservedGenerator(generator, self)
 
     def observe(self, given: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, float]:
-        """What one call of the generator came to. Returns what the chain says of itself."""
+        """Record and commit the rollouts of one call of the generator, and return the chain's metrics.
+
+        Args:
+            given: the batch that the generator was called with.
+            output: what it returned for that batch.
+        """
         hosting, columns = self.fetching.hosting, (output["rewards"], output["response_ids"], output["loss_masks"])
         step = max(0, given["batch_metadata"].global_step - 1)
         stops = output.get("stop_reasons") or ["stop"] * len(output["rewards"])
@@ -87,7 +92,7 @@ class SessionPrompts:
             ends = () if stop == "length" else tokens[-1:]
             done = None if success is None else rollout_of(tokens, success, total, ends, step)
             hosting.record(one.instance_id, done)
-        # SkyRL cuts a batch so that it divides by its ranks; those rows come no more.
+        # SkyRL trims a batch until its ranks divide it; the trimmed rows never come back.
         self.fetching.abandon_all("cut off")
         self.fetching.commit(step)
         return hosting.metrics()
@@ -100,7 +105,7 @@ class SessionPrompts:
 
 
 class ObservedGenerator:
-    """A generator of SkyRL's, or of the user's, whose training rollouts the session sees."""
+    """A generator (SkyRL's or the user's) whose training rollouts are recorded in the session."""
 
     def __init__(self, inner: Any, prompts: SessionPrompts):
         self.inner, self.prompts = inner, prompts

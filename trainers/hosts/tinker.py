@@ -1,10 +1,10 @@
-"""tinker-cookbook 0.6 as a host: a data set of environment groups, each of which tells what came back.
+"""tinker-cookbook 0.6 as a host: a data set of environment groups, each of which reports its rewards to the session.
 
     batches = Batches(groups=32, group_size=8, number=500, folder="runs/halfway")
     dataset = SessionDataset(chain, rows, builder_of, batches)
 
-`builder_of(row)` makes the `EnvGroupBuilder` of a row, with `group_size` environments; give the data set from an
-`RLDatasetBuilder` of your own.
+`builder_of(row)` makes the `EnvGroupBuilder` of a row, with `group_size` environments; return the data set from your
+own `RLDatasetBuilder`.
 """
 
 import json
@@ -29,19 +29,20 @@ DatasetBase: Any = RLDataset
 BuilderBase: Any = EnvGroupBuilder
 BuilderOf = Callable[[dict[str, Any]], Any]
 KEPT = 200
-"""States on disk, one of each batch: the trainer does not say which of them has a checkpoint."""
+"""Number of states kept on disk, one per batch, since the trainer does not say which batches have a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What a run's batches are like.
+    """The sizes of a run's batches and groups, and other settings of the run.
 
     Attributes:
-        groups: of a batch.
-        group_size: rollouts of a group.
-        number: batches of the run; give at least as many as it has steps, since the trainer begins again after them.
-        folder: for records and states.
-        threshold: from which total reward on a rollout is a success; None = it is 0 or 1.
+        groups: number of groups per batch.
+        group_size: rollouts per group.
+        number: number of batches; give at least as many as the run has steps, since the trainer would start over with
+            the first batch after the last.
+        folder: where records and states are written.
+        threshold: lowest total reward that counts as a success; None = total rewards are 0 or 1.
     """
 
     groups: int
@@ -53,15 +54,15 @@ class Batches:
 
 
 class SessionDataset(DatasetBase):  # type: ignore[misc]
-    """Draws a batch when the trainer asks for it. What came back of the batch before is observed first.
+    """Draws a batch when the trainer asks for it, after the chain has observed the batch before.
 
-    A run that is resumed asks for the batch of its checkpoint, whose state is read from `folder`.
+    A resumed run asks for its checkpoint's batch, whose state is read from `folder`.
     """
 
     def __init__(self, controller: PassRateController[Any], problems: Any, builder_of: BuilderOf, batches: Batches):
         """
         Args:
-            problems: rows, as `halfway.trl` takes them.
+            problems: the rows, in any form that `halfway.trl` accepts.
 
         Raises:
             UserError: if a controller needs more than rewards.
@@ -78,7 +79,13 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         return self.batches.number
 
     def get_batch(self, index: int) -> Sequence[Any]:
-        """The builders of a batch. Batches are asked for in order; any other begins where that one was."""
+        """The builders of batch `index`, one per group.
+
+        Batches are expected in order. For any other index, the state saved before that batch is restored first.
+
+        Raises:
+            UserError: if there is no such state, or the chain proposes too few problems.
+        """
         if index != self._next:
             self._load(index)
         elif index == 0:
@@ -95,7 +102,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         ]
 
     def observe(self, ticket: str, rewards: Sequence[float]) -> None:
-        """What one group came to. A group that is tried again counts once."""
+        """Record the total rewards of a ticket's rollouts. A group that is reported again is ignored."""
         if not self.hosting.session.expects(ticket):
             return
         for reward in rewards[: self.hosting.session.num_rollouts]:
@@ -103,7 +110,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
             self.hosting.record(ticket, None if good is None else Rollout((), good, reward=reward))
 
     def _finish(self, index: int) -> None:
-        """End the step before: rollouts that did not come back by now have failed."""
+        """End the step before batch `index`. Rollouts that have not come back by now count as failed."""
         for ticket in self.hosting.session.flying():
             self.hosting.session.abandon(ticket.id, "failed")
         self.hosting.commit(index - 1)
@@ -119,7 +126,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
 
 
 class ObservedBuilder(BuilderBase):  # type: ignore[misc]
-    """A builder of the user's that tells the session its group's total rewards, when they are computed."""
+    """A builder of the user's, wrapped so that its group's total rewards are recorded once they are computed."""
 
     def __init__(self, dataset: SessionDataset, ticket: str, inner: Any):
         self.dataset, self.ticket, self.inner = dataset, ticket, inner

@@ -1,11 +1,11 @@
-"""Trinity-RFT 0.6 as a host: a selector of tasks.
+"""Trinity-RFT 0.6 as a host: a task selector, named in Trinity's configuration.
 
     data_selector:
       selector_type: halfway.trainers.hosts.trinity.HalfwaySelector
       kwargs: {chain: chain.yaml, num_rollouts: 8, folder: runs/halfway}
 
-With the operator `pass_rate_calculator` in `data_processor.experience_pipeline`, which gives back the mean reward of
-each task and nothing else; so chains that need tokens are refused.
+It needs the operator `pass_rate_calculator` in `data_processor.experience_pipeline`, which reports each task's mean
+reward and nothing else, so chains that need tokens are refused.
 """
 
 from collections import defaultdict, deque
@@ -25,13 +25,13 @@ from halfway.trainers.hosts.rows import Rows
 
 Base: Any = BaseSelector
 CLOSE = 1e-4
-"""How near to a whole number of successes a mean has to be: Trinity may have rounded it to single precision."""
+"""Largest distance of mean x rollouts from a whole number of successes: Trinity may round means to single precision."""
 
 
 class HalfwaySelector(Base):  # type: ignore[misc]
-    """Chooses tasks by their place in the task set.
+    """Chooses tasks by their position in the task set.
 
-    Trinity merges a task that is twice in a batch; its mean is then shared out over both groups.
+    Trinity reports one mean for a task that occurs twice in a batch; its successes are divided among the task's groups.
     """
 
     def __init__(self, data_source: Any, config: Any):
@@ -39,7 +39,7 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         options = config.kwargs
         for name in ("chain", "num_rollouts", "folder"):
             require(name in options, f"data_selector.kwargs.{name}", None, "give chain, num_rollouts and folder")
-        # The rows stay with Trinity: a controller that reads features is told that there are none.
+        # The rows stay with Trinity, so these problems have no features, and a controller that needs some is refused.
         problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
         controller = halfway.from_yaml(options["chain"])
         folder = Path(options["folder"])
@@ -81,7 +81,7 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         return {"current_index": 0, "halfway": {"hosting": self.hosting.state_dict(), "steps": self._steps}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue. What was in flight is lost with the explorer, and is offered again."""
+        """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
         state = state_dict.get("halfway")
         if state is None:
             return
@@ -91,10 +91,13 @@ class HalfwaySelector(Base):  # type: ignore[misc]
 
 
 def counted(mean: float, size: int) -> tuple[int, int]:
-    """(successes, rollouts) behind a mean of rewards of 0 and 1, with as few rollouts lost as can be.
+    """(successes, scored rollouts) that a mean of rewards of 0 and 1 implies, with as few rollouts lost as possible.
+
+    Args:
+        size: number of rollouts that were asked for.
 
     Raises:
-        UserError: if no number of rollouts up to `size` has that mean.
+        UserError: if no number of rollouts up to `size` can have that mean.
     """
     for number in range(size, 0, -1):
         passed = round(mean * number)
@@ -107,5 +110,5 @@ def counted(mean: float, size: int) -> tuple[int, int]:
 
 
 def share(total: int, place: int, parts: int) -> int:
-    """One of `parts` nearly equal parts of a whole; the first ones are larger."""
+    """The size of part `place` of `parts` nearly equal parts of `total`; the first parts take the remainder."""
     return total // parts + (place < total % parts)

@@ -1,12 +1,12 @@
-"""From groups to new weights.
+"""Turns groups into new weights.
 
 - `learner`: the learner: updates, schedule, checkpoints
 - `objective`: the formulas: advantages, losses, corrections
-- `batch`: from groups to padded arrays, and what is left out
+- `batch`: turns groups into padded arrays, and decides what is left out of the loss
 - `scoring`: log-probabilities and entropies of given tokens
-- `critic`: values, for PPO
-- `backend`: gradients to weights; `deepspeed`: the same with ZeRO
+- `critic`: the critic of PPO
+- `backend`: turns gradients into new weights; `deepspeed`: the same with ZeRO
 - `adapters`: LoRA
-- `weights`: weights on their way into an engine
+- `weights`: hands weights to an engine, one tensor at a time
 - `options`: settings of the learner
 """

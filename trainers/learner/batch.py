@@ -188,7 +188,7 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
 
 
 def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float) -> TrainingSequence:
-    """Prompt and turns laid end to end."""
+    """The prompt and the rollout's turns, concatenated into one sequence."""
     tokens: list[NDArray[Any]] = [prompt_tokens_P]
     mask: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.bool_)]
     logprobs: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.float32)]

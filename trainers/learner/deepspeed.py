@@ -69,7 +69,7 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
     Raises:
         UserError: if DeepSpeed is not installed.
     """
-    # Looked for on PATH by DeepSpeed's compiler, and not there when an environment is used without activating it.
+    # DeepSpeed's compiler looks for programs of this environment on PATH, where they are only if it was activated.
     os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", "")
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if "RANK" not in os.environ:

@@ -82,7 +82,7 @@ class PolicyGradientLearner:
         self.tokenizer = tokenizer
         self.pad_token_id = pad_token_id
         self.temperature = temperature
-        # Before DeepSpeed takes the weights apart.
+        # Checked here, before DeepSpeed takes the weights apart.
         self._adapted = has_adapters(policy)
         self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
         kept = policy if self._adapted else self._reference

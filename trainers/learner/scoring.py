@@ -105,7 +105,7 @@ def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
     logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
-    if temperature != 1:  # each pass over them counts
+    if temperature != 1:  # dividing by 1 would cost one more pass over all logits
         logits_MV = logits_MV / temperature
     all_MV = torch.log_softmax(logits_MV, -1)
     logprobs_M = all_MV.gather(-1, targets_M[:, None])[:, 0]

@@ -180,11 +180,12 @@ class Training:
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:
-        """Tell the recorder how the run ended."""
+        """Write how the run ended, "finished" or "failed", to status.json, and tell all recorders."""
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]
         for ending in endings:
-            # What stopped the run is the news; that a full disk, say, has no room for its status either is not.
+            # After a failure, the error that stopped the run must stay visible, not a later one: on a full disk, for
+            # example, the status cannot be written either.
             with nullcontext() if state == "finished" else suppress(UserError):
                 ending()

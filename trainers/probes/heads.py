@@ -25,7 +25,7 @@ DROPOUT = 0.3
 
 @dataclass(frozen=True)
 class Site:
-    """Where a probe reads.
+    """Where in the reference model a probe reads its features.
 
     Attributes:
         layer, pooling, turn_pooling: as in `halfway.trainers.probes.activations.ActivationOptions`.

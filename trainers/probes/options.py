@@ -24,10 +24,10 @@ Balance = Literal["downsample", "weighted"]
 
 @dataclass(frozen=True)
 class ActivationOptions:
-    """What is read.
+    """Which hidden states of the reference model are read, and how they are pooled.
 
     Attributes:
-        layers: blocks, from 0.
+        layers: indices of blocks, counted from 0.
         poolings: how states are pooled, over tokens for single outputs and over turns for trajectories.
         turn_pooling: how the tokens of each turn become its vector; empty = single outputs.
         max_tokens: longer readings lose their beginning, which is counted.

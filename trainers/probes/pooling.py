@@ -1,4 +1,4 @@
-"""From many hidden states to one vector: over the tokens of a text, and over the turns of a trajectory.
+"""Pools many hidden states into one vector: over the tokens of a text, or over the turns of a trajectory.
 
 PROPEL, table 10. The paper's names are kept: for a trajectory, "last_token" is the vector of the last turn.
 """
@@ -38,12 +38,12 @@ def first_last_concat(states_ND: Tensor) -> Tensor:
 
 
 def mean_std_concat(states_ND: Tensor) -> Tensor:
-    """Mean and standard deviation (of the population, so that one turn has 0)."""
+    """Mean and population standard deviation, which is 0 for a single turn."""
     return torch.cat([states_ND.mean(0), states_ND.std(0, correction=0)])
 
 
 TOKEN_POOLINGS: Mapping[str, Pool] = {"last_token": last, "mean_full": mean, "mean_last_50": mean_last(50)}
-"""Over the tokens that were written; rows in the order of the text."""
+"""How the states of the tokens that were written are pooled; rows in the order of the text."""
 
 TRAJECTORY_POOLINGS: Mapping[str, Pool] = {
     **TOKEN_POOLINGS,
@@ -54,4 +54,4 @@ TRAJECTORY_POOLINGS: Mapping[str, Pool] = {
     "first_last_concat": first_last_concat,
     "mean_std_concat": mean_std_concat,
 }
-"""Over the vectors of the assistant's turns; rows in the order of the trajectory."""
+"""How the vectors of the assistant's turns are pooled; rows in the order of the trajectory."""

@@ -23,7 +23,7 @@ class Scores:
 
     Attributes:
         rows, positives: numbers of rows and of positives.
-        accuracy, balanced_accuracy, f1, auc: as scikit-learn has them.
+        accuracy, balanced_accuracy, f1, auc: as scikit-learn defines them.
         ece: expected calibration error, 15 bins of equal width, norm 1, on equally many rows of both classes, since a
             probe trained on balanced classes does not know how rare positives are.
         spearman: rank correlation of the logit with the solver's pass rate; NaN if either never changes.

@@ -1,4 +1,4 @@
-"""Fitting one probe, as PROPEL's table 10 has it."""
+"""Fits one probe, as described in PROPEL's table 10."""
 
 from typing import Any
 

@@ -175,7 +175,7 @@ def _with_id(row: CorpusRow, identity: str) -> CorpusRow:
 
 
 def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, Any]) -> None:
-    """A Parquet file of rows, complete or absent."""
+    """Write rows to a Parquet file. If this fails, there is no incomplete file."""
     arrow, parquet = (
         load_extra("pyarrow", "the corpus", "propel"),
         load_extra("pyarrow.parquet", "the corpus", "propel"),
@@ -241,7 +241,7 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, gener
 
 
 def labelled_rows(corpus: Corpus, solver: Solver, by: str = "topic") -> LabelledRows:
-    """Labels of the rows that have them.
+    """The labels, pass rates and groups of the labelled rows.
 
     Args:
         by: what defines a row's group, see `groups_of`.
@@ -330,7 +330,7 @@ class Costs:
 
 
 def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> Costs:
-    """The account of a corpus.
+    """What a corpus has cost so far.
 
     Args:
         trained: rows that a probe was fitted to.

@@ -91,10 +91,10 @@ def _guessed(
 
 
 def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None:
-    """A Parquet file that the source `pool` reads, complete or absent.
+    """Write a Parquet file that the source `pool` reads. If this fails, there is no incomplete file.
 
     Args:
-        provenance: where it comes from; its "reference model" becomes the column probed_by.
+        provenance: where the pool comes from; its "reference model" becomes the column probed_by.
     """
     arrow, parquet = load_extra("pyarrow", "a pool", "propel"), load_extra("pyarrow.parquet", "a pool", "propel")
     rows = [
@@ -113,7 +113,7 @@ def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None
 
 
 def read_provenance(file: Path) -> dict[str, Any]:
-    """Where a pool comes from."""
+    """The provenance that `write_pool` stored in a pool's file."""
     parquet = load_extra("pyarrow.parquet", "a pool", "propel")
     found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
     return found

@@ -87,7 +87,7 @@ class Reader:
         return read(self.model, readings, options)[site.layer, site.pooling]
 
     def _options(self, layers: tuple[int, ...], poolings: tuple[str, ...], site: Site) -> ActivationOptions:
-        """All sites of a study have one pooling of turns."""
+        """The options for reading these layers and poolings. All sites of a study pool turns as `site` does."""
         assert bool(site.turn_pooling) == (self.turns is not None), "the probe reads turns, or the reader does"
         turn_pooling: Any = site.turn_pooling
         return ActivationOptions(layers, poolings, turn_pooling, self.max_tokens, self.batch_tokens)

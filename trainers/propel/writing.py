@@ -39,7 +39,7 @@ class Written:
 
     @property
     def problem(self) -> Problem:
-        """Of a valid text."""
+        """The problem that a valid text describes."""
         assert self.candidate.problem is not None, "only a valid text has a problem"
         return self.candidate.problem
 
@@ -66,7 +66,7 @@ def judge(
 
 
 class Writer(Protocol):
-    """Whatever writes tasks."""
+    """Writes tasks: a generator, or a baseline without a model."""
 
     def write(self, count: int, stream: Stream) -> list[Written]:
         """`count` texts. Text i, including its prompt, is a function of the stream and i."""

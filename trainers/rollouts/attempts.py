@@ -24,7 +24,7 @@ class Attempt:
     Attributes:
         stream: its own stream; turn t samples with the seed of `stream.at(t)`.
         context_P: everything that the policy has read before its next response.
-        turns: those that the environment has answered, and the last one.
+        turns: the turns so far: those that the environment has answered and, once the rollout has ended, the last one.
         start_T: tokens of an earlier rollout that the next response begins with.
         success: None while the episode continues.
         lost: why there will be no rollout; empty if there will be one.
@@ -64,10 +64,11 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Replays:
-    """What has become of replayed requests so far, in a run.
+    """Counts a run's replays, and those of them that diverged from what was recorded.
 
     Attributes:
         limit: largest share of replays that may diverge.
+        least: number of replays before the share is checked.
     """
 
     limit: float
@@ -76,7 +77,7 @@ class Replays:
     least: int = 20
 
     def count(self, found: Divergence | None) -> None:
-        """Raises UserError if too many have diverged."""
+        """Count a replay, and how it diverged, if it did. Raises UserError if too many have diverged."""
         self.replayed += 1
         if found is None:
             return

@@ -32,7 +32,7 @@ class BackgroundCalls(Generic[Given, Result]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, given: Given) -> None:
-        """Add items, which will be worked on soon."""
+        """Add an item, which will be worked on soon."""
         self._waiting.put(given)
         self._calls.append(self._pool.submit(self._work))
 

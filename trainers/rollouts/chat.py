@@ -41,13 +41,17 @@ class Prompts:
     system: str = ""
 
     def of_problem(self, problem: Problem) -> IntArray:
-        """Raises UserError if messages are asked for and the tokenizer has no template, or one that refuses them."""
+        """The problem's prompt as tokens.
+
+        Raises:
+            UserError: if the prompt is messages and the tokenizer has no chat template, or its template refuses them.
+        """
         if not self._chats(problem):
             return self._encode(problem.prompt)
         return self._encode(self._render(self._messages(problem)))
 
     def of_request(self, request: Request) -> IntArray:
-        """The problem's prompt, and a hint that belongs into it."""
+        """The request's prompt as tokens: the problem's prompt, followed by the hint if it belongs in the prompt."""
         problem, hint = request.problem, request.hint
         if hint is None or hint.place == "response":
             return self.of_problem(problem)
@@ -57,7 +61,7 @@ class Prompts:
         return self.of_problem(replace(problem, prompt=problem.prompt + added, messages=messages))
 
     def of_start(self, request: Request) -> IntArray:
-        """What the response begins with by way of a hint."""
+        """The tokens of a hint with which the response begins; none if there is no such hint."""
         hint = request.hint
         return self._encode(hint.text) if hint is not None and hint.place == "response" else NO_TOKENS
 
@@ -66,7 +70,7 @@ class Prompts:
         return self.of_problem(Problem("", prompt, ""))
 
     def of_observation(self, problem: Problem, text: str) -> IntArray:
-        """What follows a response that ended with the end token."""
+        """The environment's answer as tokens, as it follows a response that ended with the end token."""
         if not self._chats(problem):
             return self._encode(text)
         rendered = self._render([*self._messages(problem), Message("assistant", MARK), Message("user", text)])
@@ -91,14 +95,14 @@ class Prompts:
         plain = [{"role": message.role, "content": message.content} for message in messages]
         try:
             text: str = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # templates are programs of the model's, with errors of their own
+        except Exception as error:  # templates are programs that come with the model and may raise anything
             raise UserError(f"model.path: its chat template refuses a prompt: {one_line(error)}") from error
         return text
 
     def _encode(self, text: str) -> IntArray:
         try:
             return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
-        except Exception as error:  # a tokenizer without a token for what it does not know raises its library's own
+        except Exception as error:  # a tokenizer without an unknown token raises an exception type of its library
             raise UserError(
                 f"problems: the model's tokenizer cannot encode {text!r}: {one_line(error)}; change the prompt, or "
                 "take another model.path"

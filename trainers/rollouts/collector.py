@@ -24,7 +24,7 @@ from halfway.trainers.rollouts.judging import Judging
 
 READY_SHARE = 0.25
 PATIENCE_SECONDS = 0.5
-"""With slow tools, the engine continues once this share of the attempts is ready, or some have waited this long."""
+"""With slow tools, the engine continues once this share of the attempts is ready, or some have waited for this time."""
 
 
 @dataclass(frozen=True)

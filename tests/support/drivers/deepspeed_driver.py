@@ -1,7 +1,7 @@
-"""Ten updates with DeepSpeed in several ways, saved half-way. A program, run by torchrun or alone.
+"""Makes ten updates with DeepSpeed in several ways, and saves half-way. A program, run by torchrun or alone.
 
-Run with the folder to work in, what to do (comma-separated: "train", "resume") and in which ways (likewise). Every
-process writes what it got.
+Its arguments are the folder to work in, what to do (comma-separated: "train", "resume") and in which ways (likewise).
+Every process writes its results.
 """
 
 import sys

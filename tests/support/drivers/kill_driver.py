@@ -1,6 +1,6 @@
 """Trains one small run many times: once undisturbed, and once for each moment at which it is killed and resumed.
 
-Run as a program, with the folder to work in, the YAML file of the run, and the moments. Every run is a forked child of
+A program. Its arguments are the folder to work in, the run's YAML file, and the moments. Every run is a forked child of
 a process that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
 """
 
@@ -95,7 +95,7 @@ def forked(config_path: Path, folder: Path, moment: str | None) -> int:
 
 
 def main(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
-    for module in HEAVY:  # once for all children, which is most of what makes this quick
+    for module in HEAVY:  # imported once for all children, which saves most of the time
         import_module(module)
     VERIFIERS.add("coin", coin)
     assert forked(config_path, folder / "peace", None) == 0

@@ -1,8 +1,8 @@
 """Trains on repositories with a scripted agent: once undisturbed, and once killed amid the episodes of the third step.
 
-Run as a program, with the folder to work in. Every run is a forked child; the killed one dies of SIGKILL while commands
-are under way, and is then begun again in its folder. Learner and agent need no model: the learner's weights are a hash
-of all that it has trained on.
+A program, whose argument is the folder to work in. Every run is a forked child. The killed run dies of SIGKILL while
+commands are under way, and is then started again in its folder. Learner and agent need no model: the learner's weights
+are a hash of everything it has trained on.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 
-# Instead of pytest, which would take most of the time: the judge wants its canary to fail, and one report a test.
+# Stands in for pytest, which would take most of the time. The judge expects its canary to fail, and a report per test.
 TESTS = """\
 grep -q 'result += v' stats/means.py && means=PASSED || means=FAILED
 for file in {tests}; do case $file in
@@ -65,7 +65,7 @@ class HashingLearner:
 
 
 def train(folder: Path, base: RepositoryTask, die_at: int) -> None:
-    """A run of three steps. `commands` in the folder gets how many commands there were before each step."""
+    """Train for three steps. The file `commands` in the folder gets the number of commands run before each step."""
     problems = ProblemSet([to_problem(base, f"Sums are negative, as {i} people say.", "test", {}) for i in range(6)])
     environment = Repository(max_turns=6, seconds=60, test_seconds=60, parallel=2)
     agent = Agent(("ls; echo > /tmp/note", MEND, "submit"))
@@ -97,7 +97,7 @@ def train(folder: Path, base: RepositoryTask, die_at: int) -> None:
 
 
 def child(folder: Path, base: RepositoryTask, die_at: int = 0) -> int:
-    """The wait status of a forked child that trains."""
+    """Train in a forked child, and return its wait status."""
     folder.mkdir(exist_ok=True)
     pid = os.fork()
     if pid:

@@ -1,6 +1,7 @@
 """Trains a small run on two vLLM servers, kills one in the middle of a step and freezes the other in a later one.
 
-Run as a program, with the folder of the run and its YAML file; writes `retried.json`: sequences sampled again, by step.
+A program. Its arguments are the run's folder and YAML file; it writes `retried.json`, the number of sequences sampled
+again, by step.
 """
 
 import json
@@ -17,14 +18,14 @@ from typing import Any
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
-# Step -> which server, and what is done to it.
+# Step -> (server to attack, signal it gets).
 ATTACKS = {1: (1, signal.SIGKILL), 3: (0, signal.SIGSTOP)}
-# After the requests of a step went out, and well before 32 sequences of up to 64 tokens are done.
+# Long enough for a step's requests to go out, and much less than 32 sequences of up to 64 tokens take.
 DELAY_SECONDS = 0.2
 
 
 class Attacked:
-    """An engine whose servers are attacked while they work, restarted servers included."""
+    """An engine whose servers are attacked while they work, once all of them are usable."""
 
     serves_all = True
     replicas = 1

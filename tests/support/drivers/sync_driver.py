@@ -1,7 +1,7 @@
 """Trains a policy in several ways, each time beside vLLM, and writes down how much engine and learner differ.
 
-A program: vLLM and DeepSpeed change their process. Run with the folder to work in and the dtype; writes `gaps.json`:
-by way, the largest difference in nats before and after each of two syncs.
+It is a program, since vLLM and DeepSpeed change their process. Its arguments are the folder to work in and the dtype.
+It writes `gaps.json`: for each way, the largest difference in nats before and after each of two syncs.
 """
 
 import json
@@ -24,7 +24,7 @@ from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
 
-# By name: DeepSpeed, adapters, embeddings tied to the output layer or not.
+# Way -> (ZeRO stage or None, whether adapters are trained, whether the output layer is tied to the embedding).
 WAYS = {
     "plain": (None, False, True),
     "untied": (None, False, False),
@@ -78,7 +78,7 @@ def train(engine: VllmEngine, learner: PolicyGradientLearner) -> list[float]:
 def main(folder: Path, name: Any) -> None:
     torch.set_num_threads(1)
     dtype = getattr(torch, name)
-    # vLLM makes its own process group unless there is one.
+    # This makes a process group, as training would; without one, vLLM would make its own.
     build_accelerator(LearnerOptions(deepspeed=DeepSpeedOptions(2)), bfloat16=dtype == torch.bfloat16)
     gaps: dict[str, list[float]] = {}
     for tied in (True, False):

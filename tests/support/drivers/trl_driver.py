@@ -1,8 +1,8 @@
-"""Two processes of a run in TRL: train, and write the session's state as each of them has it.
+"""Trains in TRL with two processes, each of which writes the state of its session.
 
     python trl_driver.py CHAIN THROUGH FOLDER STEPS
 
-They are forked from one that has imported everything, which takes longer than the run.
+The processes are forked from one that has already imported everything, which takes longer than the run.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A run in TRL, the same run killed in the middle, and that one resumed: each in a process of its own.
+"""Trains in TRL without interruption, then kills the same run in the middle and resumes it, each in its own process.
 
     python trl_kill_driver.py CHAIN THROUGH FOLDER STEPS
 
-Writes FOLDER/whole and FOLDER/broken, each with losses.json. They are forked from a process that has imported
-everything, which takes longer than the runs.
+Writes FOLDER/whole and FOLDER/broken, each with losses.json. The processes are forked from one that has already
+imported everything, which takes longer than the runs.
 """
 
 import json
@@ -22,7 +22,7 @@ Base: Any = TrainerCallback
 
 
 class Killer(Base):  # type: ignore[misc]
-    """Kills its process before a step, as a machine that is lost does: nothing is closed or flushed."""
+    """Kills its process before a step, as if the machine were lost: nothing is closed or flushed."""
 
     def __init__(self, step: int):
         self.step = step
@@ -42,7 +42,7 @@ def train(name: str, through: Any, folder: Path, steps: int, killed: int | None,
 
 
 def forked(*arguments: Any) -> int:
-    """How a process ended: its exit status, or minus the signal."""
+    """Train in a forked process. Returns its exit status, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         train(*arguments)

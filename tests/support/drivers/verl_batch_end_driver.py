@@ -1,9 +1,9 @@
-"""Twenty steps of an older verl's trainer without workers: its configuration, data set, loader and batches; then the
-last ten once more, from the checkpoint.
+"""Runs twenty steps of an older verl's trainer without workers, then the last ten again from the checkpoint.
 
     python verl_batch_end_driver.py FOLDER
 
-Writes FOLDER/whole.jsonl, the decisions of the uninterrupted run, and FOLDER/halfway as the resumed one left it.
+Configuration, data set, loader and batches are verl's own. Writes FOLDER/whole.jsonl, the decisions of the
+uninterrupted run; FOLDER/halfway is left as the resumed run wrote it.
 """
 
 import shutil
@@ -31,7 +31,7 @@ STEPS, SAVED = 20, 10
 
 
 def trained(batch_dict: dict[str, Any], rng: np.random.Generator) -> Any:
-    """What verl's trainer makes of a batch of the loader: a row for each rollout, reordered, with scores."""
+    """A loader's batch as verl's trainer hands it back: one row per rollout, reordered, with scores."""
     batch = DataProto.from_single_dict(batch_dict).repeat(repeat_times=SIZE, interleave=True)
     indices = [info["index"] for info in batch.non_tensor_batch["extra_info"]]
     passed = rng.random(len(indices)) < np.array(indices) % 6 / 5

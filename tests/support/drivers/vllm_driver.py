@@ -1,6 +1,7 @@
-"""Samples and syncs with vLLM in this process, and writes down what came out. A program: vLLM changes its process.
+"""Samples and syncs with vLLM in this process, and writes the results.
 
-Run with the folder to work in and the engine's dtype; writes `results.pt`.
+It is a program, since vLLM changes its process. Its arguments are the folder to work in and the engine's dtype; it
+writes `results.pt`.
 """
 
 import sys
@@ -29,7 +30,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
 
 
 def build_policy(folder: Path, tied: bool = True) -> Any:
-    """Random weights, large enough that the next token depends on all of the context.
+    """A policy with random weights, large enough that the next token depends on the whole context.
 
     Args:
         tied: whether the output layer shares the embedding's weight.
@@ -48,7 +49,7 @@ def build_policy(folder: Path, tied: bool = True) -> Any:
 
 
 def calls() -> tuple[list[Any], list[int], list[int]]:
-    """Contexts in groups of four, one of them longer than two cache blocks; mixed limits; 64-bit seeds."""
+    """Contexts in groups of four, one of them longer than two cache blocks, with mixed limits and 64-bit seeds."""
     rng = np.random.default_rng(0)
     contexts = [rng.integers(2, 40, length).astype(np.int32) for length in (1, 7, 80)]
     seeds = [int(seed) for seed in rng.integers(0, 2**64, 12, dtype=np.uint64)]
@@ -61,13 +62,13 @@ def plain(completions: list[Completion]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def logprobs_by_one_pass(model: torch.nn.Module, context_P: IntArray, tokens_T: IntArray) -> torch.Tensor:
-    """Log-probabilities (T, V) from one pass over the sequence alone."""
+    """Log-probabilities of all tokens at each position, (T, V), from one pass over this sequence alone."""
     sequence = torch.as_tensor(np.concatenate([context_P, tokens_T]), dtype=torch.int64)[None]
     return torch.log_softmax(model(input_ids=sequence).logits[0].double() / TEMPERATURE, -1)[len(context_P) - 1 : -1]
 
 
 def change(policy: nn.Module, seed: int) -> None:
-    """Other weights, the embedding and with it the tied output layer included."""
+    """Change the weights at random, including the embedding and with it a tied output layer."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -76,7 +77,7 @@ def change(policy: nn.Module, seed: int) -> None:
 
 
 def verdict(check: SyncCheck) -> float | str:
-    """The gap in nats, or the error."""
+    """The gap that the check finds, in nats, or the message of its error."""
     try:
         return check()
     except UserError as error:
@@ -84,7 +85,7 @@ def verdict(check: SyncCheck) -> float | str:
 
 
 def syncs(engine: VllmEngine, policy: nn.Module, check: SyncCheck) -> dict[str, float | str]:
-    """What the check says after right and wrong ways to hand over new weights."""
+    """The verdicts of the check after correct and incorrect ways to hand over new weights."""
 
     def half_done(skip: str) -> Callable[[], None]:
         def sync() -> None:

@@ -36,7 +36,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
     """
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise UserError(f"{NEEDED_BY} runs inside one training process only; use rollouts.engine=transformers")
-    # Read at import. An engine in another process could not take tensors over by reference.
+    # vLLM reads this at import. An engine in another process could not take tensors over by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     vllm = load_extra("vllm", NEEDED_BY, "vllm")

@@ -1,4 +1,4 @@
-"""What runs inside a vLLM worker: taking over new weights. vLLM imports this module by name."""
+"""Takes over new weights inside a vLLM worker. vLLM imports this module by name."""
 
 from collections.abc import Iterable
 from importlib import import_module

@@ -1,5 +1,7 @@
-"""What runs inside a vLLM server: new weights, by way of files or of a broadcast. vLLM imports this module by name,
-before it needs it."""
+"""Receives new weights inside a vLLM server, from files or by a broadcast.
+
+vLLM imports this module by name, before it needs it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

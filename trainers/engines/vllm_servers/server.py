@@ -96,7 +96,7 @@ class Server:
         self.attempts += 1
         self.started = time.monotonic()
         environment = os.environ | SERVER_ENVIRONMENT | self.environment
-        # A rank's own: with them the server would wait for other ranks.
+        # These belong to a training process; with them the server would wait for other ranks.
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             environment.pop(name, None)
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)

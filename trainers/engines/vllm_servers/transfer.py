@@ -53,7 +53,7 @@ class Transfer(Protocol):
 
 
 class Files:
-    """Through files that every server can read, each with some of the weights, in shared memory or on a shared disk."""
+    """Transfers weights in files that every server can read, in shared memory or on a shared disk."""
 
     def __init__(self, folder: Path, seconds: float):
         """
@@ -100,7 +100,7 @@ class Files:
 
 
 class Broadcast:
-    """From the learner's device to all servers' devices at once: by NCCL between GPUs, by gloo between CPUs.
+    """Broadcasts weights from the learner's device to all servers' devices: by NCCL between GPUs, by gloo between CPUs.
 
     A server that was lost comes back at the next `send`: only then do all learner processes gather the weights.
     """

@@ -1,4 +1,4 @@
-"""Runs a command and ends with it; and ends it, with all of this session, once standard input is closed.
+"""Runs a command until it ends, or until standard input is closed: then kills it, with every process of its session.
 
     python watchdog.py FOLDER COMMAND...
 
@@ -15,7 +15,7 @@ import threading
 
 
 def main(folder: str, command: list[str]) -> int:
-    """The status of the command, as a shell gives it."""
+    """Run the command. Returns its exit status as a shell would report it: 128 + the signal if a signal ended it."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     threading.Thread(target=end_with_input, args=(folder,), daemon=True).start()
@@ -30,5 +30,5 @@ def end_with_input(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    # The thread holds the lock of standard input, over which an interpreter that ends in the usual way would abort.
+    # The thread holds the lock of standard input, so an interpreter that exits in the usual way would abort.
     os._exit(main(sys.argv[1], sys.argv[2:]))

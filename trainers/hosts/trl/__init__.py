@@ -1,9 +1,9 @@
-"""TRL's `GRPOTrainer` as a host, 1.10 to 1.16: no subclass, and no private name of TRL's.
+"""TRL's `GRPOTrainer` as a host, versions 1.10 to 1.16, without subclassing and without private names of TRL's.
 
-- `hosted`: what `halfway.trl` returns: the trainer's arguments
-- `settings`: what of a `GRPOConfig` could not work
+- `hosted`: makes the trainer's arguments that `halfway.trl` returns
+- `settings`: refuses a `GRPOConfig` that cannot work
 - `late_rows`: a data set of empty slots, filled when the loader fetches them
-- `rollouts`: `rollout_func`: problems chosen when they are rolled out, replayed tokens masked
-- `rewards`: reward functions that tell the session what came back
-- `callback`: state in the checkpoint
+- `rollouts`: `rollout_func`, which chooses problems when they are rolled out and masks replayed tokens
+- `rewards`: reward functions that report to the session what came back
+- `callback`: saves the session in TRL's checkpoints
 """

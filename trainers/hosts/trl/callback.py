@@ -1,4 +1,4 @@
-"""State in TRL's checkpoints."""
+"""The callback that saves the session in TRL's checkpoints, and restores it from them."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +15,17 @@ Base: Any = TrainerCallback
 
 
 class Forgets(Protocol):
+    """A source of rows or rollouts that may hold tickets drawn ahead of their use."""
+
     def forget(self) -> None:
-        """Draw anew what was fetched ahead."""
+        """Drop tickets drawn ahead, after the session was restored from a checkpoint; they are drawn again."""
 
 
 class HalfwayCallback(Base):  # type: ignore[misc]
-    """Saves the session with every checkpoint, and goes on from the one that the trainer resumes from.
+    """Saves the session with every checkpoint, and restores it when the trainer resumes from one.
 
     Attributes:
-        hosting: the session and its records, to be looked at.
+        hosting: the session and its records, which others only read.
     """
 
     def __init__(self, hosting: Hosting, observer: Observer, source: Forgets):

@@ -1,4 +1,4 @@
-"""The arguments of a `GRPOTrainer` whose problems a chain chooses."""
+"""Makes the arguments of a `GRPOTrainer` whose problems are chosen by a chain."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ def hosted(
     through: Through | None = None,
     processing_class: Any = None,
 ) -> dict[str, Any]:
-    """What `halfway.trl` returns; see there."""
+    """The arguments of a `GRPOTrainer`; `halfway.trl` describes the parameters and the errors."""
     settings.check(args)
     route: Through = through or ("rollouts" if controller.needs & STARTS else "rows")
     require(route in ("rows", "rollouts"), "through", route, "give 'rows' or 'rollouts'")

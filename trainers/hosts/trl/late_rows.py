@@ -1,4 +1,4 @@
-"""A data set of empty slots. A slot gets its problem when the loader fetches it, one generation ahead of its use."""
+"""A data set of empty slots: each gets its problem when TRL's loader fetches it, one generation ahead of its use."""
 
 from typing import Any
 
@@ -11,16 +11,17 @@ START, START_TEXT, SLOT = "halfway_start", "halfway_start_text", "halfway_slot"
 
 
 class LateRows:
-    """Fills slots with the session's tickets, a generation at a time.
+    """Fills slots with the session's tickets, one generation at a time.
 
-    TRL fetches the rows of a generation once for every pass over it; they get the same tickets each time.
+    TRL fetches a generation's rows once for every pass over it; they get the same tickets each time.
 
-    A prefix, or a hint that the response begins with, stands at the end of the prompt, on which TRL never trains. That
-    asks for prompts of plain text, and for tokens that survive being text; a prefix that does not is lost, and counted.
+    A prefix, or a hint that the response begins with, is appended to the prompt, on which TRL never trains. So prompts
+    must be plain text, and a prefix's tokens must stay the same when decoded and encoded again; otherwise the ticket is
+    abandoned and counted as "retokenized".
 
     Attributes:
-        groups: of a generation.
-        tokenizer: only needed where a chain attaches prefixes.
+        groups: number of groups per generation.
+        tokenizer: needed only if the chain attaches prefixes or hints.
     """
 
     def __init__(self, hosting: Hosting, groups: int, tokenizer: Any = None):
@@ -28,18 +29,18 @@ class LateRows:
         self._chunks: dict[int, list[dict[str, Any]]] = {}
 
     def dataset(self, generations: int) -> Any:
-        """A `datasets.Dataset` of that many generations, and of those that the loader fetches ahead."""
+        """A `datasets.Dataset` with slots for that many generations, and for two that are fetched ahead."""
         from datasets import Dataset
 
         slots = Dataset.from_dict({SLOT: range((generations + 2) * self.groups)})
         return slots.with_transform(_Transform(self))
 
     def forget(self) -> None:
-        """Draw anew what was fetched ahead."""
+        """Drop the tickets of generations fetched ahead; their slots are filled again when they are next fetched."""
         self._chunks.clear()
 
     def fill(self, batch: dict[str, list[int]]) -> dict[str, list[Any]]:
-        """The rows of some slots, as columns."""
+        """The rows of a batch of slots, as columns (name -> values)."""
         rows = [self._row(*divmod(slot, self.groups)) for slot in batch[SLOT]]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -54,7 +55,7 @@ class LateRows:
         return bool(self.hosting.session.controller.needs & {"prefixes", "hints"})
 
     def _drawn(self) -> list[dict[str, Any]]:
-        """Rows for a generation. A ticket whose prefix is not the same tokens as text is abandoned, and replaced."""
+        """Rows for a generation. A ticket whose prefix changes its tokens as text is abandoned and replaced."""
         rows: list[dict[str, Any]] = []
         while len(rows) < self.groups:
             for ticket in self.hosting.draw(self.groups - len(rows)):
@@ -69,7 +70,10 @@ class LateRows:
         return rows
 
     def _started(self, ticket: Ticket, prompt: Any) -> tuple[Any, list[int], str | None]:
-        """The prompt with what the response begins with; that as tokens, and as text: None if it is others as text."""
+        """The prompt, followed by what the response begins with, and that beginning as tokens and as text.
+
+        The text is None, and the prompt unchanged, if the beginning's tokens change when decoded and encoded again.
+        """
         request = ticket.request
         if request.prefix is None and request.hint is None:
             return prompt, [], ""
@@ -90,13 +94,16 @@ class LateRows:
         return prompt + text, start, text
 
     def _encode(self, text: str) -> list[int]:
-        # As TRL reads a prompt of plain text.
+        # This is how TRL encodes a prompt of plain text.
         tokens: list[int] = self.tokenizer(text=[text])["input_ids"][0]
         return tokens
 
 
 class _Transform:
-    """What `datasets` calls. It is hashed by pickling it, and a session with all its problems is not to be pickled."""
+    """The function that `datasets` calls to fill slots.
+
+    `datasets` pickles it to compute a hash. It pickles as a constant, to leave out the session and its problems.
+    """
 
     def __init__(self, rows: LateRows):
         self._rows = rows

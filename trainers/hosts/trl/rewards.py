@@ -1,4 +1,4 @@
-"""Reward functions that tell the session what came back."""
+"""Wraps reward functions, so that the session records what came back."""
 
 import functools
 import inspect
@@ -18,12 +18,12 @@ Reward = Callable[..., Any]
 
 
 class Observer:
-    """Wraps reward functions: they see whole responses, and one of them tells what a success is.
+    """Wraps reward functions: all of them see whole responses, and one of them decides what a success is.
 
-    All processes learn all outcomes, so that their sessions stay equal.
+    Every process records the rollouts of all processes, so that their sessions stay equal.
 
     Attributes:
-        ends: tokens with which a response ends; known once training begins.
+        ends: tokens that end a response; empty until training begins.
     """
 
     def __init__(self, hosting: Hosting, judge: Judge):
@@ -31,10 +31,11 @@ class Observer:
         self.ends: frozenset[int] = frozenset()
 
     def wrap(self, reward: Reward, judges: bool) -> Reward:
-        """The same function of whole responses.
+        """The reward function, wrapped so that it is given whole responses, including what was replayed.
 
         Args:
-            judges: whether its values say what a success is.
+            judges: whether its values decide what a success is. If so, its calls in training record the rollouts and
+                commit the step.
         """
         if inspect.iscoroutinefunction(reward):
 
@@ -78,7 +79,7 @@ class Observer:
 
 
 class Scored(NamedTuple):
-    """A rollout as it travels between processes."""
+    """A scored rollout, in the form that processes exchange."""
 
     ticket: str
     reward: float | None
@@ -91,18 +92,18 @@ def number(reward: Any) -> float | None:
 
 
 def in_training(inputs: dict[str, Any]) -> bool:
-    """Whether these are rollouts of the session: TRL asks for rewards in evaluation too."""
+    """Whether these inputs belong to training rollouts of the session; TRL calls rewards in evaluation too."""
     tickets = inputs.get(TICKET)
     return tickets is not None and len(tickets) > 0 and tickets[0] is not None
 
 
 def seen(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What a reward function is given: the row's own prompt and the whole response, and no column of ours."""
+    """The inputs that a reward function is given: the row's own prompt, the whole response, and none of our columns."""
     given = {name: value for name, value in inputs.items() if name not in OURS}
     if not in_training(inputs):
         return given
     if PROMPT in inputs:
-        # In place, so that TRL's own log shows these prompts and not the placeholders.
+        # Changed in place, so that TRL's own log shows these prompts and not the placeholders.
         given["prompts"][:] = inputs[PROMPT]
     if START in inputs:
         starts, texts = inputs[START], inputs[START_TEXT]
@@ -115,10 +116,10 @@ def seen(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def judging(rewards: Sequence[Any], success: Any) -> int:
-    """Which reward says what a success is: the one that is named, or the only one.
+    """The index of the reward function that decides what a success is: the one named by `success`, or the only one.
 
     Raises:
-        UserError: if there are several and none is named, or the one named is none of them.
+        UserError: if `success` is None and there is not exactly one function, or it names none of the functions.
     """
     names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
     if success is None:
@@ -135,5 +136,5 @@ def judging(rewards: Sequence[Any], success: Any) -> int:
 
 
 def is_function(reward: Any) -> bool:
-    """Whether it is a function, and no reward model."""
+    """Whether the reward is a function and not a reward model."""
     return callable(reward) and not hasattr(reward, "forward")

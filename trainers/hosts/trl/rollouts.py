@@ -1,7 +1,8 @@
-"""`rollout_func`: problems are chosen when they are rolled out, and a rollout may begin with tokens that are masked.
+"""TRL's `rollout_func`: problems are chosen when they are rolled out, and rollouts may begin with replayed tokens.
 
-Replayed tokens are the beginning of `completion_ids` with `env_mask` 0: TRL keeps them out of its loss, its normaliser
-and its importance ratios. Nothing lags, since TRL calls this once a generation, after the last one was observed.
+Replayed tokens are the beginning of `completion_ids`, with `env_mask` 0, so TRL keeps them out of its loss, its
+normalizer and its importance ratios. Decisions do not lag behind, since TRL calls this once per generation, after the
+chain has observed the last one.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +17,17 @@ from halfway.trainers.hosts.trl.settings import process
 PROMPT, REPLAYED = "halfway_prompt", "halfway_replayed"
 
 Generate = Callable[[Any, list[list[int]], int], tuple[list[list[int]], list[list[float | None]] | None]]
-"""(trainer, contexts, generations of a prompt) -> (tokens, log-probabilities or None)."""
+"""(trainer, contexts, completions per prompt) -> (tokens, log-probabilities or None), with one context per rollout."""
 
 
 class SessionRollouts:
-    """Draws tickets when TRL asks for completions, and continues them from where they start.
+    """Draws tickets when TRL asks for completions, and generates from their prompts, prefixes and hints.
 
-    The data set only counts: TRL copies what is returned beside the tokens into the rows that reward functions see.
+    The data set holds only placeholders: TRL copies the columns returned beside the tokens into the rows that reward
+    functions see.
 
     Attributes:
-        generate: continues contexts; TRL's vLLM, or `transformers`, unless a test says otherwise.
+        generate: continues contexts; by default with TRL's vLLM or with `transformers`.
     """
 
     def __init__(self, hosting: Hosting, args: Any, generate: Generate | None = None):
@@ -37,16 +39,16 @@ class SessionRollouts:
         self._placeholder: Any = "" if isinstance(given, str) else [{"role": "user", "content": ""}]
 
     def dataset(self, size: int) -> Any:
-        """A `datasets.Dataset` of placeholders."""
+        """A `datasets.Dataset` of `size` placeholders."""
         from datasets import Dataset
 
         return Dataset.from_dict({"prompt": [self._placeholder] * size})
 
     def forget(self) -> None:
-        """Nothing is fetched ahead."""
+        """Do nothing, since no ticket is drawn ahead."""
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        if not trainer.model.training:  # evaluation has problems of its own
+        if not trainer.model.training:  # evaluation uses its own problems, not the session's
             ids = encoded(trainer, prompts)
             tokens, logprobs = self.generate(trainer, ids, trainer.num_generations_eval)
             return {"prompt_ids": ids, "completion_ids": tokens, "logprobs": logprobs}
@@ -59,7 +61,7 @@ class SessionRollouts:
         contexts = [context + start for context, start in zip(ids, starts, strict=True)]
         tokens, logprobs = self.generate(trainer, contexts, self.hosting.session.num_rollouts)
         limit = self.args.max_completion_length or max(map(len, tokens))
-        # Cut where a response of this length would have ended, so that a prefix lengthens nothing. One token at least.
+        # Prefix and new tokens together keep to the limit, but at least one new token is kept.
         own = [done[: max(1, limit - len(start))] for start, done in zip(starts, tokens, strict=True)]
         columns = {name: [row.get(name) for row in rows] for name in self.hosting.rows.names if name != "prompt"}
         return {
@@ -79,7 +81,10 @@ class SessionRollouts:
         }
 
     def _mine(self, size: int) -> Sequence[Ticket]:
-        """This process's part of a generation, a ticket for each row. Every process draws the same tickets."""
+        """This process's part of a generation: one ticket per row, repeated for each rollout of its group.
+
+        Every process draws the same tickets.
+        """
         index, world = process(self.args)
         groups, rest = divmod(size * world, self.hosting.session.num_rollouts)
         assert rest == 0, f"{size * world} rows are no whole groups of {self.hosting.session.num_rollouts}"
@@ -88,7 +93,7 @@ class SessionRollouts:
 
 
 def hinted(prompt: Any, ticket: Ticket) -> Any:
-    """The prompt, with a hint that belongs into it at its end."""
+    """The prompt, with the ticket's hint appended if the hint belongs in the prompt."""
     hint = ticket.request.hint
     if hint is None or hint.place == "response":
         return prompt
@@ -99,7 +104,7 @@ def hinted(prompt: Any, ticket: Ticket) -> Any:
 
 
 def start_of(ticket: Ticket, tokenizer: Any) -> list[int]:
-    """The tokens that a response begins with: of a prefix, or of a hint."""
+    """The tokens that a response begins with: those of a prefix, of a hint for the response, or none."""
     prefix, hint = ticket.request.prefix, ticket.request.hint
     if prefix is not None:
         replayed: list[int] = prefix.turns[0].tokens_T.tolist()
@@ -130,7 +135,7 @@ def encoded(trainer: Any, prompts: list[Any]) -> list[list[int]]:
 def continued(
     trainer: Any, contexts: list[list[int]], generations: int
 ) -> tuple[list[list[int]], list[list[float | None]] | None]:
-    """Continue contexts by TRL's vLLM if the trainer has one, else by `transformers`."""
+    """Continue contexts with TRL's vLLM if the trainer uses it, otherwise with `transformers`."""
     if trainer.use_vllm:
         _, tokens, logprobs, _ = trainer.vllm_generation.generate(
             prompts=contexts, images=None, num_generations=generations
@@ -140,7 +145,11 @@ def continued(
 
 
 def generated(trainer: Any, contexts: list[list[int]]) -> list[list[int]]:
-    """Continue contexts by the model's own `generate`. A response ends with its first end token."""
+    """Continue contexts with the model's own `generate`. Each response is cut after its first end token.
+
+    Raises:
+        UserError: under FSDP.
+    """
     import torch
     from trl.models.utils import unwrap_model_for_generation
 
@@ -166,12 +175,12 @@ def generated(trainer: Any, contexts: list[list[int]]) -> list[list[int]]:
 
 
 def until_end(tokens: list[int], ends: frozenset[int]) -> list[int]:
-    """Tokens up to the first end token, which is one of them."""
+    """The tokens up to and including the first end token; all tokens if there is none."""
     return next((tokens[: i + 1] for i, token in enumerate(tokens) if token in ends), tokens)
 
 
 def ends_of(tokenizer: Any, model: Any) -> frozenset[int]:
-    """Tokens that end a response: the tokenizer's and those of the model's generation settings."""
+    """The tokens that end a response, according to the tokenizer and the model's generation settings."""
     settings = getattr(model, "generation_config", None) or getattr(
         getattr(model, "module", None), "generation_config", None
     )

@@ -1,4 +1,4 @@
-"""What of a `GRPOConfig` could not work with a chain, and what Halfway needs to know of one."""
+"""Refuses a `GRPOConfig` that cannot work with a chain, and reads from it what Halfway needs to know."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from halfway.curriculum.support.errors import UserError, require
 
 
 def check(args: Any) -> None:
-    """Refuse what would break the order of the rows, or the state.
+    """Refuse arguments under which the order of the rows, or the state in checkpoints, would be wrong.
 
     Raises:
-        UserError: naming the argument, its value and the remedy.
+        UserError: names the argument, its value and the remedy.
     """
     require(not args.shuffle_dataset, "args.shuffle_dataset", True, "give False: the chain decides the order")
     workers = args.dataloader_num_workers
@@ -27,33 +27,33 @@ def check(args: Any) -> None:
 
 
 def groups(args: Any) -> int:
-    """Groups of a generation, over all processes."""
+    """Number of groups per generation, over all processes."""
     return int(args.generation_batch_size) // int(args.num_generations)
 
 
 def generations(args: Any) -> int:
-    """How often a run generates, rounded up."""
+    """Number of generations in the run, rounded up."""
     return -(-int(args.max_steps) * int(args.gradient_accumulation_steps) // _passes(args))
 
 
 def steps_per_generation(args: Any) -> str:
-    """Optimizer steps of a generation, in words: they need not be a whole number."""
+    """Number of optimizer steps per generation, as text for messages; it need not be whole."""
     steps = _passes(args) / args.gradient_accumulation_steps
     return f"{steps:g}"
 
 
 def between_generations(args: Any, step: int) -> bool:
-    """Whether nothing of a generation is left over after so many optimizer steps."""
+    """Whether no generation is partly used after `step` optimizer steps."""
     return (step * int(args.gradient_accumulation_steps)) % _passes(args) == 0
 
 
 def process(args: Any) -> tuple[int, int]:
-    """This process's number, and how many there are."""
+    """(this process's index, number of processes)."""
     return int(args.process_index), int(args.world_size)
 
 
 def _passes(args: Any) -> int:
-    """Forward passes over one generation."""
+    """Number of micro-batches that each process trains on between two generations."""
     return int(args.steps_per_generation) * int(args.num_iterations)
 
 

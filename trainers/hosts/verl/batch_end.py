@@ -1,8 +1,9 @@
-"""The data set of verl's older trainers, 0.7 and 0.8, and of `trainer.use_v1=false` after that.
+"""The data set for verl's older trainers: those of 0.7 and 0.8, and later ones with `trainer.use_v1=false`.
 
-They hand it every batch once they have trained on it. The ticket travels in `extra_info`, the one column that all of
-them keep beside the rollouts. They save a checkpoint before they hand the batch over, so that the state in data.pt
-knows nothing of it; what the session is after the batch is therefore written beside the records, and taken from there.
+These trainers hand every batch to the data set once they have trained on it. The ticket is stored in `extra_info`, the
+one column that all of them keep beside the rollouts. They save a checkpoint before they hand the batch over, so the
+state in data.pt does not include the batch. The session's state after the batch is therefore written beside the
+records, and read from there when the run is resumed.
 """
 
 import json
@@ -18,7 +19,7 @@ from halfway.trainers.hosts.verl.steering import Steering, named
 
 
 class BatchEndDataset(LateDataset):
-    """For `+halfway=batch_end`. Chooses and skips problems; prefixes would need the rollout workers of each version."""
+    """The data set of `+halfway=batch_end`. Chains can choose and skip problems, but not attach prefixes or hints."""
 
     v1 = False
     _saved = False
@@ -27,7 +28,7 @@ class BatchEndDataset(LateDataset):
         return row | {"extra_info": {**(row.get("extra_info") or {}), TICKET: ticket.id}}
 
     def on_batch_end(self, batch: Any) -> None:
-        """Give the session what came back. verl calls this after every step but the last."""
+        """Record a batch's rollouts and commit. verl calls this after every step except the last."""
         assert self.steering is not None
         steered, columns = self.steering, batch.non_tensor_batch
         version = steered.hosting.session.step
@@ -48,17 +49,19 @@ class BatchEndDataset(LateDataset):
     def state_dict(self) -> dict[str, Any]:
         if self.steering is not None:
             self._saved = True
-            # Of an earlier run in the same folder: what is there later was written after this checkpoint.
+            # A file left by an earlier run in this folder must not pass for the state after this checkpoint.
             _after(self.steering, self.steering.hosting.session.step + 1).unlink(missing_ok=True)
         return super().state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue after the batch that was trained on when the checkpoint was saved. If the run was killed between the
-        two, what came back of it is lost, and counted."""
+        """Continue after the batch that had just been trained on when the checkpoint was saved.
+
+        If the run was killed before that batch was handed over, its rollouts are counted as lost ("unsaved").
+        """
         if self.steering is None:
             return
         path = _after(self.steering, saved["hosting"]["session"]["step"] + 1)
-        if path.exists():  # read first: loading cuts the records off
+        if path.exists():  # loading `saved` first would cut off the records of this batch
             super().load_state_dict(json.loads(path.read_text()))
             return
         super().load_state_dict(saved)
@@ -66,5 +69,5 @@ class BatchEndDataset(LateDataset):
 
 
 def _after(steered: Steering, commits: int) -> Path:
-    """The file of the state after so many batches."""
+    """The file that holds the state after `commits` batches."""
     return steered.hosting.folder / f"after-{commits:08d}.json"

@@ -1,7 +1,8 @@
-"""A replay buffer for verl that tells the session what came back.
+"""A replay buffer for verl that records in the session what came back.
 
-verl offers `custom_sampler` for classes like this. One name in here is not meant for it: verl evicts groups inside
-`sample`, and only `_sync_metadata_from_transfer_queue` comes before that, in every mode.
+verl's setting `custom_sampler` is meant for such buffers. They override one private method of verl's,
+`_sync_metadata_from_transfer_queue`: verl evicts groups inside `sample`, and only this method runs before that in every
+mode.
 """
 
 import json
@@ -21,10 +22,10 @@ FIELDS = ("rm_scores", "responses", "extra_fields", TICKET, START)
 
 
 class Observing:
-    """Sees every finished group before any is evicted."""
+    """A mixin for verl's replay buffers that records every finished group before any is evicted."""
 
     def __init__(self, **options: Any):
-        self._seen: dict[str, str] = {}  # uid of what verl holds -> ticket
+        self._seen: dict[str, str] = {}  # uid of a prompt that verl still holds -> ticket
         super().__init__(**options)
 
     def _sync_metadata_from_transfer_queue(self: Any) -> None:
@@ -38,16 +39,17 @@ class Observing:
             data = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS))
             self._record(keys, data)
         unknown = sorted(failed - self._seen.keys())
-        if unknown and not steering.current().synchronous:  # nothing came back; asynchronous trainers keep the rows
+        if unknown and not steering.current().synchronous:  # no rollout came back; only asynchronous trainers keep rows
             rows = tq.kv_batch_get(keys=unknown, partition_id="train", select_fields=[TICKET])
             self._seen |= {uid: plain(rows[TICKET][i]) for i, uid in enumerate(unknown)}
         for uid in sorted(failed & self._seen.keys()):
             steering.current().abandon(self._seen[uid], "failed")
 
     def _record(self: Any, keys: list[str], data: Any) -> None:
-        """Give the session what came back under some keys.
+        """Record the rollouts stored under these keys, one rollout per key.
 
-        An asynchronous trainer that was resumed still holds groups that were observed before it was saved.
+        Tickets that the session no longer expects are ignored: an asynchronous trainer that was resumed still holds
+        groups that were observed before its checkpoint.
         """
         steered = steering.current()
         ends = steered.ends
@@ -74,7 +76,7 @@ class Observing:
             return batch, metrics
         steered = steering.current()
         surplus: dict[str, str] = {}
-        if steered.synchronous:  # nothing is in flight now: what is missing has failed, what was not taken is discarded
+        if steered.synchronous:  # nothing is in flight: missing rollouts have failed, and groups not taken are surplus
             steered.abandon_all("failed")
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
             whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
@@ -84,15 +86,19 @@ class Observing:
 
 
 class SessionBuffer(Observing, ReplayBuffer):  # type: ignore[misc]
-    """Of synchronous trainers."""
+    """The replay buffer of synchronous trainers."""
 
 
 class SessionBufferAsync(Observing, ReplayBufferAsync):  # type: ignore[misc]
-    """Of asynchronous ones."""
+    """The replay buffer of asynchronous trainers."""
 
 
 def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> Any:
-    """The buffer of a trainer, with the settings that verl would give its own."""
+    """The replay buffer for a trainer's mode, with the settings that verl would give its own buffer.
+
+    Raises:
+        UserError: if group filtering is enabled without a metric.
+    """
     filters = sampler_kwargs.get("filter_groups")
     metric = None
     if filters is not None and filters.get("enable", False):
@@ -113,5 +119,5 @@ def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> An
 
 
 def plain(value: Any) -> Any:
-    """What verl has wrapped for a tensor dictionary."""
+    """The value itself, where verl has wrapped it for a tensor dictionary."""
     return getattr(value, "data", value)

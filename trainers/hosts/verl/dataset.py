@@ -1,7 +1,7 @@
-"""The data set of V1 trainers, whose outcomes come back through Halfway's replay buffer.
+"""The data set for V1 trainers, whose outcomes come back through Halfway's replay buffer.
 
-The ticket is a column, and verl stores all columns with each trajectory. A row with a prefix names the agent loop that
-starts from it; verl's workers import this module, and with it that loop.
+The ticket's id is a column, and verl stores all columns with each trajectory. If the chain attaches prefixes or hints,
+rows name the agent loop that starts from them; verl's workers import this module, and with it that loop.
 """
 
 import json
@@ -14,13 +14,13 @@ from halfway.trainers.hosts.verl.prefix_loop import LOOP, START
 
 
 class SessionDataset(LateDataset):
-    """For `+halfway=session`."""
+    """The data set of `+halfway=session`."""
 
     provides = frozenset({"tokens", "prefixes", "hints"})
     v1 = True
 
     def _marked(self, row: dict[str, Any], ticket: Ticket) -> dict[str, Any]:
-        """The row with its ticket, and with what its responses begin with. All rows have the same columns."""
+        """The row with its ticket, and with the tokens that its responses begin with (a JSON list, maybe empty)."""
         prefix, hint = ticket.request.prefix, ticket.request.hint
         start: list[int] = prefix.turns[0].tokens_T.tolist() if prefix is not None else []
         if hint is not None and hint.place == "response":

@@ -1,6 +1,6 @@
-"""verl's data set with rows that are chosen when they are fetched; whatever index the sampler gives is ignored.
+"""verl's data set, with rows chosen by the session when they are fetched; the sampler's indices are ignored.
 
-Its state goes with verl's data.pt: `StatefulDataLoader` keeps what a data set's `state_dict` gives.
+Its state is saved in verl's data.pt, since `StatefulDataLoader` stores what a data set's `state_dict` returns.
 """
 
 from collections.abc import Collection
@@ -15,11 +15,12 @@ Base: Any = RLHFDataset
 
 
 class LateDataset(Base):  # type: ignore[misc]
-    """verl's own data set for validation files; for the training files, the same rows as the session wants them.
+    """verl's own data set for validation files; for training files, its rows in the order of the session's tickets.
 
     Attributes:
-        provides: what a chain can have.
-        v1: whether it is for V1 trainers.
+        provides: which of `halfway.curriculum.controller.NEEDS` a chain can have.
+        v1: whether the data set is for V1 trainers.
+        steering: the session; None for validation files.
     """
 
     provides: ClassVar[Collection[str]] = ()
@@ -27,7 +28,7 @@ class LateDataset(Base):  # type: ignore[misc]
 
     def __init__(self, data_files: Any, *arguments: Any, **options: Any):
         super().__init__(data_files, *arguments, **options)
-        # verl does not say which of its two data sets this is.
+        # verl does not tell a data set whether it is for training, so its files have to.
         given = self.config.train_files
         training = [given] if isinstance(given, str) else list(given)
         self.steering = None
@@ -36,7 +37,7 @@ class LateDataset(Base):  # type: ignore[misc]
             self.steering = steering.begin(self.config, self.dataframe, facts)
 
     def _ends(self) -> frozenset[int]:
-        """The tokenizer's end token; and its padding, which stands for one in models that pad with another."""
+        """The tokens that end a response: the tokenizer's end token, and its padding, which is one for some models."""
         tokens = (self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
         return frozenset(token for token in tokens if token is not None)
 
@@ -51,7 +52,7 @@ class LateDataset(Base):  # type: ignore[misc]
         return self._marked(super().__getitem__(self.steering.place(ticket)), ticket)
 
     def _marked(self, row: dict[str, Any], ticket: Ticket) -> dict[str, Any]:
-        """The row, so that what comes back of it can be told to be the ticket's."""
+        """The row, marked so that the rollouts that come back for it can be assigned to the ticket."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""An agent loop of one turn that may start from a prefix: replayed tokens are in the response, with mask 0.
+"""A single-turn agent loop that may start from a prefix: replayed tokens are part of the response, with mask 0.
 
-verl's workers import the data set's module, and so this one, which registers the loop.
+verl's workers import the data set's module and with it this module, which registers the loop.
 """
 
 import json
@@ -16,7 +16,10 @@ Base: Any = AgentLoopBase
 
 @register(LOOP)
 class PrefixAgentLoop(Base):  # type: ignore[misc]
-    """Continues the prompt and the prefix. A response is as long as it could be without the prefix, and no longer."""
+    """Generates from the prompt followed by the prefix.
+
+    Prefix and new tokens together keep to verl's response length, but at least one new token is kept.
+    """
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:
         prompt_ids = await self.ct_build_initial_tokens(list(row["raw_prompt"]))

@@ -1,4 +1,4 @@
-"""The session of verl's driver process. verl makes data set and replay buffer apart, so they meet here."""
+"""The session of verl's driver process. Data set and replay buffer share it here, since verl makes them separately."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from halfway.trainers.hosts.rows import Columns, rows_of
 
 @dataclass(frozen=True)
 class Facts:
-    """What a data set of verl's knows and its settings do not say.
+    """What verl's data set knows beyond verl's settings.
 
     Attributes:
-        prompt: the column of prompts.
-        ends: tokens with which a response ends.
-        provides: what a chain can have.
+        prompt: name of the column of prompts.
+        ends: tokens that end a response.
+        provides: which of `halfway.curriculum.controller.NEEDS` a chain can have.
         v1: whether the data set is for V1 trainers.
     """
 
@@ -33,12 +33,16 @@ class Facts:
 
 @dataclass
 class Steering(Fetching):
-    """A session in verl's hands. verl restores what is in flight itself; in synchronous mode nothing is when it saves.
+    """The session that verl's data set and replay buffer share.
+
+    Tickets in flight need not be offered again after resuming: asynchronous trainers restart what was in flight, and
+    synchronous trainers have nothing in flight when they save.
 
     Attributes:
-        success: the value beside the reward that tells it; None = the reward.
+        judge: decides whether a rollout succeeded.
+        success: name of the value beside the reward that decides it; None = the reward itself.
         synchronous: whether nothing is in flight when a batch is sampled.
-        ends: tokens with which a response ends.
+        ends: tokens that end a response.
     """
 
     judge: Judge
@@ -51,13 +55,13 @@ _current: list[Steering] = []
 
 
 def begin(data: Any, rows: Any, facts: Facts) -> Steering:
-    """The session of this process, as verl's `data` settings describe it.
+    """Make the session of this process from verl's `data` settings; `current` returns it from then on.
 
     Args:
         rows: the training rows, as verl has read them.
 
     Raises:
-        UserError: for settings that cannot work, or a controller that needs what verl does not have.
+        UserError: if a setting cannot work, or a controller needs something that verl does not have.
     """
     options = data.get("halfway")
     if options is None or not options.get("chain"):
@@ -83,10 +87,10 @@ def begin(data: Any, rows: Any, facts: Facts) -> Steering:
 
 
 def current() -> Steering:
-    """What the data set has begun.
+    """The session of this process, which the data set has made.
 
     Raises:
-        UserError: if there is no such data set.
+        UserError: if verl's data set is not Halfway's.
     """
     if not _current:
         raise UserError("data.custom_cls: is not Halfway's; add +halfway=session, which sets data set and buffer")
@@ -94,10 +98,10 @@ def current() -> Steering:
 
 
 def named(told: Mapping[str, Any], name: str) -> float:
-    """A value that the user's reward function gave beside the reward.
+    """The value called `name` among those that the user's reward function returned beside the reward.
 
     Raises:
-        UserError: if it gave none of that name.
+        UserError: if there is none of that name.
     """
     if name not in told:
         known = ", ".join(sorted(told)) or "nothing"
