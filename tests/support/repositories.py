@@ -102,10 +102,14 @@ class Letters:
 
 @dataclass
 class Agent:
-    """An engine that gives the commands of a script, by how many it has given in its context; every fourth seed
-    submits at once instead of mending."""
+    """An engine that gives the commands of a script, by how many it has given in its context.
+
+    Attributes:
+        submits: whether every fourth seed submits at once instead of following the script.
+    """
 
     script: Sequence[str]
+    submits: bool = True
     serves_all: bool = False
     replicas: int = 1
 
@@ -120,7 +124,7 @@ class Agent:
         completions = []
         for i, context in enumerate(contexts):
             turn = "".join(map(chr, context)).count("I look.")
-            command = "submit" if seeds[i] % 4 == 0 else self.script[turn]
+            command = "submit" if self.submits and seeds[i] % 4 == 0 else self.script[turn]
             tokens_T = np.asarray([*map(ord, said(command)), END], np.int32)
             zeros_T = np.zeros(len(tokens_T), np.float32)
             completions.append(Completion(tokens_T, zeros_T, zeros_T, "end", 0))
