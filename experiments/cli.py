@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,8 +18,24 @@ if TYPE_CHECKING:
     from halfway.experiments.config.run import RunConfig, TrackingOptions
 
 USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises for words that it cannot read. Its name in typer's modules depends on the version."""
+
+
+class Commands(TyperGroup):
+    """The commands of `halfway`, which refuse wrong words in one line as they refuse any other mistake."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with one_line_usage():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with one_line_usage():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
+    cls=Commands,
     help="Train with pass-rate controllers, compare them on an equal budget, report, and audit rollout logs.",
     no_args_is_help=True,
     add_completion=False,
@@ -92,6 +109,30 @@ def one_line_errors(name: str) -> Iterator[None]:
     except OSError as error:
         complain(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
         raise typer.Exit(USER_ERROR) from None
+
+
+@contextmanager
+def one_line_usage() -> Iterator[None]:
+    """Show what is wrong with the words of a command as one red line instead of typer's box, and exit."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # `halfway` alone, which has printed its help
+            raise
+        complain(usage_line(error))
+        raise typer.Exit(USER_ERROR) from None
+
+
+def usage_line(error: Any) -> str:
+    """What is wrong with the words of a command: the option, its value and the remedy, as far as typer knows them."""
+    command = error.ctx.command_path if error.ctx else "halfway"
+    parameter, refused = getattr(error, "param", None), getattr(error.__cause__, "errors", list)()
+    if parameter is not None and refused:
+        remedy = refused[0]["msg"].replace("Input should be", "give").replace("greater than or equal to", "at least")
+        return f"{parameter.opts[0]}: {refused[0]['input']!r} is not acceptable; {remedy}"
+    message = error.format_message().rstrip(".")
+    remedy = "" if message.endswith(("?", ")")) else f"; see `{command} --help`"  # else typer has named what exists
+    return f"{command}: {message[:1].lower()}{message[1:]}{remedy}"
 
 
 def complain(message: str) -> None:

@@ -304,6 +304,8 @@ class Output:
 def memory_used(enough: int) -> int:
     """Bytes of memory of all processes in this process table: what each has of its own, and what they share.
 
+    A process's page tables are its own as well; one that touches a single page here and there needs three pages for it.
+
     Args:
         enough: shared memory is looked for only if the processes' address spaces together are larger than this.
     """
@@ -315,6 +317,8 @@ def memory_used(enough: int) -> int:
             if len(fields) > 2:
                 own += (int(fields[1]) - int(fields[2])) * PAGE
                 reserved += int(fields[0]) * PAGE
+        with suppress(OSError), open(f"/proc/{name}/status") as file:
+            own += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
     return own if reserved <= enough else own + shared_memory(processes)
 
 

@@ -1,7 +1,6 @@
 """Tasks as others publish them: rows of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym, as users have them on disk."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.blocks import between
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.files import Bad, File, FileRow, kept_and_counted
 from halfway.curriculum.tasks.sources import Loaded, Source
@@ -24,7 +24,6 @@ IMAGES = {
 
 R2E_TESTS = PYTEST.replace("{tests}", "r2e_tests {tests}")
 R2E_TESTS = f"ln -sfn /r2e_tests r2e_tests; {R2E_TESTS}"
-ISSUE = re.compile(r"\[ISSUE\](.*?)\[/ISSUE\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,9 @@ class RepositoryRows(Source):
         if isinstance(task, Bad):
             return task
         statement = str(values.get("problem_statement") or "")
-        inner = ISSUE.search(statement)
+        inner = between(statement, "[ISSUE]", "[/ISSUE]")
         features: dict[str, float | str] = {"repository": str(values.get("repo") or values.get("repo_name") or "")}
-        return to_problem(task, inner[1] if inner else statement, kind, features)
+        return to_problem(task, inner[0] if inner else statement, kind, features)
 
 
 class _WholeRows(File):

@@ -39,6 +39,11 @@ class Stretch:
     all_passed: float
     rate: float
 
+    @property
+    def steps(self) -> str:
+        """The steps as text: "0-3", or "0" for a single step."""
+        return f"{self.first}-{self.last}" if self.last > self.first else str(self.first)
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

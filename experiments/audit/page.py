@@ -98,7 +98,8 @@ def silence(stretches: Sequence[Stretch]) -> str:
             (stretch.mixed, MIXED, "mixed"),
             (stretch.all_failed, FAILED, "all failed"),
         ):
-            tip = f"steps {stretch.first}-{stretch.last}: {name} {100 * share:.1f} % of {stretch.groups}"
+            word = "step" if stretch.first == stretch.last else "steps"
+            tip = f"{word} {stretch.steps}: {name} {100 * share:.1f} % of {stretch.groups}"
             bars.append(
                 f'<rect x="{x + 1:.1f}" y="{y:.1f}" width="{each - 2:.1f}" height="{high * share:.1f}" fill="{color}">'
                 f"<title>{tip}</title></rect>"

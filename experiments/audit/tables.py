@@ -58,10 +58,12 @@ def headline(one: Audited) -> str:
 def facts(one: Audited) -> Table:
     """A table of how the log was read: format, size, assumptions, and what was left out."""
     reading, history, found = one.log.reading, one.log.history, one.findings
-    steps = history.step_V
+    steps, span = history.step_V, ""
+    if len(steps):
+        span = f", from {steps.min()} to {steps.max()}" if found.steps > 1 else f" (step {steps[0]})"
     rows = [
         ("format", f"{reading.format} ({reading.trainer}), {reading.files:,} files, {size_text(reading.size)}"),
-        ("steps", f"{found.steps:,}, from {steps.min()} to {steps.max()}" if len(steps) else "0"),
+        ("steps", f"{found.steps:,}{span}"),
         ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {found.group_size} rollouts"),
     ]
     if found.outcomes:
@@ -79,7 +81,7 @@ def facts(one: Audited) -> Table:
 def over_time(found: Findings) -> Table:
     rows = [
         (
-            f"{s.first}-{s.last}",
+            s.steps,
             f"{s.groups:,}",
             percent(s.all_failed),
             percent(s.mixed),

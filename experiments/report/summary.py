@@ -1,8 +1,9 @@
 """Computes every number of a comparison once, from the records of its runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from halfway.experiments.report.analysis.curves import ROUNDING
 from halfway.experiments.report.analysis.design import Contrast, Design, read_design
 from halfway.experiments.report.analysis.matched import Matched, match
 from halfway.experiments.report.analysis.reach import Reach, cost_to_reach
@@ -42,6 +43,7 @@ class Summary:
         unreadable: number of cut-off last lines that were left out of the records.
         arms: the arms that have finished a step, in the declared order; `not_started` names the others.
         ranking: the evaluated arms by final pass@1, highest first.
+        ranks: the place of each of these arms; arms with equal scores share the better place, as in 1, 1, 3.
     """
 
     budget: tuple[str, float] | None
@@ -57,8 +59,10 @@ class Summary:
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
-    replays: tuple[ReplayCosts, ...] = ()  # earlier reports lack these two fields
+    # Earlier reports lack these three fields.
+    replays: tuple[ReplayCosts, ...] = ()
     not_started: tuple[str, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def without_curve(self) -> list[str]:
@@ -77,14 +81,14 @@ def summarize(comparison: Comparison) -> Summary:
     runs_of = started.runs
     design = read_design(comparison)
     arms = tuple(summarize_arm(arm, runs) for arm, runs in runs_of.items())
-    evaluated = [arm for arm in arms if arm.after is not None]
+    ranks = ranks_of({arm.arm: arm.after.value for arm in arms if arm.after is not None})
     return Summary(
         budget=comparison.budget,
         intervals=describe_intervals(started),
         unreadable=sum(run.unreadable for run in comparison.all_runs),
         design=design,
         arms=arms,
-        ranking=tuple(arm.arm for arm in sorted(evaluated, key=lambda arm: -(arm.after.value if arm.after else 0))),
+        ranking=tuple(ranks),
         matched=tuple(match(runs_of, design)),
         filled=tuple(
             fill_ratio(runs_of, pair) for pair in design.contrasts if {pair.arm, pair.reference} <= set(runs_of)
@@ -96,7 +100,14 @@ def summarize(comparison: Comparison) -> Summary:
         timing=timing_of(started.all_runs),
         tuned=tuple(read_tuning(comparison.directory, comparison.arms)),
         not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
+        ranks=ranks,
     )
+
+
+def ranks_of(scores: Mapping[str, float]) -> dict[str, int]:
+    """The place of each arm, the best first; arms whose scores are equal up to rounding share the better place."""
+    order = sorted(scores, key=lambda arm: -scores[arm])
+    return {arm: 1 + sum(score > scores[arm] + ROUNDING for score in scores.values()) for arm in order}
 
 
 def describe_intervals(comparison: Comparison) -> str:

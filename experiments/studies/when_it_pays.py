@@ -35,7 +35,7 @@ from halfway.experiments.report.analysis.reach import Reach, Spent
 from halfway.experiments.report.figures.forest import ROW_INCHES, ratios
 from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, STYLE, grid, legend_above
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.costs import SIGNS
+from halfway.experiments.report.tables.costs import SIGNS, left_out_text
 from halfway.experiments.report.tables.text import TextTable, interval, number, percent
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
@@ -128,8 +128,14 @@ def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> Tex
         f"Times what {baseline} spent, at its own tuned learning rate, until its end; geometric means over seeds with "
         f"95 % intervals. Only arms that are clearly cheaper after Holm's adjustment over all arms are named; where "
         f"none is, it is {baseline}. Cost: generated tokens + rho x trained tokens; the sources' hours imply rho from "
-        ".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.",
+        f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.{_left_out(regimes)}",
     )
+
+
+def _left_out(regimes: Sequence[Regime]) -> str:
+    """Which seeds the ratios of a regime leave out, to follow a caption."""
+    found = ((regime.name, left_out_text(regime.goal)) for regime in regimes)
+    return "".join(f" {name}: {text}" for name, text in found if text)
 
 
 def _cheapest_cell(regime: Regime, measure: str, arms: Sequence[str]) -> str:
@@ -158,7 +164,7 @@ def arms_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTab
         tuple(rows),
         "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. Then what was "
         "spent until the baseline's final score, times what the baseline spent. *: clear after Holm's adjustment over "
-        "the arms. ≥: some run never got there, and counts with all that it spent.",
+        f"the arms. ≥: some run never got there, and counts with all that it spent.{_left_out(regimes)}",
     )
 
 

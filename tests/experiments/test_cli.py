@@ -25,7 +25,7 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def halfway(*words: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, words)))
+    return CliRunner().invoke(app, list(map(str, words)), prog_name="halfway")
 
 
 def complaint(*words: object) -> str:
@@ -156,6 +156,31 @@ def test_mistakes_are_one_line(run_file: Path) -> None:
     assert "no run or comparison here" in complaint("resume", run_file.parent)
     assert "no run or comparison here" in complaint("report", run_file.parent)
     assert not (run_file.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("compare run.yaml --jobs 0", "--jobs: '0' is not acceptable; give at least 1"),
+        ("resume runs --jobs -1", "--jobs: '-1' is not acceptable; give at least 1"),
+        ("compare run.yaml --jobs x", "--jobs: 'x' is not acceptable; give a valid integer"),
+        ("advise log --draws 1", "--draws: '1' is not acceptable; give at least 2"),
+        ("audit log --group-size 1", "--group-size: '1' is not acceptable; give at least 2"),
+        ("audit log --hours -1", "--hours: '-1' is not acceptable; give at least 0"),
+        ("compare run.yaml --jobs", "option '--jobs' requires an argument; see `halfway --help`"),
+        ("compare", "halfway compare: missing argument 'FILE'; see `halfway compare --help`"),
+        ("compare run.yaml --job 2", "halfway compare: no such option: --job (Possible options: --jobs)"),
+        ("comapre run.yaml", "halfway: no such command 'comapre'. Did you mean 'compare'?"),
+        ("--nothing", "halfway: no such option: --nothing; see `halfway --help`"),
+    ],
+)
+def test_words_that_cannot_be_read_are_refused_in_one_line(words: str, message: str) -> None:
+    assert message in complaint(*words.split())
+
+
+def test_the_command_alone_shows_its_help() -> None:
+    done = halfway()
+    assert "Usage: halfway" in done.stdout and not done.stderr
 
 
 def test_a_model_that_is_not_there_is_refused_before_anything_heavy(run_file: Path) -> None:

@@ -104,10 +104,12 @@ class Letters:
 class Agent:
     """An engine that gives the commands of a script, one per turn of its context.
 
-    A sequence whose seed is a multiple of 4 submits at once, without mending the fault.
+    Attributes:
+        submits: whether a sequence whose seed is a multiple of 4 submits at once, without mending the fault.
     """
 
     script: Sequence[str]
+    submits: bool = True
     serves_all: bool = False
     replicas: int = 1
 
@@ -122,7 +124,7 @@ class Agent:
         completions = []
         for i, context in enumerate(contexts):
             turn = "".join(map(chr, context)).count("I look.")
-            command = "submit" if seeds[i] % 4 == 0 else self.script[turn]
+            command = "submit" if self.submits and seeds[i] % 4 == 0 else self.script[turn]
             tokens_T = np.asarray([*map(ord, said(command)), END], np.int32)
             zeros_T = np.zeros(len(tokens_T), np.float32)
             completions.append(Completion(tokens_T, zeros_T, zeros_T, "end", 0))

@@ -47,7 +47,10 @@ class Spent:
         amount: geometric mean over seeds; None if no run reached the target, or some run met it from the start.
         bound: "at least" if some run never reached the target, otherwise empty.
         ratio: the amount divided by the baseline's, by seed if the arms have the same seeds or share at least two. None
-            for the baseline itself, if either amount is None, or if both arms have runs that never reached it.
+            for the baseline itself, if either arm has no mean over the seeds that are compared, or if both have runs
+            that never reached the target.
+        left_out: seeds of the arm that the ratio leaves out, since the baseline met the target from the start with
+            them; at least two others are in it.
         ratio_bound: "at least" if some run of the arm never reached the target, "at most" if some run of the baseline
             did not, otherwise empty.
         p: p-value for a true ratio of 1; None with one seed, or if the ratio is a bound that does not speak against 1.
@@ -64,6 +67,7 @@ class Spent:
     adjusted_p: float | None = None
     clear: bool = False
     at_start: int = 0
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,21 @@ class _Costs:
     drawn: BySeed
     reached: Mapping[int, bool]
     problems: int
+
+    @property
+    def at_start(self) -> list[int]:
+        """The seeds whose runs had the target from the start."""
+        return [seed for seed, found in self.found.items() if np.isneginf(found[0])]
+
+    @property
+    def countable(self) -> bool:
+        """Whether some run reached the target, and none had it from the start, so that there is a geometric mean."""
+        return any(self.reached.values()) and not self.at_start
+
+    def without(self, seeds: Sequence[int]) -> "_Costs":
+        """The runs with other seeds."""
+        found, drawn = ({s: v for s, v in each.items() if s not in seeds} for each in (self.found, self.drawn))
+        return _Costs(found, drawn, {s: v for s, v in self.reached.items() if s not in seeds}, self.problems)
 
 
 def reach_axes(design: Design) -> list[Axis]:
@@ -224,15 +243,19 @@ def _compare(costs: Mapping[str, _Costs], design: Design) -> dict[str, Spent]:
 
 def _amount(costs: _Costs) -> Spent:
     missed = not all(costs.reached.values())
-    at_start = int(np.isneginf(list(costs.found.values())).sum())
-    if at_start or not any(costs.reached.values()):
-        return Spent(None, "at least" if missed else "", at_start=at_start)
+    if not costs.countable:
+        return Spent(None, "at least" if missed else "", at_start=len(costs.at_start))
     found = _mean(costs.found, costs.drawn, list(costs.found), costs.problems).estimate.map(math.exp)
     return Spent(replace(found, high=None) if missed else found, "at least" if missed else "")
 
 
 def _with_ratio(spent: Spent, own: _Costs, baseline: _Costs | None) -> Spent:
-    if baseline is None or spent.amount is None or _amount(baseline).amount is None:
+    if baseline is None:
+        return spent
+    left_out = tuple(seed for seed in baseline.at_start if seed in own.found)
+    if len(own.found.keys() & baseline.found.keys()) >= len(left_out) + 2:
+        own, baseline = own.without(baseline.at_start), baseline.without(baseline.at_start)
+    if not own.countable or not baseline.countable:
         return spent
     shared = [seed for seed in own.found if seed in baseline.found]
     paired = len(shared) >= 2 or len(shared) == len(own.found) == len(baseline.found)
@@ -252,7 +275,7 @@ def _with_ratio(spent: Spent, own: _Costs, baseline: _Costs | None) -> Spent:
     if bound:
         ratio = replace(ratio, high=None) if missed[0] else replace(ratio, low=None)
     tells = min(len(seeds), len(beside)) > 1 and (not bound or (mean.mean > 0) == missed[0])
-    return replace(spent, ratio=ratio, ratio_bound=bound, p=mean.p if tells else None)
+    return replace(spent, ratio=ratio, ratio_bound=bound, p=mean.p if tells else None, left_out=left_out)
 
 
 def _mean(found: BySeed, drawn: BySeed, seeds: Sequence[int], problems: int) -> CrossedMean:

@@ -30,7 +30,8 @@ def captions(intervals: str) -> Mapping[str, str]:
         "clear after Holm's adjustment within the panel.",
         "cost_to_reach": "What an arm spent to reach a target, divided by what the baseline spent; geometric means "
         "over seeds with 95 % intervals. Filled: clearly not 1 after Holm's adjustment within the panel. Arrowheads: "
-        "some run never reached the target, so the ratio is at least (pointing right) or at most (pointing left) this.",
+        "some run never reached the target, so the ratio is at least (pointing right) or at most (pointing left) this. "
+        "Seeds with which the baseline had the target from the start are left out.",
         "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
         "each arm learnt, and when.",
         "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "

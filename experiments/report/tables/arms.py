@@ -16,7 +16,6 @@ from halfway.experiments.report.tables.text import (
 
 def arm_table(summary: Summary) -> TextTable:
     """Held-out pass@1 and its cost, one row per arm, in the declared order."""
-    rank = {arm: str(i + 1) for i, arm in enumerate(summary.ranking)}
     notes = [
         f"Budget: {budget_text(summary)}. Tokens are those generated. Trained tokens are those that the updates passed "
         "over: whole sequences, prompts and replayed prefixes included, once per epoch.",
@@ -39,7 +38,7 @@ def arm_table(summary: Summary) -> TextTable:
         "steps",
         "seconds",
     )
-    rows = tuple(_arm_row(arm, rank.get(arm.arm, NONE)) for arm in summary.arms)
+    rows = tuple(_arm_row(arm, str(summary.ranks.get(arm.arm, NONE))) for arm in summary.arms)
     return TextTable("Arms", (*columns, "controllers"), rows, " ".join(notes))
 
 

@@ -38,7 +38,23 @@ def reach_notes(reach: Reach) -> list[str]:
         notes.append(f"No run of {reach.baseline} has two evaluations yet, so there is nothing to divide by.")
     if any(0 < spent.at_start < row.seeds for row in reach.rows for spent in row.spent.values()):
         notes.append("At the start in k of n: k runs had the target before any training, so there is no mean.")
+    if left_out := left_out_text(reach):
+        notes.append(left_out)
     return notes
+
+
+def left_out_text(reach: Reach) -> str:
+    """Which seeds the ratios leave out and why; empty if they leave out none."""
+    seeds = sorted({seed for row in reach.rows for spent in row.spent.values() for seed in spent.left_out})
+    if not seeds:
+        return ""
+    total = next(row.seeds for row in reach.rows if row.arm == reach.baseline)
+    listed = ", ".join(map(str, seeds))
+    runs = f"run with seed {listed}" if len(seeds) == 1 else f"runs with the seeds {listed}"
+    return (
+        f"Ratios are over {total - len(seeds)} of {total} seeds: {reach.baseline}'s {runs} had the target from the "
+        "start, which no arm can undercut."
+    )
 
 
 def reach_title(reach: Reach) -> str:
@@ -86,11 +102,12 @@ def _row(row: ReachRow, axes: list[Axis]) -> tuple[str, ...]:
 
 def spent_cell(spent: Spent, seeds: int) -> str:
     """The amount that an arm spent, and its ratio to the baseline's amount."""
-    if spent.amount is None and 0 < spent.at_start < seeds:
-        return f"at the start in {spent.at_start} of {seeds}"
-    if spent.amount is None:
-        return "not reached" if spent.bound else "at the start"
-    text = SIGNS[spent.bound] + number(spent.amount, 0)
+    if spent.amount is not None:
+        text = SIGNS[spent.bound] + number(spent.amount, 0)
+    elif 0 < spent.at_start < seeds:
+        text = f"at the start in {spent.at_start} of {seeds}"
+    else:
+        text = "not reached" if spent.bound else "at the start"
     if spent.ratio is None:
         return text
     return f"{text}, {SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}" + ("*" if spent.clear else "")

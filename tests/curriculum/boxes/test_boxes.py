@@ -279,6 +279,16 @@ def test_limits_are_named() -> None:
     assert opened.exec(many, 30).ended == "memory"
     shared = "import mmap\nx = []\nwhile True:\n    x.append(mmap.mmap(-1, 2**23))\n    x[-1].write(bytes(2**23))"
     assert opened.exec(f"for i in 1 2 3; do python -c '{shared}' & done; wait", 30).ended == "memory"
+    # 16,000 pages, 62 MiB, each so far from the others that it needs page tables of its own, 8 KiB.
+    scattered = (
+        "import ctypes, time\nlibc = ctypes.CDLL(None)\n"
+        "for i in range(16000):\n"
+        "    address = ctypes.c_void_p((1 << 44) + (i << 30))\n"
+        "    libc.mmap(address, ctypes.c_size_t(4096), 3, 0x32, -1, ctypes.c_long(0))\n"
+        "    ctypes.memset(address, 1, 1)\n"
+        "time.sleep(5)"
+    )
+    assert opened.exec(f"python -c '{scattered}'", 30).ended == "memory"
     assert opened.exec("ulimit -Hn; echo fine", 9).output == "4096\nfine\n"
     opened.close()
 

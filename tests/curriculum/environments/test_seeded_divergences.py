@@ -1,9 +1,7 @@
 """Divergences made on purpose are found at their step; equal work is found equal, a killed process or not."""
 
-from collections.abc import Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
-from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 
@@ -99,19 +96,6 @@ def test_what_can_be_repeated_is_equal(tmp_path: Path) -> None:
     assert isinstance(found, RepositoryEpisode) and found.turns == 3
 
 
-class Persistent(Agent):
-    """It never submits."""
-
-    def generate(
-        self,
-        contexts: Sequence[Any],
-        max_new_tokens: Sequence[int],
-        seeds: Sequence[int],
-        finished: Finished | None = None,
-    ) -> list[Completion]:
-        return super().generate(contexts, max_new_tokens, [1] * len(seeds), finished)
-
-
 COUNTED = {
     **{what: SEEDED[what] for what in ("the time", "random bytes", "a background writer", "a set of None")},
     **{what: CHANGED[what] for what in ("a truncated file", "stale bytecode", "a removed folder", "a mode", "a link")},
@@ -123,7 +107,7 @@ def test_each_is_counted_and_its_request_rolled_out_afresh(tmp_path: Path, what:
     """For a tree that has become another, the recorded response is exchanged for one that says as much."""
     environment = Repository(max_turns=4, seconds=20, parallel=2)
     script = ("ls", SEEDED.get(what, "true"), "true", "true")
-    rolling = Collector(Persistent(script), environment, Letters(), 10_000, replays=Replays(1.0))
+    rolling = Collector(Agent(script, submits=False), environment, Letters(), 10_000, replays=Replays(1.0))
     request = Request(small_problem(tmp_path), 1)
     (parent,) = rolling.run([request], Stream(0))
     turns = list(cut(parent.rollouts[0], 3, "steps"))

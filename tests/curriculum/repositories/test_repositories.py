@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 import tarfile
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -184,6 +185,25 @@ def test_a_row_that_lacks_something_is_dropped_and_counted(tmp_path: Path, chang
     path.write_text(json.dumps({**ROW, **change}) + "\n")
     with pytest.raises(UserError, match=f"no row is a task on a repository .first: .*{reason}"):
         RepositoryRows(str(path)).load(None, Stream(0))
+
+
+@pytest.mark.parametrize(
+    ("statement", "shown"),
+    [
+        ("Mend [ISSUE]\nSums fail.\n[/ISSUE] now. [ISSUE]no[/ISSUE]", "Sums fail."),
+        ("Sums [ISSUE] fail.", "Sums [ISSUE] fail."),
+        # A regular expression takes minutes to find that none of these openings has an end.
+        ("[ISSUE]" * 140_000, "[ISSUE]" * 140_000),
+    ],
+    ids=["marked", "never closed", "a million characters"],
+)
+def test_a_statement_is_what_the_first_issue_says(tmp_path: Path, statement: str, shown: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**ROW, "problem_statement": statement}) + "\n")
+    began = time.process_time()
+    (problem,) = RepositoryRows(str(path)).load(None, Stream(0)).problems
+    assert time.process_time() - began < 20
+    assert f"\n{shown}\n" in problem.prompt
 
 
 def test_held_out_rows_come_from_a_file_of_their_own(tmp_path: Path) -> None:

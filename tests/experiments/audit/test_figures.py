@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
+from halfway.experiments.audit.auditing import Audited
 from halfway.experiments.audit.figures import (
     CategoryChange,
     Memory,
@@ -18,8 +19,10 @@ from halfway.experiments.audit.figures import (
     wasted,
 )
 from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.page import silence
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.audit.suspects import fisher, inverted
+from halfway.experiments.audit.tables import facts, over_time
 
 
 def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] | None = None) -> History:
@@ -67,6 +70,22 @@ def test_silence_and_its_price() -> None:
     assert [(s.first, s.last, s.groups) for s in found.over_time] == [(0, 0, 4), (1, 1, 4), (2, 2, 4)]
     assert [s.all_failed for s in found.over_time] == [0.5, 0.5, 0.5]
     assert found.over_time[0].rate == pytest.approx(7 / 16)
+
+
+def test_a_single_step_is_no_range() -> None:
+    found = findings(log(VISITS))
+    assert [row[0] for row in over_time(found).rows] == ["0", "1", "2"]
+    chart = silence(found.over_time)
+    assert "<title>step 1: mixed 25.0 % of 4</title>" in chart and "steps" not in chart
+    assert ("steps", "3, from 0 to 2") in facts(Audited(log(VISITS), found)).rows
+    one = log(VISITS[4:8])
+    assert ("steps", "1 (step 1)") in facts(Audited(one, findings(one))).rows
+
+
+def test_several_steps_are_a_range() -> None:
+    found = findings(log([(step, "p", 1, 2) for step in range(24)]))
+    assert [row[0] for row in over_time(found).rows][:2] == ["0-1", "2-3"]
+    assert "<title>steps 22-23: mixed 100.0 % of 2</title>" in silence(found.over_time)
 
 
 def test_what_became_of_problems() -> None:

@@ -23,7 +23,7 @@ from halfway.experiments.report.statistics.intervals import (
     ratio_of_means,
     ratio_over_seeds,
 )
-from halfway.experiments.report.summary import summarize
+from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.arms import arm_table, quick_table
 from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.kinds import start_table
@@ -167,6 +167,19 @@ def test_batches_filled_are_compared_by_shared_seeds(tmp_path):
     assert (filled.arm, filled.reference, filled.paired) == ("a", "b", True)
     assert (filled.ratio.low, filled.ratio.values) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
     assert summary.ranking == ("b", "a")
+
+
+def test_arms_with_equal_scores_share_the_better_rank(tmp_path):
+    def runs(*scores):
+        return {seed: ([], [step_record()], curve(0.1, score)) for seed, score in enumerate(scores)}
+
+    arms = {"a": runs(0.1, 0.3), "b": runs(0.7, 0.1), "c": runs(0.1, 0.7), "d": runs(0.6, 0.6), "e": runs(0.2, 0.2)}
+    summary = summarize(comparison(tmp_path, arms))
+    assert summary.ranking == ("d", "b", "c", "a", "e")
+    assert [row[1] for row in arm_table(summary).rows] == ["4", "2", "2", "1", "4"]
+    write_tables(tmp_path, summary)
+    assert json.loads((tmp_path / "summary.json").read_text())["ranks"] == {"d": 1, "b": 2, "c": 2, "a": 4, "e": 4}
+    assert ranks_of({"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}) == {"a": 1, "b": 1, "c": 3}
 
 
 def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path):

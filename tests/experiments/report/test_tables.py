@@ -175,10 +175,25 @@ def test_reach_says_bounds_and_where_targets_come_from() -> None:
         (Spent(Estimate(1234.5, 1000, 2000), ""), "1,234"),
         (Spent(Estimate(1000), "", Estimate(0.5, 0.25, 1.0), clear=True), "1,000, x0.50 [0.25, 1.00]*"),
         (Spent(Estimate(1000), "", Estimate(0.5, None, 1.0), "at most"), "1,000, ≤ x0.50"),
+        (Spent(None, "", Estimate(0.5), at_start=1, left_out=(0,)), "at the start in 1 of 3, x0.50"),
     ],
 )
 def test_what_was_spent_in_a_cell(spent: Spent, text: str) -> None:
     assert spent_cell(spent, seeds=3) == text
+
+
+def test_seeds_that_ratios_leave_out_are_counted_and_named() -> None:
+    ends = {"grpo": (0.4, 0.8, 0.6, 0.6), "other": (0.8, 1.0, 0.8, 0.8)}
+    runs = [run_of(a, s, scores=[0, end / 2, end]) for a, own in ends.items() for s, end in enumerate(own)]
+    whole = reach_tables(summarize(comparison_of(runs, targets=[0.2])))
+    assert not any("Ratios are over" in table.caption for table in whole)
+    runs[2] = run_of("grpo", 2, scores=[0.3, 0.0, 0.0])
+    one = reach_tables(summarize(comparison_of(runs, targets=[0.01])))[1]
+    said = "Ratios are over 3 of 4 seeds: grpo's run with seed 2 had the target from the start, which no arm can"
+    assert said in one.caption and "x0." in one.rows[1][2]
+    runs[3] = run_of("grpo", 3, scores=[0.3, 0.0, 0.0])
+    two = reach_tables(summarize(comparison_of(runs, targets=[0.01])))[1]
+    assert "Ratios are over 2 of 4 seeds: grpo's runs with the seeds 2, 3 had the target" in two.caption
 
 
 def test_the_seconds_say_what_they_are_good_for() -> None:

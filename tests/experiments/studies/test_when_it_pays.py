@@ -61,6 +61,17 @@ def test_references_stand_apart_and_losses_are_shown() -> None:
     assert text.endswith("Notes.")
 
 
+def test_seeds_that_ratios_leave_out_are_named() -> None:
+    simulated = regime({"grpo": 0.3, "other": 0.8}, "middle")
+    assert "Ratios are over" not in page_text([simulated], frozenset(), "")
+    goal = simulated.goal
+    rows = [replace(row, spent={axis: replace(s, left_out=(2,)) for axis, s in row.spent.items()}) for row in goal.rows]
+    summary = replace(simulated.summary, reach=(replace(goal, rows=tuple(rows)),))
+    text = page_text([replace(simulated, summary=summary)], frozenset(), "")
+    total = goal.rows[0].seeds
+    assert text.count(f"middle: Ratios are over {total - 1} of {total} seeds: grpo's run with seed 2 had") == 2
+
+
 def test_the_page_is_written_from_summaries_alone(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))

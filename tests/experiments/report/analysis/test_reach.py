@@ -122,6 +122,37 @@ def test_a_run_of_the_baseline_that_collapses_is_told_apart_from_one_that_never_
     assert row_of(fixed, "base").spent["rollouts"].at_start == 1
 
 
+def test_ratios_leave_out_the_seeds_with_which_the_baseline_had_the_target_from_the_start() -> None:
+    # To the ends .4 and .8 of the baseline's first two runs the other arm needs 200 and 320 of 400 rollouts.
+    base = [*lines("base", 0.4, 0.8), run_of("base", 2, scores=[0.3, 0.0, 0.0, 0.0, 0.0])]
+    _, last = reached([*base, *lines("other", 0.8, 1.0, 0.8)], targets=[0.05])
+    spent = row_of(last, "other").spent["rollouts"]
+    assert spent.amount is not None and spent.amount.values == pytest.approx((200, 320, 30))
+    expected = ratio_over_seeds([200, 320], [400, 400])
+    assert spent.left_out == (2,) and spent.ratio is not None and spent.ratio.values == pytest.approx((0.5, 0.8))
+    assert (spent.ratio.value, spent.ratio.low, spent.ratio.high) == pytest.approx(
+        (expected.value, expected.low, expected.high)
+    )
+    assert spent.ratio_bound == "" and spent.p is not None and spent.adjusted_p is not None
+    # A seed that the other arm lacks is in no ratio anyway.
+    _, fewer = reached([*base, *lines("other", 0.8, 1.0)], targets=[0.05])
+    spent = row_of(fewer, "other").spent["rollouts"]
+    assert spent.ratio is not None and spent.ratio.values == pytest.approx((0.5, 0.8)) and spent.left_out == ()
+
+
+def test_an_arm_that_had_the_target_from_the_start_with_the_same_seed_has_a_ratio_over_the_others() -> None:
+    ready = [run_of(arm, 2, scores=[0.3, 0.6]) for arm in ("base", "other")]
+    fixed = reached([*lines("base", 0.4, 0.8), *lines("other", 0.8, 1.0), *ready], targets=[0.2])[0]
+    spent = row_of(fixed, "other").spent["rollouts"]
+    assert (spent.amount, spent.at_start, spent.left_out) == (None, 1, (2,))
+    assert spent.ratio is not None and spent.ratio.values == pytest.approx((100 / 200, 80 / 100))
+    # With a seed of its own it would be a ratio of 0, which a geometric mean has no room for.
+    other = [*lines("other", 0.8, 1.0)[:1], run_of("other", 1, scores=[0.3, 0.6]), ready[1]]
+    fixed = reached([*lines("base", 0.4, 0.8, 0.4), *other], targets=[0.2])[0]
+    spent = row_of(fixed, "other").spent["rollouts"]
+    assert (spent.at_start, spent.ratio, spent.left_out) == (2, None, ())
+
+
 def test_problems_are_resampled_too() -> None:
     """Of one seed the error is over problems: of a straight line to the height h, log cost is log target - log h."""
     ends = np.random.default_rng(0).integers(2, 9, 200)
