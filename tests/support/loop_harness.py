@@ -26,13 +26,15 @@ class ScriptedLearner:
 
     batches: list[tuple[Group, ...]] = field(default_factory=list)
     version: int = 0
+    spent: list[float] = field(default_factory=list)
 
     @property
     def policy_version(self) -> int:
         return self.version
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
         self.batches.append(tuple(groups))
+        self.spent.append(spent)
         self.version += bool(groups)
         return {"draw": stream.uniform(), "trained_tokens": 10.0 * len(groups)}
 

@@ -20,9 +20,9 @@ class Colocated:
     def policy_version(self) -> int:
         return self.learner.policy_version
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
         self.sleep()
-        return self.learner.update(groups, stream)
+        return self.learner.update(groups, stream, spent)
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         return self.learner.with_values(groups)

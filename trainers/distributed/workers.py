@@ -56,8 +56,8 @@ class WorkerGroup:
         groups: list[Group] = self._order("run", requests, stream)
         return groups
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
-        metrics: Mapping[str, float] = self._order("update", groups, stream)
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+        metrics: Mapping[str, float] = self._order("update", groups, stream, spent)
         return metrics
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:

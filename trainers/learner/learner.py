@@ -95,6 +95,7 @@ class PolicyGradientLearner:
             self._reference.to(self._accelerator.device)
         self._critic = Critic(self.policy, options, self._accelerator) if options.advantage == "gae" else None
         self._optimizer_steps = 0
+        self._spent = 0.0
         self._version = 0
 
     @property
@@ -108,13 +109,14 @@ class PolicyGradientLearner:
         that only warm up the critic."""
         return self._version
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
         """Train on the groups: num_epochs passes, each with one optimizer step per mini-batch.
 
         If there is nothing to train on, the weights, the schedule and `policy_version` stay, and `empty` is 1.
 
         Args:
             stream: shuffles the sequences into mini-batches.
+            spent: share of the run's budget that was spent before this step, in [0, 1), for schedules that follow it.
 
         Returns:
             `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once per epoch),
@@ -134,10 +136,11 @@ class PolicyGradientLearner:
             return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
         steps: list[dict[str, float]] = []
+        self._spent = spent
         lr = 0.0
         for epoch in range(self.options.num_epochs):
             for minibatch in split_minibatches(sequences, self.options, stream.at(epoch)):
-                lr = self.options.lr * lr_factor(self._optimizer_steps, self.options)
+                lr = self.options.lr * lr_factor(self._optimizer_steps, self.options, spent)
                 steps.append(self._step(minibatch, lr))
                 self._optimizer_steps += not self._warming_up
         self._version += not self._warming_up
@@ -278,7 +281,7 @@ class PolicyGradientLearner:
             norms["critic_grad_norm"] = self._critic.gradient_norm()
             self._require_finite("value loss", totals["value_loss"])
             self._require_finite("critic's gradient norm", norms["critic_grad_norm"])
-            self._critic.step(lr_factor(self._critic.steps, self.options))
+            self._critic.step(lr_factor(self._critic.steps, self.options, self._spent))
         if self._warming_up:
             self._backend.drop_gradients()
             return {**norms, "grad_norm": norm or 0.0}
@@ -423,18 +426,20 @@ def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
             layer.training = False
 
 
-def lr_factor(step: int, options: LearnerOptions) -> float:
+def lr_factor(step: int, options: LearnerOptions, spent: float = 0.0) -> float:
     """The learning rate of optimizer step `step` (from 0), as a share of its peak.
 
     It rises linearly from 1 / warmup_steps to 1 over the first `warmup_steps` steps, then stays, or falls linearly or
-    by a half cosine, such that step `total_updates` would be the first with 0.
+    by a half cosine. With `total_updates`, that step would be the first with 0; without, the rate falls with the share
+    of the run's budget that is `spent`, in [0, 1), and would be 0 at its end.
     """
     if step < options.warmup_steps:
         return (step + 1) / options.warmup_steps
     if options.schedule == "constant":
         return 1.0
-    span = max(1, options.total_updates - options.warmup_steps)
-    done = min(1.0, (step - options.warmup_steps) / span)
+    done = spent
+    if options.total_updates:
+        done = min(1.0, (step - options.warmup_steps) / (options.total_updates - options.warmup_steps))
     return 1 - done if options.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 

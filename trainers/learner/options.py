@@ -114,7 +114,8 @@ class LearnerOptions:
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
         warmup_steps: updates over which the learning rate rises to its peak; 0 = none.
-        total_updates: length of linear and cosine schedules, in optimizer steps; ignored by "constant".
+        total_updates: length of linear and cosine schedules, in optimizer steps; 0 = the run's whole budget, so that
+            arms that make different numbers of updates from equal budgets are treated alike. Ignored by "constant".
         advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
             "gae" = generalized advantage estimation with a critic, one advantage per token (PPO).
         critic: for advantage=gae.
@@ -216,10 +217,11 @@ class LearnerOptions:
         for name in ("normalization_length", "total_updates"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= unused) or more")
         require(
-            self.schedule == "constant" or self.total_updates > self.warmup_steps,
+            self.schedule == "constant" or self.total_updates == 0 or self.total_updates > self.warmup_steps,
             "learner.total_updates",
             self.total_updates,
-            f"schedule={self.schedule} needs the number of optimizer steps it spans, more than warmup_steps",
+            f"schedule={self.schedule} needs more optimizer steps than warmup_steps={self.warmup_steps}, or 0 for "
+            "the run's whole budget",
         )
 
     def _check_advantages(self) -> None:

@@ -102,7 +102,8 @@ class Training:
         with clock.time("observe"):
             self.session.commit()
         with clock.time("update"):
-            learned = self.learner.update(filling.trained, self.stream.at(step, "update"))
+            spent = self.progress.share(self.budget)
+            learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
         with clock.time("sync"):
             self.sync()
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()

@@ -127,8 +127,8 @@ class ReportingLearner:
     def policy_version(self) -> int:
         return self.learner.policy_version
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> Mapping[str, float]:
-        return {**self.learner.update(groups, stream), **self.rollouts.metrics}
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+        return {**self.learner.update(groups, stream, spent), **self.rollouts.metrics}
 
     def save(self, folder: Path) -> None:
         self.learner.save(folder)

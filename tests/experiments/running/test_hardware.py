@@ -346,12 +346,12 @@ def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:
     class Updates:
         policy_version = 4
 
-        def update(self, groups: Any, stream: Any) -> dict[str, float]:
+        def update(self, groups: Any, stream: Any, spent: float) -> dict[str, float]:
             heard.append("update")
             return {"loss": 1.0}
 
     learner: Any = Updates()
     both = Colocated(learner, lambda: heard.append("sleep"))
     stream: Any = None
-    assert both.update([], stream) == {"loss": 1.0} and both.policy_version == 4
+    assert both.update([], stream, 0.5) == {"loss": 1.0} and both.policy_version == 4
     assert heard == ["sleep", "update"]

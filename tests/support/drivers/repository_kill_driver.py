@@ -47,7 +47,7 @@ class HashingLearner:
     def policy_version(self) -> int:
         return self.version
 
-    def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
         for group in groups:
             for rollout in group.rollouts:
                 turns = [(t.tokens_T.tolist(), t.num_replayed, t.observation, t.state) for t in rollout.turns]

@@ -430,6 +430,21 @@ def test_learning_rate_schedules() -> None:
     assert [lr_factor(step, cosine) for step in range(5)] == pytest.approx([1, 0.8535534, 0.5, 0.1464466, 0])
 
 
+def test_a_schedule_without_a_length_follows_the_budget() -> None:
+    linear = LearnerOptions(schedule="linear", warmup_steps=2)
+    assert [lr_factor(step, linear, spent) for step, spent in ((0, 0.0), (1, 0.1), (2, 0.2), (90, 0.75))] == (
+        pytest.approx([0.5, 1, 0.8, 0.25])
+    )
+    cosine = LearnerOptions(schedule="cosine")
+    assert [lr_factor(7, cosine, spent) for spent in (0.0, 0.5, 0.75)] == pytest.approx([1, 0.5, 0.1464466])
+
+
+def test_updates_know_the_share_of_the_budget_that_is_spent(tiny_model: Qwen3ForCausalLM) -> None:
+    trained = learner(tiny_model, replace(OPTIONS, schedule="linear", num_minibatches=2))
+    rates = [trained.update(random_groups(0), Stream(0), spent)["lr"] for spent in (0.0, 0.5, 0.9)]
+    assert rates == pytest.approx([1e-3, 0.5e-3, 0.1e-3])
+
+
 def test_the_schedule_advances_once_an_optimizer_step(tiny_model: Qwen3ForCausalLM) -> None:
     trained = learner(tiny_model, replace(OPTIONS, schedule="linear", total_updates=10, num_minibatches=2))
     assert [metrics["lr"] for metrics in train(trained, range(3))] == pytest.approx([0.9e-3, 0.7e-3, 0.5e-3])

@@ -64,6 +64,7 @@ def test_once_spends_the_same_on_every_step_and_trains_what_is_left(tmp_path: Pa
     run = training(tmp_path, ONCE, Budget(rollouts=10 * GROUPS * SIZE))
     done = run.train()
     assert (done.step, done.rollouts, done.starved) == (10, 10 * GROUPS * SIZE, 0)
+    assert run.learner.spent == [step / 10 for step in range(10)]
     steps = records(tmp_path, "steps")
     assert [step["groups"]["rolled_out"] for step in steps] == [GROUPS] * 10
     assert [step["rounds"] for step in steps] == [1] * 10
@@ -230,8 +231,8 @@ def test_seconds_count_neither_evaluation_nor_checkpoints(tmp_path: Path, monkey
             return taking(2.0, super().run(requests, stream))  # type: ignore[no-any-return]
 
     class SlowLearner(ScriptedLearner):
-        def update(self, groups: Sequence[Group], stream: Stream) -> dict[str, float]:
-            return taking(1.0, super().update(groups, stream))  # type: ignore[no-any-return]
+        def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
+            return taking(1.0, super().update(groups, stream, spent))  # type: ignore[no-any-return]
 
         def save(self, folder: Path) -> None:
             taking(100.0, super().save(folder))
