@@ -105,7 +105,7 @@ def counted(mean: float, size: int) -> tuple[int, int]:
             return passed, number
     raise UserError(
         f"reward: a task's mean is {mean:.6g}, which rewards of 0 and 1 cannot have in {size} rollouts; give the "
-        "chain a reward that is 1 for a success and 0 else"
+        "chain a reward that is 1 for a success and 0 otherwise"
     )
 
 

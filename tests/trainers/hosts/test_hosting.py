@@ -179,7 +179,7 @@ def test_a_data_set_makes_the_problems_that_its_rows_make(kind: str) -> None:
 def test_success_is_raw() -> None:
     judge = Judge("right")
     assert [judge.success(value) for value in (0, 1.0, True, None, float("nan"))] == [False, True, True, None, None]
-    with pytest.raises(UserError, match=r"reward: 'right' gave 0.5, and a success is 0 or 1; say threshold="):
+    with pytest.raises(UserError, match=r"reward: 'right' gave 0.5, where a success is 0 or 1; set threshold="):
         judge.success(0.5)
     assert [Judge("score", 0.5).success(value) for value in (-1.0, 0.4, 0.5, 7.0)] == [False, False, True, True]
     rollout = rollout_of([7, 8, 9, 1], True, 0.7, {1}, 3, num_replayed=2)

@@ -216,7 +216,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tasks: 'list_iterator' is not acceptable; give num_tasks"):
         sampler(tmp_path, tasks=iter(tasks_of()))
     inner = sampler(tmp_path)
-    with pytest.raises(UserError, match=r"reward: 'reward' gave 0.5, and a success is 0 or 1; say threshold="):
+    with pytest.raises(UserError, match=r"reward: 'reward' gave 0.5, where a success is 0 or 1; set threshold="):
         inner.observe([episode(next(inner), 0.5)])
     inner = sampler(tmp_path)
     with pytest.raises(UserError, match=r"train.env: an episode has 2 trainable traces"):

@@ -196,7 +196,7 @@ def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
     saved = session(tmp_path).state_dict()
     with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
         session(tmp_path, number=23).load_state_dict(saved)
-    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, and a success is 0 or 1; say threshold="):
+    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, where a success is 0 or 1; set threshold="):
         one_step(session(tmp_path), Played(np.random.default_rng(0), 0.5))
 
     class Slow(Played):

@@ -102,7 +102,7 @@ def test_refusals(tmp_path: Path) -> None:
         dataset(tmp_path, np.random.default_rng(0), ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=r"batch-00000007.json: no such state; resume with the folder"):
         dataset(tmp_path, np.random.default_rng(0)).get_batch(7)
-    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, and a success is 0 or 1; say threshold="):
+    with pytest.raises(UserError, match=r"reward: 'total reward' gave 0.5, where a success is 0 or 1; set threshold="):
         train(dataset(tmp_path, np.random.default_rng(0), passed=0.5), 0, 2)
     train(dataset(tmp_path, np.random.default_rng(0)), 0, 2)
     with pytest.raises(UserError, match="23 training problems, and the saved session had others"):

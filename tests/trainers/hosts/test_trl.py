@@ -205,7 +205,7 @@ def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     options = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
     args = trl_lab.config(tmp_path, 2, save_strategy="no", **options)
     rewards = [length, trl_lab.passed, waits]
-    with pytest.raises(UserError, match="success: say which of length, passed, waits"):
+    with pytest.raises(UserError, match="success: name the one of length, passed, waits"):
         halfway.trl(CHAINS["greso"], trl_lab.problems(), rewards, args)
     model, tokenizer = trl_lab.policy()
     hosted = halfway.trl(CHAINS["greso"], trl_lab.problems(), rewards, args, success="passed")
@@ -223,7 +223,7 @@ def test_a_reward_that_is_no_success_is_refused(tmp_path: Path) -> None:
 
     trainer = trl_lab.trainer(CHAINS["greso"], trl_lab.config(tmp_path, 1), shaped)
     with pytest.raises(
-        UserError, match=r"reward: 'shaped' gave 0.3, and a success is 0 or 1; say threshold="
+        UserError, match=r"reward: 'shaped' gave 0.3, where a success is 0 or 1; set threshold="
     ) as caught:
         trainer.train()
     assert "\n" not in str(caught.value)

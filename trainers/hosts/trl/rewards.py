@@ -127,7 +127,8 @@ def judging(rewards: Sequence[Any], success: Any) -> int:
         if len(candidates) == 1:
             return candidates[0]
         raise UserError(
-            f"success: say which of {', '.join(names)} is 1 for a success and 0 else, such as success={names[0]!r}"
+            f"success: name the one of {', '.join(names)} that is 1 for a success and 0 otherwise, for example "
+            f"success={names[0]!r}"
         )
     found = [i for i, reward in enumerate(rewards) if success is reward or success == names[i]]
     if not found or not is_function(rewards[found[0]]):
