@@ -126,7 +126,8 @@ def one_line_usage() -> Iterator[None]:
 def usage_line(error: Any) -> str:
     """What is wrong with the words of a command: the option, its value and the remedy, as far as typer knows them."""
     command = error.ctx.command_path if error.ctx else "halfway"
-    parameter, refused = getattr(error, "param", None), getattr(error.__cause__, "errors", list)()
+    parameter = getattr(error, "param", None)
+    refused: list[Any] = getattr(error.__cause__, "errors", list)()
     if parameter is not None and refused:
         remedy = refused[0]["msg"].replace("Input should be", "give").replace("greater than or equal to", "at least")
         return f"{parameter.opts[0]}: {refused[0]['input']!r} is not acceptable; {remedy}"
