@@ -437,6 +437,8 @@ def test_a_schedule_without_a_length_follows_the_budget() -> None:
     )
     cosine = LearnerOptions(schedule="cosine")
     assert [lr_factor(7, cosine, spent) for spent in (0.0, 0.5, 0.75)] == pytest.approx([1, 0.5, 0.1464466])
+    with pytest.raises(UserError, match=r"^learner.total_updates: 4 is .* steps than warmup_steps=4, or 0"):
+        LearnerOptions(schedule="linear", warmup_steps=4, total_updates=4)
 
 
 def test_updates_know_the_share_of_the_budget_that_is_spent(tiny_model: Qwen3ForCausalLM) -> None:
