@@ -61,8 +61,9 @@ def facts(one: Audited) -> Table:
     steps, span = history.step_V, ""
     if len(steps):
         span = f", from {steps.min()} to {steps.max()}" if found.steps > 1 else f" (step {steps[0]})"
+    files = "1 file" if reading.files == 1 else f"{reading.files:,} files"
     rows = [
-        ("format", f"{reading.format} ({reading.trainer}), {reading.files:,} files, {size_text(reading.size)}"),
+        ("format", f"{reading.format} ({reading.trainer}), {files}, {size_text(reading.size)}"),
         ("steps", f"{found.steps:,}{span}"),
         ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {found.group_size} rollouts"),
     ]

@@ -1,5 +1,6 @@
 """The numbers of an audit, counted by hand; and our own runs, whose report has them already."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,12 @@ def test_a_single_step_is_no_range() -> None:
     assert ("steps", "3, from 0 to 2") in facts(Audited(log(VISITS), found)).rows
     one = log(VISITS[4:8])
     assert ("steps", "1 (step 1)") in facts(Audited(one, findings(one))).rows
+
+
+@pytest.mark.parametrize(("files", "said"), [(1, "1 file"), (1200, "1,200 files")])
+def test_a_single_file_is_no_plural(files: int, said: str) -> None:
+    read = replace(log(VISITS), reading=Reading("table", "ours", files=files, size=1500))
+    assert ("format", f"table (ours), {said}, 1.5 kB") in facts(Audited(read, findings(read))).rows
 
 
 def test_several_steps_are_a_range() -> None:
