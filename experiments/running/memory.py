@@ -84,11 +84,10 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     largest = max(shape.embedding, shape.layer_weights)
     if learner.deepspeed.zero_stage is None:
         host, states = 0, trained * 4 * (4 if frozen else size)
-    elif size == 2:
-        host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
     else:
         host, states = zero_states(trained, largest, learner.deepspeed, cluster.devices_per_node, cluster.train_nodes)
-        states = int(states * 16 / 20)  # there is no second copy in 16 bits
+        if size != 2:
+            states = int(states * 16 / 20)  # there is no second copy in 16 bits
     spread = cluster.ranks if learner.deepspeed.zero_stage == 3 else 1
     reference = shape.weights if learner.kl_coefficient and not frozen else 0
     longest = learner.max_microbatch_tokens
