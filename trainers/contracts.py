@@ -25,7 +25,7 @@ class Learner(Protocol):
 
     @property
     def policy_version(self) -> int: ...
-    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> Mapping[str, float]:
         """Train on the groups; `spent` is the share of the run's budget that was spent before this step."""
         ...
 

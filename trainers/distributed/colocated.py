@@ -20,7 +20,7 @@ class Colocated:
     def policy_version(self) -> int:
         return self.learner.policy_version
 
-    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> Mapping[str, float]:
         self.sleep()
         return self.learner.update(groups, stream, spent)
 

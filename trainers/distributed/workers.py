@@ -56,7 +56,7 @@ class WorkerGroup:
         groups: list[Group] = self._order("run", requests, stream)
         return groups
 
-    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> Mapping[str, float]:
         metrics: Mapping[str, float] = self._order("update", groups, stream, spent)
         return metrics
 

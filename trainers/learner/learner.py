@@ -95,7 +95,6 @@ class PolicyGradientLearner:
             self._reference.to(self._accelerator.device)
         self._critic = Critic(self.policy, options, self._accelerator) if options.advantage == "gae" else None
         self._optimizer_steps = 0
-        self._spent = 0.0
         self._version = 0
 
     @property
@@ -136,12 +135,11 @@ class PolicyGradientLearner:
             return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
         steps: list[dict[str, float]] = []
-        self._spent = spent
         lr = 0.0
         for epoch in range(self.options.num_epochs):
             for minibatch in split_minibatches(sequences, self.options, stream.at(epoch)):
                 lr = self.options.lr * lr_factor(self._optimizer_steps, self.options, spent)
-                steps.append(self._step(minibatch, lr))
+                steps.append(self._step(minibatch, lr, spent))
                 self._optimizer_steps += not self._warming_up
         self._version += not self._warming_up
         if self._critic is not None:
@@ -253,7 +251,7 @@ class PolicyGradientLearner:
         scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
         return [scored[i] for i in range(len(sequences))]
 
-    def _step(self, minibatch: Sequence[TrainingSequence], lr: float) -> dict[str, float]:
+    def _step(self, minibatch: Sequence[TrainingSequence], lr: float, spent: float) -> dict[str, float]:
         """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
         num_trained = [sequence.num_trained for sequence in minibatch]
         denominator = loss_denominator(num_trained, self.options)
@@ -268,10 +266,10 @@ class PolicyGradientLearner:
         sums = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
         totals = dict(zip(parts[0], self._accelerator.reduce(sums, "sum").tolist(), strict=True))
         self._require_finite("loss", totals["loss"])
-        norms = self._apply(totals, lr)
+        norms = self._apply(totals, lr, spent)
         return {**totals, **norms, "tokens": sum(num_trained)}
 
-    def _apply(self, totals: Mapping[str, float], lr: float) -> dict[str, float]:
+    def _apply(self, totals: Mapping[str, float], lr: float, spent: float) -> dict[str, float]:
         """Take the optimizer step of policy and critic. Returns their gradient norms before clipping."""
         norm = self._backend.gradient_norm()
         if norm is not None:
@@ -281,7 +279,7 @@ class PolicyGradientLearner:
             norms["critic_grad_norm"] = self._critic.gradient_norm()
             self._require_finite("value loss", totals["value_loss"])
             self._require_finite("critic's gradient norm", norms["critic_grad_norm"])
-            self._critic.step(lr_factor(self._critic.steps, self.options, self._spent))
+            self._critic.step(lr_factor(self._critic.steps, self.options, spent))
         if self._warming_up:
             self._backend.drop_gradients()
             return {**norms, "grad_norm": norm or 0.0}

@@ -127,7 +127,7 @@ class ReportingLearner:
     def policy_version(self) -> int:
         return self.learner.policy_version
 
-    def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> Mapping[str, float]:
         return {**self.learner.update(groups, stream, spent), **self.rollouts.metrics}
 
     def save(self, folder: Path) -> None:

@@ -347,11 +347,11 @@ def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:
         policy_version = 4
 
         def update(self, groups: Any, stream: Any, spent: float) -> dict[str, float]:
-            heard.append("update")
+            heard.append(f"update {spent}")
             return {"loss": 1.0}
 
     learner: Any = Updates()
     both = Colocated(learner, lambda: heard.append("sleep"))
     stream: Any = None
     assert both.update([], stream, 0.5) == {"loss": 1.0} and both.policy_version == 4
-    assert heard == ["sleep", "update"]
+    assert heard == ["sleep", "update 0.5"]

@@ -316,6 +316,17 @@ def test_warming_up_trains_the_critic_alone(tiny_model: Qwen3ForCausalLM, option
     assert trained.policy_version == 1
 
 
+@KINDS
+def test_the_critic_follows_the_budget_like_the_policy(tiny_model: Qwen3ForCausalLM, options: LearnerOptions) -> None:
+    trained = learner(tiny_model, replace(options, schedule="linear"))
+    assert trained._critic is not None
+    for step, spent in enumerate((0.0, 0.75)):
+        metrics = trained.update(random_groups(step), Stream(0).at(step), spent)
+        rates = [group["lr"] for group in trained._critic._optimizer.param_groups]
+        assert rates == pytest.approx([options.critic.lr * (1 - spent)] * len(rates))
+        assert metrics["lr"] == pytest.approx(options.lr * (1 - spent))
+
+
 def critic_weights(trained: PolicyGradientLearner) -> dict[str, Tensor]:
     assert trained._critic is not None
     return {name: values.clone() for name, values in trained._critic.state_dict().items()}
