@@ -5,6 +5,7 @@ Beside the code are recipes for the lab (`lab/`) and for clusters (`cluster/`), 
 - `audit`: shows from any trainer's rollout log where its rollouts went
 - `advice`: ranks controllers for a given log, on a simulated learner that is fitted to it
 - `cli`: the commands of `halfway`
+- `scripts`: what the scripts share: help from the docstring, mistakes in one line
 - `catalogue`: lists and explains everything that a YAML file can name
 - `controllers_page`: writes the page about all controllers
 - `config`: reads YAML files into checked settings

@@ -91,23 +91,15 @@ def one_line_errors(name: str) -> Iterator[None]:
         name: name of the command that is run.
     """
     from halfway.curriculum.support.errors import UserError
-    from halfway.curriculum.support.extras import remedy
+    from halfway.experiments.scripts import blame
 
     try:
         yield
-    except UserError as error:
-        complain(str(error))
-        raise typer.Exit(USER_ERROR) from None
-    except ModuleNotFoundError as error:
-        extra = remedy(error)
-        if extra is None:
+    except (UserError, ModuleNotFoundError, OSError) as error:
+        line = blame(error, f"halfway {name}")
+        if line is None:
             raise
-        complain(f"halfway {name}: {extra}")
-        raise typer.Exit(USER_ERROR) from None
-    except BrokenPipeError:  # the output's reader has closed it, as in `halfway list | head -1`
-        raise
-    except OSError as error:
-        complain(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
+        complain(line)
         raise typer.Exit(USER_ERROR) from None
 
 

@@ -4,5 +4,6 @@
 - `registry`: names that a YAML file may use, from here or from installed packages
 - `extras`: optional packages, and values on one line of a message
 - `blocks`: marked parts of a response
+- `natural`: names in the order of the numbers in them
 - `atomic`: files and folders that are complete or absent
 """

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.natural import natural
 
 Row = TypeVar("Row")
 
@@ -92,11 +93,6 @@ def refused(path: Path, root: Path) -> str:
     if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
         return OUTSIDE
     return "" if path.is_file() and stat.S_ISREG(path.stat().st_mode) else NOT_REGULAR
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key that orders numbers within names by value, so that "10.jsonl" follows "9.jsonl"."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def number_in(name: str) -> int | None:

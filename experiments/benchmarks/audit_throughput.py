@@ -6,7 +6,6 @@ them little. "Parser" only decodes the same bytes to Python objects, line by lin
     python -m halfway.experiments.benchmarks.audit_throughput --megabytes 200
 """
 
-import argparse
 import json
 import resource
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.scripts import script, script_parser
 
 WORDS = "so the answer follows from adding both sides and then we check that nothing was lost "
 Row = Mapping[str, Any]
@@ -96,8 +96,9 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+@script
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     options = parser.parse_args()

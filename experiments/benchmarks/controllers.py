@@ -11,7 +11,6 @@ evaluation and checkpoints.
 Exits with 1 if a median is above 50 ms, or a share above 2 %.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -36,6 +35,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.running.runs import prepare, train
+from halfway.experiments.scripts import script, script_parser
 
 LIMIT = 50.0
 SHARE_LIMIT = 0.02
@@ -44,9 +44,10 @@ NUM_ROLLOUTS = 8
 STREAK = 3  # GRESO keeps a problem in such a streak with probability 1/8
 
 
+@script
 def main() -> int:
     """Run all rows and print both tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--problems", type=int, default=1_000_000)
     parser.add_argument("--groups", type=int, default=64)
     parser.add_argument("--steps", type=int, default=30)

@@ -9,7 +9,6 @@ weight sync, engine and learner must agree within 1e-4 nats. vLLM's attention on
 with 1 if pass@1 of some run does not rise beyond its 95 % interval, or two rises differ beyond theirs.
 """
 
-import argparse
 import json
 import math
 import os
@@ -25,6 +24,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.running.launch import commands
+from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models.widen import widen_heads
 
 LAB = REPOSITORY / "experiments" / "lab"
@@ -149,8 +149,9 @@ def table(columns: Sequence[Column], command: str) -> str:
     return "\n".join([*lines, "", *verdict, ""])
 
 
+@script
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--engines", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))

@@ -14,7 +14,6 @@ For each host, the benchmark measures how long a data set takes from the host's 
 how much memory it then holds beside that copy, and how long a checkpoint takes.
 """
 
-import argparse
 import importlib.util
 import math
 import multiprocessing
@@ -33,6 +32,7 @@ import numpy as np
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.benchmarks.hosts_in_turn import CHAIN, FIRST, GROUPS, LENGTH, QUIET, SIZE, compared, problems
 from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.scripts import script, script_parser
 
 BATCH, ROLLOUTS, TOKENS = 64, 8, 1000
 STEP_SECONDS = 30.0
@@ -253,8 +253,9 @@ def start_table(found: dict[str, Started], number: int) -> list[str]:
     return [*lines, ""]
 
 
+@script
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path, help="where to write what is printed")

@@ -7,7 +7,6 @@ installed packages. In an editable installation, Halfway's own files are not cou
 seconds, which other work on the machine changes little, with the files in the system's cache.
 """
 
-import argparse
 import importlib.metadata
 import json
 import statistics
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.scripts import script, script_parser
 
 MEBIBYTE = 2**20
 IMPORTS: Mapping[str, str] = {
@@ -132,8 +132,9 @@ def page(installations: list[Installation], imports: list[Import], command: str)
     )
 
 
+@script
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--output", type=Path, help="folder for table.md and results.json")
     options = parser.parse_args()

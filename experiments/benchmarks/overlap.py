@@ -7,7 +7,6 @@ policy samples on one thread. Prints the median seconds of judging alone, of sam
 and of both at once.
 """
 
-import argparse
 import random
 import statistics
 import sys
@@ -29,6 +28,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.policy import ModelOptions, load_policy
@@ -71,8 +71,9 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@script
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -7,7 +7,6 @@ and scaled in proportion to the number of nodes, which flatters NUTS: its trajec
 Effective sample sizes are for the log-odds, the median over nodes. Exits with 1 if a limit is exceeded.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -29,6 +28,7 @@ from halfway.controllers.pros import Pros, ProsState
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.streams import Stream
+from halfway.experiments.scripts import script, script_parser
 
 SWEEP_LIMIT, STEP_LIMIT, BYTES_LIMIT = 2.0, 0.3, 200
 CHANGED, GROUPS, NUM_ROLLOUTS, PREFIX_TOKENS = 512, 512, 8, 64
@@ -36,9 +36,10 @@ LOOP_TREES, LOOP_SWEEPS = 25, 4
 NUTS_TREES, NUTS_DRAWS, NUTS_WARMUP = 5, 100, 100
 
 
+@script
 def main() -> int:
     """Measure everything, print the tables, and compare with the limits; returns 1 if one is exceeded."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--trees", type=int, default=5000)
     parser.add_argument("--children", type=int, default=8)
     parser.add_argument("--sweeps", type=int, default=100)

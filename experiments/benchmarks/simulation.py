@@ -3,7 +3,6 @@
 python -m halfway.experiments.benchmarks.simulation --problems 1000000 --steps 1000
 """
 
-import argparse
 import time
 
 import numpy as np
@@ -12,14 +11,16 @@ from halfway.curriculum import Problem, ProblemSet
 from halfway.curriculum.simulation.skills import Course, Dynamics, SkillLearner, bumps
 from halfway.experiments.advice.candidates import Candidate
 from halfway.experiments.advice.play import Setting, play
+from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.loop.options import FillOptions
 
 SIZE = 8
 
 
+@script
 def main() -> None:
     """Build the problems and play the chain, printing a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--problems", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=256)

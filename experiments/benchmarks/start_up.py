@@ -6,7 +6,6 @@ Runs of one step alternate between the two; their seconds count from the request
 The worker's first run, which waits for its imports, has a separate row.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -21,14 +20,16 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.paths import find
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.runs import prepare
+from halfway.experiments.scripts import script, script_parser
 
 OVERRIDES = ("budget.steps=1", "evaluation.points=0", "tracking.mlflow=false", "threads=1")
 POLL_SECONDS = 0.005
 
 
+@script
 def main() -> None:
     """Run all rows and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--recipe", type=Path, default=find("experiments/lab/grpo.yaml"))
     parser.add_argument("--runs", type=int, default=7)
     arguments = parser.parse_args()

@@ -17,7 +17,6 @@ Prints where the time goes, as medians over the steps after the first, and exits
 of TRL's time. With --output, the table goes to NAME.md and all times to NAME.json.
 """
 
-import argparse
 import importlib.util
 import json
 import statistics
@@ -40,6 +39,7 @@ from halfway.curriculum.rollouts import Rollout, Turn
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.benchmarks.hosts_in_turn import QUIET
+from halfway.experiments.scripts import script, script_parser
 
 GROUP_SIZE, MICRO_ROWS, MICRO_TOKENS, PADDING = 8, 32, 4096, 0.2
 SPREADS: dict[str, Any] = {"even": np.linspace, "log": np.geomspace}
@@ -249,8 +249,9 @@ def install() -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "trl>=1.10,<2"], check=True)
 
 
+@script
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="experiments/lab/base")
     parser.add_argument("--rollouts", type=int, default=256)
     parser.add_argument("--lengths", type=int, nargs=2, default=(4, 96), metavar=("SHORTEST", "LONGEST"))

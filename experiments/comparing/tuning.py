@@ -1,9 +1,9 @@
 """Runs the sweep before a comparison: every setting of every arm's grid with separate seeds, and chooses a setting.
 
-A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over rollouts, divided by the
-rollouts, which is the mean height of its learning curve. The setting with the largest mean is chosen; of equal
-settings, the earlier one. With `tune.finals` the best settings run again with the whole budget and the seeds of the
-finals, and the areas of these runs decide.
+A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over what the budget counts
+(rollouts, for example), divided by its extent, which is the mean height of the learning curve. The setting with the
+largest mean is chosen; of equal settings, the earlier one. With `tune.finals` the best settings run again with the
+whole budget and the seeds of the finals, and the areas of these runs decide.
 
 `tuning.json` in the comparison's directory records the sweep: `seeds`, `final_seeds` (empty without finals), and for
 each of `arms`:
@@ -36,6 +36,8 @@ from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_stat
 from halfway.trainers.loop.options import Budget
 
 FILE = "tuning.json"
+AXES = {"rollouts": "rollouts", "tokens": "tokens", "steps": "step", "seconds": "seconds"}
+"""Units of a budget, each with the field of an evaluation that counts it."""
 
 FloatArray = NDArray[np.float64]
 
@@ -198,15 +200,18 @@ def at_edge(value: Any, tried: Sequence[Any]) -> bool:
 
 
 def area_under_curve(run: Path, budget: Budget) -> float:
-    """Area under held-out pass@1 over rollouts, linear between evaluations, divided by the rollouts.
+    """Area under held-out pass@1 over the budget's unit, linear between evaluations, divided by the budget.
 
-    The curve ends where a budget of rollouts does, even if the last step went beyond; otherwise at the last evaluation.
+    The curve ends where the budget does, even if the last step went beyond. If the run ended before, it goes on at the
+    height of its last evaluation. Under a budget of tool seconds, which evaluations do not record, the area is taken
+    over rollouts up to the last evaluation.
     """
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    rollouts_E = np.asarray([record["rollouts"] for record in records], np.float64)
+    unit = AXES.get(budget.unit, "rollouts")
+    spent_E = np.asarray([record[unit] for record in records], np.float64)
     pass_E = np.asarray([record["pass_at_1"] for record in records], np.float64)
-    return mean_height(rollouts_E, pass_E, budget.total if budget.unit == "rollouts" else float(rollouts_E[-1]))
+    return mean_height(spent_E, pass_E, budget.total if budget.unit in AXES else float(spent_E[-1]))
 
 
 def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:

@@ -21,7 +21,7 @@ Grid = Mapping[str, Sequence[Any]]
 class TuneOptions:
     """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
 
-    The best setting has the largest mean area under held-out pass@1 over rollouts
+    The best setting has the largest mean area under held-out pass@1 over what the budget counts
     (`halfway.experiments.comparing.tuning`).
 
     Attributes:

@@ -9,7 +9,7 @@ from halfway.curriculum.support.errors import UserError
 REPOSITORY = Path(__file__).resolve().parents[2]
 """The folder above `experiments`: the checkout, or the installed package, which contains recipes and lab policies."""
 
-PROBLEM_SOURCES = ("source", "generated")
+PROBLEM_SOURCES = ("source", "also", "generated")
 """Fields of `problems` that name a registered source."""
 
 

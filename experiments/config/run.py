@@ -40,6 +40,10 @@ class ProblemOptions:
             allowed for a source that generates problems.
         seed: the seed of a generating source, and of the choice of the held-out problems. Runs with different seeds
             train and are evaluated on the same problems.
+        also: `{name: options}` of a further source, whose problems train beside the others and are never held out, such
+            as easier ones. Problems that the main source gives as well are left out. Empty = none.
+        also_train: how many problems of the further source; null = all, which is not allowed for a source that
+            generates problems.
         generated: `{name: options}` of an additional source, for a controller that proposes generated problems;
             usually `{pool: {path: ...}}`, a file written by `halfway propel export`. Empty = none. Problems that the
             main source gives as well, for training or held out, are left out.
@@ -48,10 +52,14 @@ class ProblemOptions:
     source: Component
     train: int | None = None
     seed: int = 0
+    also: Component = field(default_factory=dict)
+    also_train: int | None = None
     generated: Component = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.train is None or self.train >= 1, "problems.train", self.train, "give at least 1, or null for all")
+        more = self.also_train is None or (self.also_train >= 1 and bool(self.also))
+        require(more, "problems.also_train", self.also_train, "name a source in problems.also, and give at least 1")
         require(self.seed >= 0, "problems.seed", self.seed, "give 0 or more")
 
 
@@ -117,6 +125,10 @@ class RunConfig:
     def source(self) -> Source:
         """The problem source, with paths that can be opened from the current folder."""
         return _source(self.problems.source, "problems.source")
+
+    def also(self) -> Source | None:
+        """The source of further training problems, with paths made openable as in `source`; None if there is none."""
+        return _source(self.problems.also, "problems.also") if self.problems.also else None
 
     def generated(self) -> Source | None:
         """The source of generated problems, with paths made openable as in `source`; None if there is none."""

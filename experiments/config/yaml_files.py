@@ -20,7 +20,7 @@ from halfway.experiments.config.paths import REPOSITORY, anchored, candidates
 ALTERNATIVES = frozenset(
     {
         *(("budget",), ("costs",), ("domain",), ("environment",)),
-        *(("problems", "source"), ("problems", "generated"), ("rollouts", "engine")),
+        *(("problems", "source"), ("problems", "also"), ("problems", "generated"), ("rollouts", "engine")),
         *(("solver", "environment"), ("repository", "box"), ("repository_archives", "box")),
     }
 )

@@ -12,7 +12,7 @@ from halfway.curriculum.environments.base import check
 from halfway.curriculum.session import EVERYTHING, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import ProblemSplit, split, with_generated
+from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.policy import load_policy, prepare_torch
@@ -65,6 +65,9 @@ def build_problems(config: RunConfig) -> ProblemSplit:
     """
     stream = Stream(config.problems.seed).at("problems")
     problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
+    also = config.also()
+    if also is not None:
+        problems = with_also(problems, also, config.problems.also_train, stream.at("also"))
     generated = config.generated()
     if generated is not None:
         problems = with_generated(problems, generated, stream.at("generated"))

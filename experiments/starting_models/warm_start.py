@@ -6,6 +6,7 @@
     python -m halfway.experiments.starting_models.warm_start micro_repositories experiments/lab/micro_base
     python -m halfway.experiments.starting_models.warm_start bugs_generator experiments/lab/bugs_generator
     python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
+    python -m halfway.experiments.starting_models.warm_start operators_generator experiments/lab/operators_generator
     python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
     python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
     python -m halfway.experiments.starting_models.warm_start induction_generator experiments/lab/induction_generator
@@ -13,7 +14,6 @@
 These commands make the committed starting checkpoints again, as Hugging Face folders with model and tokenizer.
 """
 
-import argparse
 import math
 import random
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.domains.induction_text import Short
-from halfway.curriculum.lab import functions, ledger, operators, sums, sums_writer
+from halfway.curriculum.lab import functions, ledger, operators, operators_domain, operators_writer, sums, sums_writer
 from halfway.curriculum.lab.micro import bug_author, bugs_domain
 from halfway.curriculum.lab.micro import episodes as micro_episodes
 from halfway.curriculum.lab.micro import repositories as micro
@@ -31,6 +31,7 @@ from halfway.curriculum.lab.micro.repositories import MicroOptions
 from halfway.curriculum.lab.sums_domain import BEGIN
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.experiments.config.paths import find_model
+from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models import tokenizers
 from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_micro, by_operator
 
@@ -41,6 +42,7 @@ Task = Literal[
     "micro_repositories",
     "bugs_generator",
     "sums_generator",
+    "operators_generator",
     "induction_solver",
     "induction_generator",
 ]
@@ -98,12 +100,14 @@ RECIPES = {
     ),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
+    "operators_generator": WarmStart("operators_generator", steps=800, layers=4),
     "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
     "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 
 # The bugs and turns of experiments/lab/micro.yaml.
 MICRO_BUGS = MicroOptions(calls=0.3, branches=0.0, kinds=("operator",), named=True)
+OPERATOR_TASKS = ("operator_sheets", "operators_generator")
 MICRO_TASKS = ("micro_repositories", "bugs_generator")
 MICRO_TURNS = 8
 MICRO_TEACHER = micro_episodes.MicroTeacher(test=0.1, look=0.0, skill=0.35, give_up=0.4, kinds=MICRO_BUGS.kinds)
@@ -114,7 +118,7 @@ Part = tuple[str, bool]
 
 def build_tokenizer(task: Task = "running_sums") -> Any:
     """The tokenizer of a task's policy."""
-    if task == "operator_sheets":
+    if task in OPERATOR_TASKS:
         return by_operator()
     if task in MICRO_TASKS:
         return by_micro()
@@ -123,7 +127,7 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
 
 def vocabulary_of(task: Task) -> tuple[str, ...]:
     """The tokens of a task's policy, in the order of their ids."""
-    if task == "operator_sheets":
+    if task in OPERATOR_TASKS:
         return tokenizers.OPERATORS
     if task in MICRO_TASKS:
         return tokenizers.MICRO
@@ -222,6 +226,12 @@ def sheet_demonstration(rng: random.Random) -> list[Part]:
     return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
 
 
+def operator_sheet_demonstration(rng: random.Random) -> list[Part]:
+    """An operator sheet as written by the author of the lab's task generator."""
+    text = operators_writer.write_sheet(operators_writer.OperatorAuthor(), rng)
+    return [(operators_domain.BEGIN, False), (text + END, True)]
+
+
 def induction_demonstration(rng: random.Random) -> list[Part]:
     """A posed function and the function itself; the teacher is asked mostly for small constants."""
     example = functions.draw_example(functions.Habits(functions.TEACHER, functions.MostlySmall(0.7)), rng)
@@ -246,6 +256,8 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
         return [bug_demonstration(rng) for _ in range(recipe.batch_tokens // 60)]
     if recipe.task == "sums_generator":
         return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
+    if recipe.task == "operators_generator":
+        return [operator_sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
     if recipe.task == "induction_solver":
         return [induction_demonstration(rng) for _ in range(recipe.batch_tokens // 20)]
     if recipe.task == "induction_generator":
@@ -312,12 +324,10 @@ def warm_start(output: Path, recipe: WarmStart) -> None:
         build_tokenizer(recipe.task).save_pretrained(partial)
 
 
+@script
 def main(words: Sequence[str] | None = None) -> None:
     """Make the checkpoint that the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="python -m halfway.experiments.starting_models.warm_start",
-        description="Train one of the lab's starting policies from nothing.",
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("recipe", choices=list(RECIPES), help="which one")
     parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")
     chosen = parser.parse_args(words)

@@ -10,7 +10,6 @@ Every tool is given each form.
 Prints each tool's exit status and first finding, and writes everything that the tools print to files.
 """
 
-import argparse
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from typing import Any
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.records import Run, load_run_records
+from halfway.experiments.scripts import script, script_parser
 
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "rldoctor": ("rldoctor", "diagnose"),
@@ -132,9 +132,10 @@ def said(tool: str, command: Sequence[str], log: Path) -> Said:
     return Said(tool, log.stem, done.returncode, done.stdout + done.stderr)
 
 
+@script
 def main() -> None:
     """Write the logs, run every tool on each, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("run", type=Path, help="directory of a finished run with fresh groups only, such as GRPO's")
     parser.add_argument("--rivals", type=Path, required=True, help="folder of the other tools' commands")
     parser.add_argument("--out", type=Path, default=Path("runs/audit_rivals"))

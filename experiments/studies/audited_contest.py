@@ -7,7 +7,6 @@ equal: rollouts, tokens, problems skipped, the share of rollouts wasted, and the
     python -m halfway.experiments.studies.audited_contest runs/contest_hard runs/contest runs/contest_easy
 """
 
-import argparse
 import json
 import math
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.figures import Findings, findings
 from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.scripts import script, script_parser
 
 LOG = "decisions.jsonl"
 EXACT = 1e-12
@@ -93,14 +93,11 @@ def _findings(folder: Path) -> Findings:
     return findings(log)
 
 
+@script
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("comparisons", type=Path, nargs="+", help="directories of comparisons, with their runs")
-    try:
-        found = [audited(folder) for folder in parser.parse_args().comparisons]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    found = [audited(folder) for folder in parser.parse_args().comparisons]
     print("| comparison | runs | groups | rollouts | numbers compared | different |")
     print("|---|---:|---:|---:|---:|---:|")
     for each in found:

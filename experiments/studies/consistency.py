@@ -10,7 +10,6 @@ GRESO's streaks look only at the latest visit, so P(now | latest) is counted too
     python -m halfway.experiments.studies.consistency runs/visits/grpo/seed-{0,1,2} --out runs/consistency
 """
 
-import argparse
 import json
 import sys
 from collections import Counter, defaultdict
@@ -26,6 +25,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.records import load_run_records
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, proportion
 from halfway.experiments.report.tables.text import TextTable, interval
+from halfway.experiments.scripts import script, script_parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +120,16 @@ def _over_runs(pairs: Sequence[tuple[int, int]]) -> Estimate | None:
     return over_seeds([hits / total for hits, total in known]) if known else None
 
 
+@script
 def main() -> int:
     """Count the visits of the runs, print the table, and write the table and its numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
     parser.add_argument("--out", type=Path, default=Path("runs/consistency"))
     arguments = parser.parse_args()
-    try:
-        rows = [row for folder in arguments.runs for row in visits(str(folder), load_run_records(folder).groups)]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    rows = [row for folder in arguments.runs for row in visits(str(folder), load_run_records(folder).groups)]
     if not rows:
-        print("no problem was visited twice; give longer runs", file=sys.stderr)
-        return 1
+        raise UserError("no problem was visited twice; give longer runs")
     table = consistency_table(rows)
     Console().print(table.rich())
     arguments.out.mkdir(parents=True, exist_ok=True)

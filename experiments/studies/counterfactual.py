@@ -7,7 +7,6 @@ are also divided into passes through the problem set, and the shares skipped in 
     python -m halfway.experiments.studies.counterfactual runs/contest_hard/grpo runs/contest_hard/greso
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.history import Log
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.audit.replay import MOST_VISITS, Replayed, replay
+from halfway.experiments.scripts import script, script_parser
 
 MEMBER, LOG = "greso", "decisions.jsonl"
 
@@ -104,13 +105,16 @@ def table(found: Sequence[Compared]) -> str:
     return "\n".join(lines)
 
 
+@script
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("logged", type=Path, help="an arm's folder, with seed-0 and so on; plain GRPO")
     parser.add_argument("own", type=Path, help="the same of GRESO")
     options = parser.parse_args()
     found = [path.parent.name for path in options.logged.glob(f"seed-*/{LOG}")]
     folders = sorted(name for name in found if (options.own / name / LOG).is_file())
+    if not folders:
+        raise UserError(f"{options.logged}, {options.own}: no seed has a {LOG} in both; give the folders of two arms")
     print(table([compare(options.logged / name, options.own / name) for name in folders]))
 
 

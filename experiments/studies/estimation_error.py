@@ -10,7 +10,6 @@ Equally many nodes are drawn from each of four kinds: problems and children, tri
 rollouts is itself uncertain; `noise` is the error that a belief equal to the true rates would have.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
@@ -39,6 +38,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables.text import TextTable, interval
+from halfway.experiments.scripts import script, script_parser
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,19 +77,16 @@ class ErrorRow:
     error: float
 
 
+@script
 def main() -> int:
     """Measure every checkpoint, print the table, and write the table, its numbers and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs with the controller pros")
     parser.add_argument("--nodes", type=int, default=48, help="nodes of each kind at each checkpoint")
     parser.add_argument("--rollouts", type=int, default=64, help="fresh rollouts per node")
     parser.add_argument("--out", type=Path, default=Path("runs/estimation_error"))
     arguments = parser.parse_args()
-    try:
-        rows = [row for run in arguments.runs for row in measure(run, arguments.nodes, arguments.rollouts)]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    rows = [row for run in arguments.runs for row in measure(run, arguments.nodes, arguments.rollouts)]
     table = error_table(rows, arguments.nodes, arguments.rollouts)
     Console().print(table.rich())
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ Finished runs are not repeated. The table's differences are TRL minus Halfway at
 over seeds and held-out problems.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.crossed import crossed_difference
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables.text import TextTable, interval
+from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.hosts.hosting import RECORDS
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def check(config: RunConfig) -> None:
     require(fill.policy == "once", "fill.policy", fill.policy, "give once: TRL's batches have a fixed size")
     require(fill.degenerate == "keep", "fill.degenerate", fill.degenerate, "give keep: TRL trains on all groups")
     require(learner.advantage == "mean", "learner.advantage", learner.advantage, "give mean")
+    require(learner.kl_coefficient == 0, "learner.kl_coefficient", learner.kl_coefficient, "give 0: no penalty")
     kind = learner.normalization
     require(kind == "token", "learner.normalization", kind, "give token, which is TRL's loss_type=dapo")
     per_step = fill.groups * config.rollouts.num_rollouts
@@ -264,24 +265,21 @@ def moving(values_T: NDArray[np.float64], width: int = 5) -> NDArray[np.float64]
     return np.convolve(values_T, np.ones(width) / width, mode="valid")
 
 
+@script
 def main() -> int:
     """Train the runs that are missing, print the tables, and write them with their numbers and a figure."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("recipe", type=Path, help="a run's file")
     parser.add_argument("overrides", nargs="*", help="FIELD=VALUE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/hosted"))
     options = parser.parse_args()
-    try:
-        config = load_run_config(options.recipe, options.overrides)
-        check(config)
-        runs: dict[str, list[Run]] = {name: [] for name in TRAINERS}
-        for seed in options.seeds:
-            for name, found in runs.items():
-                found.append(run(replace(config, seed=seed), name, options.out / name / f"seed-{seed}"))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    config = load_run_config(options.recipe, options.overrides)
+    check(config)
+    runs: dict[str, list[Run]] = {name: [] for name in TRAINERS}
+    for seed in options.seeds:
+        for name, found in runs.items():
+            found.append(run(replace(config, seed=seed), name, options.out / name / f"seed-{seed}"))
     tables = [curves_table(runs["halfway"], runs["trl"], config.name), shares_table(runs)]
     for table in tables:
         Console().print(table.rich())

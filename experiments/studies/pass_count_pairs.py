@@ -12,7 +12,6 @@ that ignores the count before, the histogram of the counts after in the fitted s
     python -m halfway.experiments.studies.pass_count_pairs --out runs/pass_count_pairs
 """
 
-import argparse
 import csv
 import gzip
 import json
@@ -30,8 +29,10 @@ from halfway.curriculum.simulation import pairs
 from halfway.curriculum.simulation.pairs import PairTable
 from halfway.curriculum.simulation.skills import Dynamics, Floats, Positions
 from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.report.tables.text import TextTable
+from halfway.experiments.scripts import script, script_parser
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,9 +201,10 @@ def shares(cells: Sequence[Judged], model: str, band: str) -> Floats:
     return np.asarray(counts_K / max(counts_K.sum(), 1e-12))
 
 
+@script
 def main() -> int:
     """Fit and judge all cells, print the tables, and write tables, figure and numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--methods", nargs="+", help="only these; default: all")
     parser.add_argument("--tries", type=int, default=40, help="of the search for each cell's dynamics")
     parser.add_argument("--out", type=Path, default=Path("runs/pass_count_pairs"))
@@ -210,8 +212,7 @@ def main() -> int:
     cells = [cell for cell in load() if not arguments.methods or cell.name[3] in arguments.methods]
     found = [judged for cell in cells if (judged := judge(cell, arguments.tries)) is not None]
     if not found:
-        print("no cell has enough seeds; name methods that are in the data", file=sys.stderr)
-        return 1
+        raise UserError("no cell has enough seeds; name methods that are in the data")
     tables = (fit_table(found), fate_table(found))
     for table in tables:
         Console(width=140).print(table.rich())

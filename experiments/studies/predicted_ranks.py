@@ -8,7 +8,6 @@ controllers and how batches are filled are left out, and so are arms that the si
     python -m halfway.experiments.studies.predicted_ranks runs/contest runs/contest_hard --out runs/predicted_ranks
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from halfway.experiments.advice.play import Setting
 from halfway.experiments.advice.ranking import USUAL, Advice, Assumptions, advise
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.tables.text import TextTable
+from halfway.experiments.scripts import script, script_parser
 
 RESAMPLES = 1000
 HALVINGS = 200
@@ -346,9 +346,10 @@ def write(arms: Sequence[RankedArm], left_out: Sequence[str], plain: str, out: P
     return tables
 
 
+@script
 def main() -> int:
     """Predict the arms, compare with their scores, print the tables, and write tables and numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("comparisons", type=Path, nargs="+", help="directories of comparisons")
     parser.add_argument("--plain", default="grpo", help="the arm whose log is fitted")
     parser.add_argument("--log-seed", type=int, help="of the plain arm's run that is fitted; the first by default")
@@ -364,20 +365,16 @@ def main() -> int:
     assumed = Assumptions(tuple(arguments.paces), arguments.shared, arguments.features, tuple(arguments.factors))
     arms: list[RankedArm] = []
     left_out: list[str] = []
-    try:
-        known = read_predictions(arguments.again) if arguments.again else None
-        for folder in arguments.comparisons:
-            if known is None:
-                options = (arguments.draws, arguments.seed, assumed, arguments.log_seed)
-                found, without = ranked(folder, arguments.plain, *options)
-            else:
-                found, without = measured_again(folder, known, arguments.plain)
-            arms += found
-            left_out += [f"{folder.name}: {line}" for line in without]
-            tables = write(arms, left_out, arguments.plain, arguments.out)  # kept if a later one is stopped
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    known = read_predictions(arguments.again) if arguments.again else None
+    for folder in arguments.comparisons:
+        if known is None:
+            options = (arguments.draws, arguments.seed, assumed, arguments.log_seed)
+            found, without = ranked(folder, arguments.plain, *options)
+        else:
+            found, without = measured_again(folder, known, arguments.plain)
+        arms += found
+        left_out += [f"{folder.name}: {line}" for line in without]
+        tables = write(arms, left_out, arguments.plain, arguments.out)  # kept if a later one is stopped
     for table in tables:
         Console(width=160).print(table.rich())
     print(f"written to {arguments.out}")

@@ -8,7 +8,6 @@ the largest area under the curve is used with the other seeds, and only these en
     python -m halfway.experiments.studies.supervised experiments/lab/skills.yaml --epochs 20 --out runs/supervised
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.tables.text import TextTable, interval
+from halfway.experiments.scripts import script, script_parser
 
 if TYPE_CHECKING:
     from halfway.trainers.loop.training import Training
@@ -145,9 +145,10 @@ def supervised_table(points: Sequence[Point], name: str) -> TextTable:
     )
 
 
+@script
 def main() -> int:
     """Choose the learning rate, train, print the table, and write the table and its numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("recipe", type=Path, help="a run's file")
     parser.add_argument("overrides", nargs="*", help="FIELD=VALUE")
     parser.add_argument("--lrs", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
@@ -156,21 +157,17 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=16, help="references in an update")
     parser.add_argument("--out", type=Path, default=Path("runs/supervised"))
     arguments = parser.parse_args()
-    try:
-        config = load_run_config(arguments.recipe, arguments.overrides)
-        first, *others = arguments.seeds
-        tried = {}
-        for lr in track(arguments.lrs, "learning rates"):
-            tried[lr] = list(learn(replace(config, seed=first), lr, arguments.epochs, arguments.batch))
-        best = max(tried, key=lambda lr: fmean(point.score for point in tried[lr]))
-        points = [
-            point
-            for seed in track(others, "seeds")
-            for point in learn(replace(config, seed=seed), best, arguments.epochs, arguments.batch)
-        ]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    config = load_run_config(arguments.recipe, arguments.overrides)
+    first, *others = arguments.seeds
+    tried = {}
+    for lr in track(arguments.lrs, "learning rates"):
+        tried[lr] = list(learn(replace(config, seed=first), lr, arguments.epochs, arguments.batch))
+    best = max(tried, key=lambda lr: fmean(point.score for point in tried[lr]))
+    points = [
+        point
+        for seed in track(others, "seeds")
+        for point in learn(replace(config, seed=seed), best, arguments.epochs, arguments.batch)
+    ]
     table = supervised_table(points or tried[best], config.name)
     Console().print(table.rich())
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ hard=runs/contest_hard`, the results of a finished comparison are first copied t
 README.md`, the table between the two comments of `MARKS` in that file is brought up to date.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -37,6 +36,7 @@ from halfway.experiments.report.figures.style import INK, MUTED, PALETTE, STYLE,
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.costs import SIGNS, left_out_text
 from halfway.experiments.report.tables.text import TextTable, interval, number, percent
+from halfway.experiments.scripts import script, script_parser
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
 FILES = ("summary.json", "summary.md", "tuning.json", "provenance.json")
@@ -344,24 +344,21 @@ def write_page(folder: Path) -> str:
     return text
 
 
+@script
 def main() -> int:
     """Publish comparisons if asked to, write the page, and print it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--publish", nargs="+", default=[], metavar="PLACE=COMPARISON", help="copied there first")
     parser.add_argument("--readme", type=Path, help="a text with both marks, whose table is brought up to date")
     arguments = parser.parse_args()
-    try:
-        for each in arguments.publish:
-            place, _, comparison = each.partition("=")
-            publish(arguments.folder, place, Path(comparison))
-        text = write_page(arguments.folder)
-        if arguments.readme is not None:
-            block = first_screen(*read_regimes(arguments.folder))
-            write_text(arguments.readme, with_first_screen(arguments.readme.read_text(), block))
-    except (UserError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    for each in arguments.publish:
+        place, _, comparison = each.partition("=")
+        publish(arguments.folder, place, Path(comparison))
+    text = write_page(arguments.folder)
+    if arguments.readme is not None:
+        block = first_screen(*read_regimes(arguments.folder))
+        write_text(arguments.readme, with_first_screen(arguments.readme.read_text(), block))
     Console().print(Markdown(text))
     return 0
 

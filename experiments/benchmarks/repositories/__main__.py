@@ -14,16 +14,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.benchmarks.repositories.barrier import barrier
 from halfway.experiments.benchmarks.repositories.generation import generation
 from halfway.experiments.benchmarks.repositories.recordings import ENVIRONMENT, read, record
 from halfway.experiments.benchmarks.repositories.replays import replays
 from halfway.experiments.benchmarks.repositories.throughput import throughput
+from halfway.experiments.scripts import script, script_parser
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("folder", type=Path, help="with source distributions")
@@ -44,27 +44,24 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@script
 def main() -> int:
     given = options()
-    try:
-        match given.command:
-            case "record":
-                record(ENVIRONMENT, given.folder, given.episodes, given.tasks)
-            case "replay":
-                page = replays(ENVIRONMENT, read(given.episodes), given.times, given.output)
-                page.tell(given.output, "replays")
-                return 1 if page.numbers["divergences"] else 0
-            case "throughput":
-                throughput(ENVIRONMENT, read(given.episodes), given.widths).tell(given.output, "throughput")
-            case "generation":
-                chosen = [each for each in read(given.episodes) if each.project in (given.projects or [each.project])]
-                page = generation(ENVIRONMENT, chosen, given.model, given.engine, given.rollouts)
-                page.tell(given.output, "generation")
-            case _:
-                barrier()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    match given.command:
+        case "record":
+            record(ENVIRONMENT, given.folder, given.episodes, given.tasks)
+        case "replay":
+            page = replays(ENVIRONMENT, read(given.episodes), given.times, given.output)
+            page.tell(given.output, "replays")
+            return 1 if page.numbers["divergences"] else 0
+        case "throughput":
+            throughput(ENVIRONMENT, read(given.episodes), given.widths).tell(given.output, "throughput")
+        case "generation":
+            chosen = [each for each in read(given.episodes) if each.project in (given.projects or [each.project])]
+            page = generation(ENVIRONMENT, chosen, given.model, given.engine, given.rollouts)
+            page.tell(given.output, "generation")
+        case _:
+            barrier()
     return 0
 
 

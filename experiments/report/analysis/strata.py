@@ -1,9 +1,9 @@
 """Computes held-out pass rates by stratum: which kinds of problems an arm learnt, and when."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from halfway.curriculum.support.natural import natural
 from halfway.experiments.report.records import EvaluationRecord, Run
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 
@@ -21,11 +21,6 @@ def strata_names(runs: Sequence[Run]) -> list[str]:
     """The strata in natural order ("2" before "10"); empty if there is only one, which would be the whole set."""
     names = {name for run in runs for evaluation in run.evaluations for name in evaluation.strata}
     return sorted(names, key=natural) if len(names) > 1 else []
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """A sort key that orders the numbers within names by value."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def rate(evaluation: EvaluationRecord, stratum: str) -> float | None:

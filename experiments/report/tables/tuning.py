@@ -18,7 +18,7 @@ def tuning_table(summary: Summary) -> TextTable:
     edges = [f"{row.arm} ({', '.join(row.edge)})" for row in summary.tuned if row.edge]
     intervals = any(row.area and row.area.low is not None for row in summary.tuned)
     caption = (
-        "Area: mean height of the held-out curve over rollouts, on seeds that the comparison does not use"
+        "Area: mean height of the held-out curve over the budget, on seeds that the comparison does not use"
         + (", with 95 % Student-t intervals over those seeds" if intervals else "")
         + ". The setting with the largest area was chosen"
         + (": among the finalists, by their area over the whole budget." if finals else ".")

@@ -17,7 +17,6 @@ power".
     python -m halfway.experiments.studies.nulls.null_contest runs/contest_hard runs/contest runs/contest_easy
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ import numpy as np
 from rich.console import Console
 
 from halfway.curriculum.support.atomic import replacing, write_text
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.contrasts import contrast_rows, difference
 from halfway.experiments.report.analysis.design import Contrast, read_design
@@ -40,6 +38,7 @@ from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.statistics.intervals import Estimate, proportion
 from halfway.experiments.report.statistics.multiple import LEVEL, POWER
 from halfway.experiments.report.tables.text import TextTable, percent_interval
+from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.studies.nulls.contest_model import Population, contest, measured, tune
 
 if TYPE_CHECKING:
@@ -250,20 +249,17 @@ def figure(found: Sequence[Found]) -> "Figure":
     return drawn
 
 
+@script
 def main() -> int:
     """Simulate every population's contests, writing the results after each, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("comparisons", type=Path, nargs="+", help="folders of tuned comparisons, with their runs")
     parser.add_argument("--arms", nargs="+", default=["grpo"], help="whose spread the simulated arms have")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--contests", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("runs/null_contest"))
     options = parser.parse_args()
-    try:
-        populations = [measured(folder, arm) for folder in options.comparisons for arm in options.arms]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    populations = [measured(folder, arm) for folder in options.comparisons for arm in options.arms]
     found: list[Found] = []
     for population in populations:
         found.append(study(population, options.contests, options.seed))

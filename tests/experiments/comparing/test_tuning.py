@@ -43,10 +43,20 @@ def test_the_mean_height_of_a_curve_by_hand(points: list[tuple[float, float]], e
     assert mean_height(x_E, y_E, end) == pytest.approx(mean)
 
 
-def test_an_area_ends_with_the_budget_of_rollouts(tmp_path: Path) -> None:
-    write_curve(tmp_path, [(0, 0.0), (8, 0.8), (16, 0.8)])
-    assert area_under_curve(tmp_path, Budget(rollouts=12)) == pytest.approx((0.4 * 8 + 0.8 * 4) / 12)
-    assert area_under_curve(tmp_path, Budget(steps=2)) == pytest.approx(0.6)
+@pytest.mark.parametrize(
+    ("budget", "mean"),
+    [
+        (Budget(rollouts=12), (0.4 * 8 + 0.8 * 4) / 12),  # the last step went beyond
+        (Budget(tokens=100), (0.4 * 20 + 0.8 * 80) / 100),
+        (Budget(steps=2), (0.4 + 0.8) / 2),
+        (Budget(steps=4), (0.4 + 0.8 * 3) / 4),  # the run ended before
+        (Budget(seconds=8.0), (0.4 * 6 + 0.8 * 2) / 8),
+        (Budget(tool_seconds=5.0), 0.6),  # over all rollouts
+    ],
+)
+def test_an_area_is_taken_over_the_budget(budget: Budget, mean: float, tmp_path: Path) -> None:
+    write_curve(tmp_path, [(0, 0.0), (8, 0.8), (16, 0.8)], tokens=[0, 20, 100], seconds=[0.0, 6.0, 9.0])
+    assert area_under_curve(tmp_path, budget) == pytest.approx(mean)
 
 
 def trial(name: str, area: float | None, **values: Any) -> Trial:
@@ -88,9 +98,12 @@ def test_the_edge_of_a_grid(value: Any, tried: Sequence[Any], edge: bool) -> Non
     assert at_edge(value, tried) is edge
 
 
-def write_curve(folder: Path, points: Sequence[tuple[float, float]]) -> None:
+def write_curve(folder: Path, points: Sequence[tuple[float, float]], **others: Sequence[float]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    records = [{"step": i, "rollouts": x, "pass_at_1": y, "stderr": 0.1} for i, (x, y) in enumerate(points)]
+    records = [
+        {"step": i, "rollouts": x, "pass_at_1": y, "stderr": 0.1} | {name: of[i] for name, of in others.items()}
+        for i, (x, y) in enumerate(points)
+    ]
     (folder / "evaluations.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 

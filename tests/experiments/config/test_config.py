@@ -201,6 +201,8 @@ def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> Non
         ("controllers=[probe, {more: {use: probe}}, uniform]", "controllers", "probe and more", "keep only one"),
         ("controllers=[probe, uniform]", "problems.generated", "{}", "give a pool"),
         ("problems.generated=running_sums", "problems.generated", "running_sums", "list probe before"),
+        ("problems.also_train=5", "problems.also_train", "5", "name a source in problems.also"),
+        ("problems.also={running_sum: {}}", "problems.also", "'running_sum'", "'running_sums'"),
         ("problems.generated=pol", "problems.generated", "'pol'", "'pool'"),
         ("problems.generated={pool: {}}", "problems.generated.pool.path", "missing", "text"),
         ("name=${nowhere}", "name", "nowhere", "not found"),

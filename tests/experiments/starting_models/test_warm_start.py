@@ -13,7 +13,7 @@ from sandboxes import needs_sandbox
 
 import halfway.experiments.starting_models.warm_start
 from halfway.curriculum.domains.candidates import read
-from halfway.curriculum.lab import functions, sums
+from halfway.curriculum.lab import functions, operators, sums
 from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.loading import load_run_config
@@ -122,6 +122,17 @@ def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None
     surplus = [0.67 * sums.wraps(s) + 0.1 * (len(s.operands) - sums.wraps(s)) - s.allowed for s in sheets]
     easy, hopeless = (sum(inside) / len(sheets) for inside in ([x < 0 for x in surplus], [x > 2 for x in surplus]))
     assert 0.2 < easy < 0.7 and 0.15 < hopeless < 0.5
+
+
+def test_the_operator_sheets_of_the_generator_avoid_the_frontier() -> None:
+    study = Study(load_study(LAB.parent / "propel" / "operators.yaml", ["threads=1"]), 0)
+    written = study.base_author.write(256, study.stream.at("test"))
+    sheets = [operators.parse(one.candidate.text) for one in written if one.valid]
+    assert 0.65 < len(sheets) / len(written) < 0.9
+    assert len({one.candidate.text for one in written}) > 0.9 * len(written)
+    rates = [operators.chance(sheet, operators.OperatorTeacher()) for sheet in sheets]
+    easy, hopeless = (sum(inside) / len(rates) for inside in ([p > 0.6 for p in rates], [p < 0.05 for p in rates]))
+    assert 0.4 < easy < 0.7 and 0.2 < hopeless < 0.45  # of 1,000 of the author's own .57 and .31
 
 
 @pytest.mark.parametrize("task", ["induction_solver", "induction_generator"])

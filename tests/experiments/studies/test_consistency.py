@@ -77,7 +77,7 @@ def test_the_command(tmp_path: Path, visited: int) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if visited == 1:
-        assert done.returncode == 1 and done.stderr == "no problem was visited twice; give longer runs\n"
+        assert done.returncode == 2 and done.stderr == "error: no problem was visited twice; give longer runs\n"
     else:
         assert "visit by visit" in done.stdout
         # Wilson's interval for 1 of 1.

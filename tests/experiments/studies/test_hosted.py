@@ -28,6 +28,7 @@ def test_the_recipe_is_one_that_trl_trains() -> None:
     [
         ("fill.degenerate=drop", "fill.degenerate: 'drop' is not acceptable; give keep"),
         ("learner.advantage=leave_one_out", "learner.advantage: 'leave_one_out' is not acceptable; give mean"),
+        ("learner.kl_coefficient=0.01", "learner.kl_coefficient: 0.01 is not acceptable; give 0"),
         ("budget.rollouts=3841", "budget.rollouts: 3841 is not acceptable; give whole steps of 128"),
     ],
 )

@@ -87,7 +87,9 @@ def test_a_folder_without_summaries_is_one_line(tmp_path: Path, monkeypatch: pyt
         read_regimes(tmp_path)
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("sys.argv", ["when_it_pays", str(tmp_path)])
-    assert when_it_pays.main() == 1
+    with pytest.raises(SystemExit) as stopped:
+        when_it_pays.main()
+    assert stopped.value.code == 2
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:

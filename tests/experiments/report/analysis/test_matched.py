@@ -11,7 +11,7 @@ from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.design import read_design
 from halfway.experiments.report.analysis.matched import Matched, match
-from halfway.experiments.report.analysis.strata import natural, strata_rows
+from halfway.experiments.report.analysis.strata import strata_rows
 from halfway.experiments.report.analysis.tuning import read_tuning
 from halfway.experiments.report.records import Run, Stratum
 
@@ -66,10 +66,6 @@ def test_strata_at_the_end() -> None:
     assert [rate.value for rate in row.rates.values() if rate] == [1.0, 0.25]
     alone = [replace(evaluation, strata={"": Stratum(4, 4)}) for evaluation in run.evaluations]
     assert strata_rows({"a": [replace(run, evaluations=alone)]}) == []
-
-
-def test_numbers_in_names_sort_by_value() -> None:
-    assert sorted(["s10", "s9", "", "a"], key=natural) == ["", "a", "s9", "s10"]
 
 
 def test_tuning_is_read(tmp_path: Path) -> None:
