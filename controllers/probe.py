@@ -76,6 +76,8 @@ class Probed(PassRateController[ProbedState]):
         share: share of a plan that generated problems get, rounded down.
         selection: "target", or "random" = any generated problem, as a control.
         target: pass rate aimed at.
+        band: lowest and highest predicted pass rate at which a problem is proposed. When a pool has no more of them,
+            since the solver has outgrown it, the slots go to the members that follow.
         tries: largest number of groups that a generated problem gets in all.
         noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
             lab: .5 for generated problems, .7 for the data set's own.
@@ -87,6 +89,7 @@ class Probed(PassRateController[ProbedState]):
     share: float = 0.5
     selection: Literal["target", "random"] = "target"
     target: float = 0.5
+    band: tuple[float, float] = (0.0, 1.0)
     tries: int = 1
     noise: float = 0.7
     impossible: float = 1e-3
@@ -98,6 +101,8 @@ class Probed(PassRateController[ProbedState]):
     def __post_init__(self) -> None:
         require(0 < self.share <= 1, "probe.share", self.share, "give a share above 0, at most 1")
         require(0 < self.target < 1, "probe.target", self.target, "give a pass rate between 0 and 1")
+        rising = 0 <= self.band[0] < self.band[1] <= 1
+        require(rising, "probe.band", list(self.band), "give two pass rates that rise, from 0 to 1")
         require(self.tries >= 1, "probe.tries", self.tries, "give at least 1")
         require(self.noise >= 0, "probe.noise", self.noise, "give 0 (= the probe knows all) or more logits")
         require(0 <= self.impossible < 1, "probe.impossible", self.impossible, "give 0 (= never) or a small chance")
@@ -124,6 +129,7 @@ class Probed(PassRateController[ProbedState]):
         free_P = self._free(state)
         free_P[list(state.offered)] = False
         rates_P = state.rates()
+        free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
         distance_P = np.abs(rates_P - self.target) if self.selection == "target" else np.zeros_like(rates_P)
         order = np.lexsort([stream.generator().random(len(rates_P)), distance_P])
         chosen = order[free_P[order]][:wanted].tolist()

@@ -24,6 +24,7 @@ DOMAINS = Registry(
         "bugs": "halfway.curriculum.lab.micro.bugs_domain:Bugs",
         "function_induction": "halfway.curriculum.domains.induction:FunctionInduction",
         "maths": "halfway.curriculum.domains.maths:Maths",
+        "operators": "halfway.curriculum.lab.operators_domain:Operators",
         "sums": "halfway.curriculum.lab.sums_domain:Sums",
     },
 )

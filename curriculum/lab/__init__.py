@@ -4,7 +4,8 @@ whose texts a starting policy learns from.
 - `sums`: running sums: one long turn, many independent chances to fail
 - `sums_writer`: the flawed author whose sheets the lab's task generator learns from
 - `operators`: operator sheets: many skills that are learnt separately
-- `sheets`: bounds and marking for both kinds of sheets
+- `operators_writer`: the flawed author whose sheets another task generator learns from
+- `sheets`: bounds, reading and marking for both kinds of sheets
 - `ledger`: many turns, with an account in the environment
 - `micro`: micro-repositories, whose bugs a policy fixes and a generator writes
 - `functions`: functions of one small integer, for function induction
@@ -12,4 +13,5 @@ whose texts a starting policy learns from.
 - `verifiers`: their markers, by name
 - `variations`: other problems that need the same skills, by name
 - `sums_domain`: running sums that a generator writes
+- `operators_domain`: operator sheets that a generator writes
 """

@@ -113,6 +113,8 @@ class OperatorTeacher:
 
 
 FLAWLESS = OperatorTeacher(least_error=0.0, most_error=0.0)
+EXPERT = OperatorTeacher(least_error=OperatorTeacher.least_error / 3, most_error=OperatorTeacher.most_error / 3)
+"""A teacher with a third of the errors."""
 
 
 def apply(operator: str, value: int) -> int:
@@ -123,6 +125,39 @@ def apply(operator: str, value: int) -> int:
 def misapply(operator: str, value: int) -> int:
     """What the teacher writes where it errs."""
     return _WRONG[operator][value]
+
+
+def stratum_name(stratum: int) -> str:
+    """A stratum by its first and last operator, such as "A-D"."""
+    return f"{STRATA[stratum][0]}-{STRATA[stratum][-1]}"
+
+
+def stratum_of(sheet: Sheet) -> int:
+    """The stratum of the sheet's median operator (of two, the easier); it may have been drawn from a neighbour."""
+    ordered = sorted(sheet.operators)
+    median = ordered[(len(ordered) - 1) // 2]
+    return next(place for place, names in enumerate(STRATA) if median in names)
+
+
+def centres(sheet: Sheet, options: OperatorOptions) -> str:
+    """The operators around which the lab could have drawn the sheet; empty if it could not have."""
+    low, high = OPERATORS.index(min(sheet.operators)), OPERATORS.index(max(sheet.operators))
+    near = OPERATORS[max(0, high - options.spread) : low + options.spread + 1]
+    return "".join(name for name in near if any(name in STRATA[stratum] for stratum in options.strata))
+
+
+def facts(sheet: Sheet, stratum: int) -> dict[str, float | str | tuple[float, ...]]:
+    """The features of a sheet's problem, which `OperatorSheets` describes."""
+    name = stratum_name(stratum)
+    return {
+        "stratum": name,
+        "category": f"{name}/{len(sheet.operators)}",
+        "lines": len(sheet.operators),
+        "allowed": sheet.allowed,
+        "teacher_rate": chance(sheet, OperatorTeacher()),
+        "expert_rate": chance(sheet, EXPERT),
+        "operators": tuple(float(sheet.operators.count(name)) for name in OPERATORS),
+    }
 
 
 def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sheet:

@@ -70,7 +70,7 @@ class OperatorSheets(operators.OperatorOptions, Source):
             sheet = operators.make_sheet(self, stratum, rng)
             prompt, answer = operators.render(sheet), operators.solve(sheet)
             seen.add(prompt)
-            facts = _operator_facts(sheet, operators.STRATA[stratum])
+            facts = operators.facts(sheet, stratum)
             yield Problem(
                 content_id("operator_sheets", prompt, answer),
                 prompt,
@@ -80,24 +80,6 @@ class OperatorSheets(operators.OperatorOptions, Source):
                 facts,
                 solution=answer,
             )
-
-
-EXPERT = operators.OperatorTeacher(
-    least_error=operators.OperatorTeacher.least_error / 3, most_error=operators.OperatorTeacher.most_error / 3
-)
-
-
-def _operator_facts(sheet: operators.Sheet, stratum: str) -> dict[str, float | str | tuple[float, ...]]:
-    name = f"{stratum[0]}-{stratum[-1]}"
-    return {
-        "stratum": name,
-        "category": f"{name}/{len(sheet.operators)}",
-        "lines": len(sheet.operators),
-        "allowed": sheet.allowed,
-        "teacher_rate": operators.chance(sheet, operators.OperatorTeacher()),
-        "expert_rate": operators.chance(sheet, EXPERT),
-        "operators": tuple(float(sheet.operators.count(name)) for name in operators.OPERATORS),
-    }
 
 
 @dataclass(frozen=True)

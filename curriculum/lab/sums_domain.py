@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 from halfway.curriculum.domains.base import Invalid
 from halfway.curriculum.lab import sums
+from halfway.curriculum.lab.sheets import beyond, read_sheet, require_begin
 from halfway.curriculum.lab.sums import Sheet
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
 
 BEGIN = "!"
@@ -35,8 +34,7 @@ class Sums:
     begin: str = BEGIN
 
     def __post_init__(self) -> None:
-        if not self.begin or self.begin.startswith("^"):
-            raise UserError(f"sums: begin {self.begin!r} is not acceptable; give a text that does not begin with ^")
+        require_begin("sums", self.begin)
 
     @property
     def name(self) -> str:
@@ -50,30 +48,17 @@ class Sums:
         return self.begin
 
     def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
-        try:
-            sheet = sums.parse(text)
-        except ValueError:
-            return Invalid("unreadable", one_line(text))
-        if sums.render(sheet) != text:  # also digits that are not ASCII, and more lines than there are labels
-            return Invalid("labels out of order", one_line(text))
-        return sheet
+        return read_sheet(text, sums.parse, sums.render)
 
     def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
         return [self._check(sheet) for sheet in tasks]
 
     def _check(self, sheet: Sheet) -> Sheet | Invalid:
-        bounds, lines = self.sheets, len(sheet.operands)
         if sheet.start >= sums.MODULUS:
             return Invalid("start out of range", f"{sheet.start}, below {sums.MODULUS}")
         if not all(1 <= operand <= sums.LARGEST for operand in sheet.operands):
             return Invalid("operand out of range", f"{sheet.operands}, from 1 to {sums.LARGEST}")
-        if not bounds.min_lines <= lines <= bounds.max_lines:
-            return Invalid("number of lines", f"{lines}, from {bounds.min_lines} to {bounds.max_lines}")
-        if not bounds.min_allowed <= sheet.allowed <= bounds.max_allowed:
-            return Invalid("allowed wrong lines", f"{sheet.allowed}, {bounds.min_allowed} to {bounds.max_allowed}")
-        if sheet.allowed >= lines:
-            return Invalid("passes without an answer", f"{sheet.allowed} wrong of {lines}")
-        return sheet
+        return beyond(self.sheets, len(sheet.operands), sheet.allowed) or sheet
 
     def problem(self, task: Sheet) -> Problem:
         """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""

@@ -148,30 +148,52 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
     return ProblemSplit(ProblemSet(chosen, reserved=prompts), list(kept_out), report)
 
 
+def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream) -> ProblemSplit:
+    """The split with another source's problems in its training set, behind its own; none of them is held out.
+
+    Args:
+        wanted: how many to ask the source for; None = all that it has.
+
+    Raises:
+        UserError: if nothing is left of them.
+    """
+    chosen, report = _beside(parts, source, wanted, stream, "also")
+    train = ProblemSet([*parts.train, *chosen], parts.train.generated, parts.train.reserved)
+    return ProblemSplit(train, parts.heldout, report)
+
+
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
     """The split with another source's problems beside its training set, for controllers that propose them.
 
-    Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
-
     Raises:
-        UserError: if nothing is left.
+        UserError: if nothing is left of them.
     """
-    loaded = source.load(None, stream)
+    chosen, report = _beside(parts, source, None, stream, "generated")
+    return ProblemSplit(ProblemSet(parts.train, chosen, parts.train.reserved), parts.heldout, report)
+
+
+def _beside(
+    parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream, field: str
+) -> tuple[list[Problem], SourceReport]:
+    """Another source's problems and the report of both.
+
+    Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
+    """
+    loaded = source.load(wanted, stream)
     known = {"in the training set": parts.train, "shared with held-out": parts.heldout}
     taken = {key: reason for reason, problems in known.items() for p in problems for key in (p.id, p.prompt)}
     why = [taken.get(problem.id) or taken.get(problem.prompt) for problem in loaded.problems]
     chosen = [problem for problem, reason in zip(loaded.problems, why, strict=True) if reason is None]
-    left_out = Counter(f"generated, {reason}" for reason in why if reason)
     if not chosen:
-        raise UserError(
-            f"problems.generated: no task is left of {len(why)}, all are {' or '.join(known)}; export another pool"
-        )
-    report = parts.report
-    dropped = (
-        Counter(report.dropped) + left_out + Counter({f"generated, {k}": n for k, n in loaded.report.dropped.items()})
-    )
-    report = SourceReport(report.kept + len(chosen), dict(dropped), (*report.examples, *loaded.report.examples))
-    return ProblemSplit(ProblemSet(parts.train, chosen, parts.train.reserved), parts.heldout, report)
+        remedy = "export another pool" if field == "generated" else "give another source"
+        raise UserError(f"problems.{field}: no task is left of {len(why)}, all are {' or '.join(known)}; {remedy}")
+    own = Counter(loaded.report.dropped) + Counter(reason for reason in why if reason)
+    if wanted is not None and len(chosen) > wanted:  # a finite source gives all that it has
+        own["not needed"] += len(chosen) - wanted
+        chosen = chosen[:wanted]
+    dropped = Counter(parts.report.dropped) + Counter({f"{field}, {reason}": n for reason, n in own.items()})
+    examples = (*parts.report.examples, *loaded.report.examples)
+    return chosen, SourceReport(parts.report.kept + len(chosen), dict(dropped), examples)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:
@@ -186,7 +208,9 @@ def content_id(source: str, prompt: str, answer: str) -> str:
 def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
     """The first `wanted` problems whose prompts and ids differ."""
     if wanted is None:
-        raise UserError(f"source {name}: it draws without end; say how many problems to train on, in problems.train")
+        raise UserError(
+            f"source {name}: it draws without end; say how many problems to train on, in problems.train or also_train"
+        )
     found: dict[str, Problem] = {}
     ids: set[str] = set()
     repeats = in_a_row = 0

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,19 @@ def test_random_selection_takes_any() -> None:
     plan, _ = propose(controller, controller.init(pool(np.linspace(0.01, 0.99, 400).tolist())), 0, wanted=60)
     rates = [float(request.problem.features[RATE]) for request in plan.requests]
     assert len(rates) == 60 and min(rates) < 0.1 and max(rates) > 0.9
+
+
+def test_outside_its_band_the_own_problems_get_the_slots() -> None:
+    both = chain(("probe", Probed(share=0.5, band=(0.1, 0.9))), ("uniform", Uniform()))
+    state = both.init(pool([0.05, 0.12, 0.5, 0.88, 0.95]))
+    plan, _ = propose(both, state, 0, wanted=10)
+    ids = [request.problem.id for request in plan.requests if request.origin is Origin.GENERATED]
+    assert ids == ["gen2", "gen1", "gen3"] and len(plan.requests) == 10
+    moved = replace(state["probe"], line=replace(state["probe"].line, mean_2=np.array([4.5, 1.0])))
+    grown, _ = propose(both, {**state, "probe": moved}, 0, wanted=10)  # only gen0 is not yet above .9
+    assert [r.problem.id for r in grown.requests if r.origin is Origin.GENERATED] == ["gen0"]
+    wide, _ = propose(chain(("probe", Probed(share=0.5)), ("uniform", Uniform())), state, 0, wanted=10)
+    assert sum(request.origin is Origin.GENERATED for request in wide.requests) == 5
 
 
 def test_each_is_tried_so_often_and_then_the_own_problems_fill_up() -> None:
@@ -184,13 +198,15 @@ def test_guesses_are_log_odds_away_from_certainty() -> None:
     [
         ({"share": 0.0}, "share"),
         ({"target": 1.0}, "target"),
+        ({"band": (0.9, 0.1)}, "band"),
+        ({"band": (-0.1, 1.0)}, "band"),
         ({"tries": 0}, "tries"),
         ({"noise": -1.0}, "noise"),
         ({"impossible": 1.0}, "impossible"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, float], field: str) -> None:
+def test_bad_options_are_refused(options: dict[str, Any], field: str) -> None:
     with pytest.raises(UserError, match=rf"^probe\.{field}: "):
-        Probed(**options)  # type: ignore[arg-type]
+        Probed(**options)
     with pytest.raises(UserError, match=r"^calibration\.drift: -1"):
         Calibration(drift=-1)

@@ -21,7 +21,8 @@ SHORT = SumsOptions(min_lines=2, max_lines=3, min_allowed=0, max_allowed=2)
 
 
 def test_every_built_in_domain_resolves() -> None:
-    assert [DOMAINS.get(name)().name for name in DOMAINS.names()] == ["bugs", "function_induction", "maths", "sums"]
+    names = ["bugs", "function_induction", "maths", "operators", "sums"]
+    assert [DOMAINS.get(name)().name for name in DOMAINS.names()] == names
 
 
 def test_a_valid_sum_is_the_solvers_prompt() -> None:

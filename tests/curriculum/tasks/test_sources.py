@@ -24,6 +24,7 @@ from halfway.curriculum.tasks.sources import (
     SourceReport,
     content_id,
     split,
+    with_also,
     with_generated,
 )
 from halfway.curriculum.tasks.verifiers import verify
@@ -413,6 +414,21 @@ def test_generated_problems_stand_beside_the_set_without_what_it_has() -> None:
     assert both.report.dropped == {"generated, shared with held-out": 1, "generated, in the training set": 1}
     with pytest.raises(UserError, match=r"problems\.generated: no task is left of 4, all are in the training set or"):
         with_generated(parts, Fixed(*made[:4]), STREAM)
+
+
+def test_a_further_sources_problems_train_behind_the_others() -> None:
+    made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(8)]
+    parts = split(Fixed(*made[:4]), None, 2, STREAM)
+    held, trained = parts.heldout[0], parts.train[0]
+    others = [replace(held, id="x"), replace(trained, prompt="y"), *made[4:]]
+    more = with_also(parts, Fixed(*others), 3, STREAM)
+    assert list(more.train) == [*parts.train, *made[4:7]] and more.heldout == parts.heldout
+    assert more.train.reserved == parts.train.reserved and more.train.generated == ()
+    dropped = {"also, shared with held-out": 1, "also, in the training set": 1, "also, not needed": 1}
+    assert more.report.dropped == dropped and more.report.kept == parts.report.kept + 3
+    assert list(with_also(parts, Fixed(*others), None, STREAM).train)[2:] == made[4:]
+    with pytest.raises(UserError, match=r"problems\.also: no task is left of 4, .*; give another source"):
+        with_also(parts, Fixed(*made[:4]), None, STREAM)
 
 
 def test_the_fingerprint_tells_sets_apart() -> None:
