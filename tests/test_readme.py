@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,20 @@ def blocks(language: str, page: str = "README.md", heading: str = "") -> list[st
     text = (REPOSITORY / page).read_text()
     under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
     return re.findall(rf"^```{language}\n(.*?)^```", under, re.MULTILINE | re.DOTALL)
+
+
+def test_every_module_and_recipe_that_a_page_names_exists() -> None:
+    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
+    texts = {path: path.read_text() for path in pages}
+    modules = {name: path for path, text in texts.items() for name in re.findall(r"python -m (halfway[\w.]*\w)", text)}
+    assert {name: path for name, path in modules.items() if find_spec(name) is None} == {}
+    recipes = {
+        name: path
+        for path, text in texts.items()
+        for name in re.findall(r"halfway (?:run|compare|propel \w+|validate) (experiments/[\w/]+\.yaml)", text)
+    }
+    assert {name: path for name, path in recipes.items() if not (REPOSITORY / name).is_file()} == {}
+    assert len(modules) > 15 and len(recipes) > 15
 
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
