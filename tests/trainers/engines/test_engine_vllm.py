@@ -1,8 +1,5 @@
 """vLLM in process: sampling, log-probabilities, weight sync. Each dtype runs once, in a separate process."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +7,14 @@ import numpy as np
 import pytest
 import torch
 from drivers.vllm_driver import END, TOLERANCE, build_policy, calls, logprobs_by_one_pass
-from paths import DRIVERS, IMPORTABLE
+from engine_drivers import run_engine_driver
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
 
 
 def run_driver(folder: Path, dtype: str) -> dict[str, Any]:
-    environment = os.environ | {
-        "PYTHONPATH": IMPORTABLE,
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",  # without it a second busy process on the machine costs a factor of ten
-        "HF_HUB_OFFLINE": "1",
-    }
-    driver = DRIVERS / "vllm_driver.py"
-    subprocess.run([sys.executable, driver, folder, dtype], check=True, timeout=300, env=environment)
+    run_engine_driver("vllm_driver.py", folder, dtype, timeout=300)
     return torch.load(folder / "results.pt", weights_only=False)  # type: ignore[no-any-return]
 
 

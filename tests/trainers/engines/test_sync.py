@@ -1,13 +1,10 @@
 """After every weight sync vLLM gives the learner's log-probabilities, however the learner trains."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from paths import DRIVERS, IMPORTABLE
+from engine_drivers import run_engine_driver
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
@@ -21,15 +18,7 @@ BOUNDS = {"float32": 1e-4, "bfloat16": 0.1}
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_engine_and_learner_agree_after_every_sync(tmp_path: Path, dtype: str) -> None:
-    environment = os.environ | {
-        "PYTHONPATH": IMPORTABLE,
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONWARNINGS": "ignore",
-    }
-    driver = DRIVERS / "sync_driver.py"
-    subprocess.run([sys.executable, driver, tmp_path, dtype], check=True, timeout=400, env=environment)
+    run_engine_driver("sync_driver.py", tmp_path, dtype, timeout=400)
     gaps = json.loads((tmp_path / "gaps.json").read_text())
     assert set(gaps) == {"plain", "untied", "lora", "zero2", "zero3", "zero3-untied", "zero3-lora"}
     for way, (start, *changed) in gaps.items():

@@ -20,7 +20,8 @@ class VllmOptions(EnginePart):
     """Sampling with vLLM.
 
     Attributes:
-        dtype: type of weights and cache; "auto" = model.dtype.
+        dtype: type of weights and cache; "auto" = model.dtype. A CPU that refuses an instruction of vLLM's bfloat16
+            kernels ends the process with SIGILL; take float32 there.
         max_length: most tokens of prompt and response together; 0 = the model's own maximum.
         kv_cache_gib: memory for the key-value cache, in GiB. It is reserved whatever is free at the start.
         block_size: tokens per block of the cache. Only whole blocks of a shared context are computed once.

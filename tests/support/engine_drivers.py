@@ -1,0 +1,35 @@
+"""Engine tests run each driver in a separate process, since vLLM holds on to threads and memory."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import DRIVERS, IMPORTABLE
+
+
+def run_engine_driver(name: str, folder: Path, dtype: str, timeout: float) -> None:
+    """Run the driver `name` on `folder`; skip the test where the processor cannot run the engine's bfloat16 kernels.
+
+    Args:
+        name: of a file among the drivers.
+        folder: where the driver leaves its results.
+        dtype: of the engine, "float32" or "bfloat16".
+        timeout: in seconds.
+
+    Raises:
+        subprocess.CalledProcessError: the driver failed.
+    """
+    environment = os.environ | {
+        "PYTHONPATH": IMPORTABLE,
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",  # without it a second busy process on the machine costs a factor of ten
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
+    done = subprocess.run([sys.executable, DRIVERS / name, folder, dtype], timeout=timeout, env=environment)
+    if done.returncode == -signal.SIGILL and dtype == "bfloat16":
+        pytest.skip("this processor refuses an instruction of vLLM's bfloat16 kernels")
+    done.check_returncode()
