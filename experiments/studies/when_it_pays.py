@@ -8,7 +8,8 @@ separately, since the others lack that information.
     python -m halfway.experiments.studies.when_it_pays experiments/results/contest
 
 The command reads page.json in that folder (`regimes`: for each name, its folder and a description; `references`: the
-arms that use reference solutions), and writes README.md and when_it_pays.png beside it. With `--publish
+arms that use reference solutions; `beside`: arms of other pages that have help of another kind, for the table of the
+cheapest), and writes README.md and when_it_pays.png beside it. With `--publish
 hard=runs/contest_hard`, the results of a finished comparison are first copied to a regime's folder. With `--readme
 README.md`, the table between the two comments of `MARKS` in that file is brought up to date.
 """
@@ -16,7 +17,7 @@ README.md`, the table between the two comments of `MARKS` in that file is brough
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +86,44 @@ class Regime:
         return next(row for row in self.goal.rows if row.arm == arm).spent[measure]
 
 
-def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
-    """Read the regimes that page.json names, and the names of the arms that use reference solutions.
+@dataclass(frozen=True)
+class Beside:
+    """Arms of another page, which have help that this page's arms lack; their baseline is the one they were run with.
+
+    Attributes:
+        words: what help they have.
+        arms: their names.
+        regimes: the other page's regimes by name; those that this page lacks as well are not shown.
+    """
+
+    words: str
+    arms: tuple[str, ...]
+    regimes: Mapping[str, Regime]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is shown.
+
+    Attributes:
+        references: names of the arms that use reference solutions.
+        beside: arms of other pages.
+    """
+
+    regimes: Sequence[Regime]
+    references: frozenset[str] = frozenset()
+    beside: Sequence[Beside] = ()
+
+    @property
+    def baseline(self) -> str:
+        return self.regimes[0].baseline
+
+
+def read_page(folder: Path) -> Page:
+    """Read what page.json names.
 
     Raises:
-        UserError: if page.json or a summary cannot be read.
+        UserError: if a page.json or a summary cannot be read.
     """
     try:
         page = json.loads((folder / "page.json").read_text())
@@ -97,7 +131,11 @@ def read_regimes(folder: Path) -> tuple[list[Regime], frozenset[str]]:
             Regime(name, words, msgspec.json.decode((folder / place / "summary.json").read_bytes(), type=Summary))
             for name, (place, words) in page["regimes"].items()
         ]
-        return regimes, frozenset(page["references"])
+        beside = [
+            Beside(kind["words"], tuple(kind["arms"]), {r.name: r for r in read_page(folder / kind["page"]).regimes})
+            for kind in page.get("beside", ())
+        ]
+        return Page(regimes, frozenset(page["references"]), beside)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: {error}; give a folder with page.json and the summaries that it names") from None
 
@@ -109,18 +147,23 @@ def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Sp
     return min(clear, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 1.0, default=None)
 
 
-def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
-    """The cheapest arm by each measure of cost, one row per regime.
+def cheapest_table(page: Page) -> TextTable:
+    """The cheapest arm by each measure of cost, one row per regime and kind of help.
 
-    If any arms use references, each regime has two rows, for arms without and with them.
+    If any arms use references, each regime has two rows, for arms without and with them, and one for each kind beside.
     """
     rows = []
-    for regime in regimes:
-        for words, told in ((", experience", False), (", with references", True)) if references else (("", False),):
-            arms = [arm for arm in regime.others if (arm in references) == told]
-            cells = [_cheapest_cell(regime, measure, arms) for measure in MEASURES]
-            rows.append((regime.name + words, *cells))
-    baseline = regimes[0].baseline
+    for regime in page.regimes:
+        for words, told in (
+            ((", experience", False), (", with references", True)) if page.references else (("", False),)
+        ):
+            arms = [arm for arm in regime.others if (arm in page.references) == told]
+            rows.append((regime.name + words, *_cheapest_cells(regime, arms)))
+        for kind in page.beside:
+            if (other := kind.regimes.get(regime.name)) is not None:
+                arms = [arm for arm in other.others if arm in kind.arms]
+                rows.append((f"{regime.name}, {kind.words}", *_cheapest_cells(other, arms)))
+    baseline = page.baseline
     return TextTable(
         f"The cheapest way to {baseline}'s final score",
         ("regime", *MEASURES.values()),
@@ -128,7 +171,7 @@ def cheapest_table(regimes: Sequence[Regime], references: frozenset[str]) -> Tex
         f"Times what {baseline} spent, at its own tuned learning rate, until its end; geometric means over seeds with "
         f"95 % intervals. Only arms that are clearly cheaper after Holm's adjustment over all arms are named; where "
         f"none is, it is {baseline}. Cost: generated tokens + rho x trained tokens; the sources' hours imply rho from "
-        f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.{_left_out(regimes)}",
+        f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.{_left_out(page.regimes)}",
     )
 
 
@@ -136,6 +179,10 @@ def _left_out(regimes: Sequence[Regime]) -> str:
     """Which seeds the ratios of a regime leave out, to follow a caption."""
     found = ((regime.name, left_out_text(regime.goal)) for regime in regimes)
     return "".join(f" {name}: {text}" for name, text in found if text)
+
+
+def _cheapest_cells(regime: Regime, arms: Sequence[str]) -> list[str]:
+    return [_cheapest_cell(regime, measure, arms) for measure in MEASURES]
 
 
 def _cheapest_cell(regime: Regime, measure: str, arms: Sequence[str]) -> str:
@@ -146,15 +193,16 @@ def _cheapest_cell(regime: Regime, measure: str, arms: Sequence[str]) -> str:
     return f"{arm} {SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}"
 
 
-def arms_table(regimes: Sequence[Regime], references: frozenset[str]) -> TextTable:
+def arms_table(page: Page) -> TextTable:
     """Each arm's gain at equal rollouts, and what it spends to reach the baseline's final score, one row per arm."""
+    regimes = page.regimes
     arms = list(dict.fromkeys(arm for regime in regimes for arm in regime.others))
     columns = ["arm"]
     for regime in regimes:
         columns += [f"{regime.name}: pass@1", *(f"{regime.name}: {MEASURES[m]}" for m in ("tokens", "cost_1"))]
     rows = []
     for arm in arms:
-        cells = [f"{arm} (references)" if arm in references else arm]
+        cells = [f"{arm} (references)" if arm in page.references else arm]
         for regime in regimes:
             cells += _arm_cells(regime, arm) if arm in regime.others else ["-"] * 3
         rows.append(tuple(cells))
@@ -180,10 +228,10 @@ def _ratio_cell(spent: Spent) -> str:
     return f"{SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}" + ("*" if spent.clear else "")
 
 
-def regimes_table(regimes: Sequence[Regime]) -> TextTable:
+def regimes_table(page: Page) -> TextTable:
     """Numbers by which readers recognise a regime in their own logs, one row per regime."""
     rows = []
-    for regime in regimes:
+    for regime in page.regimes:
         arm = next(arm for arm in regime.summary.arms if arm.arm == regime.baseline)
         rows.append(
             (
@@ -197,7 +245,7 @@ def regimes_table(regimes: Sequence[Regime]) -> TextTable:
             )
         )
     return TextTable(
-        f"The regimes, as {regimes[0].baseline} sees them",
+        f"The regimes, as {page.baseline} sees them",
         (
             "regime",
             "problems",
@@ -213,16 +261,16 @@ def regimes_table(regimes: Sequence[Regime]) -> TextTable:
     )
 
 
-def page_text(regimes: Sequence[Regime], references: frozenset[str], notes: str) -> str:
+def page_text(page: Page, notes: str) -> str:
     """The page in Markdown, ending with `notes`."""
-    tables = (regimes_table(regimes), cheapest_table(regimes, references), arms_table(regimes, references))
+    tables = (regimes_table(page), cheapest_table(page), arms_table(page))
     shown, *others = (table.markdown() for table in tables)
     return "\n".join(["# When does it pay?", "", shown, "![when it pays](when_it_pays.png)", "", *others, notes])
 
 
-def first_screen(regimes: Sequence[Regime], references: frozenset[str]) -> str:
+def first_screen(page: Page) -> str:
     """The front page's block in Markdown: the cheapest arms, the numbers of seeds, and the arms that clearly lose."""
-    table = cheapest_table(regimes, references)
+    table, regimes = cheapest_table(page), page.regimes
     lines = [table.columns, ("---",) * len(table.columns), *table.rows]
     seeds = ", ".join(f"{_seeds_text(regime)} {regime.name}" for regime in regimes)
     losses: dict[str, list[str]] = {}
@@ -236,7 +284,7 @@ def first_screen(regimes: Sequence[Regime], references: frozenset[str]) -> str:
         [
             *(f"| {' | '.join(line)} |" for line in lines),
             "",
-            f"Seeds of each arm: {seeds}. Clearly below {regimes[0].baseline} in pass@1 at equal rollouts: {told}.",
+            f"Seeds of each arm: {seeds}. Clearly below {page.baseline} in pass@1 at equal rollouts: {told}.",
         ]
     )
 
@@ -288,8 +336,9 @@ def publish(folder: Path, place: str, comparison: Path) -> None:
                 shutil.copyfile(source, temporary)
 
 
-def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
+def figure(page: Page) -> Figure:
     """The cost of every arm as a multiple of the baseline's, in one panel per regime and measure of cost."""
+    regimes = page.regimes
     order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
     heights = [1.0 + len(regime.others) for regime in regimes]
     drawn, axes = grid(
@@ -297,7 +346,7 @@ def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     )
     for regime, line in zip(regimes, axes, strict=True):
         arms = sorted(regime.others, key=order.index)
-        colors = [TOLD if arm in references else ALONE for arm in arms]
+        colors = [TOLD if arm in page.references else ALONE for arm in arms]
         for (measure, label), ax in zip(MEASURES.items(), line, strict=True):
             ratios(ax, [regime.spent(arm, measure) for arm in arms], colors)
             if regime is regimes[0]:
@@ -309,8 +358,8 @@ def figure(regimes: Sequence[Regime], references: frozenset[str]) -> Figure:
     axes[0][0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes[0][0].minorticks_off()
     for ax in axes[-1]:
-        ax.set_xlabel(f"times the cost of {regimes[0].baseline}")
-    legend_above(drawn, handles=_key(regimes[0].baseline, bool(references)))
+        ax.set_xlabel(f"times the cost of {page.baseline}")
+    legend_above(drawn, handles=_key(page.baseline, bool(page.references)))
     return drawn
 
 
@@ -335,12 +384,12 @@ def _key(baseline: str, references: bool) -> list[Line2D]:
 
 def write_page(folder: Path) -> str:
     """Write README.md and when_it_pays.png, and return the page; `notes.md` in the folder, if any, ends the page."""
-    regimes, references = read_regimes(folder)
+    page = read_page(folder)
     notes = folder / "notes.md"
-    text = page_text(regimes, references, notes.read_text() if notes.exists() else "")
+    text = page_text(page, notes.read_text() if notes.exists() else "")
     write_text(folder / "README.md", text)
     with rc_context(STYLE), replacing(folder / "when_it_pays.png") as temporary:
-        figure(regimes, references).savefig(temporary, dpi=110, format="png")
+        figure(page).savefig(temporary, dpi=110, format="png")
     return text
 
 
@@ -357,7 +406,7 @@ def main() -> int:
         publish(arguments.folder, place, Path(comparison))
     text = write_page(arguments.folder)
     if arguments.readme is not None:
-        block = first_screen(*read_regimes(arguments.folder))
+        block = first_screen(read_page(arguments.folder))
         write_text(arguments.readme, with_first_screen(arguments.readme.read_text(), block))
     Console().print(Markdown(text))
     return 0

@@ -17,12 +17,14 @@ from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.studies import when_it_pays
 from halfway.experiments.studies.when_it_pays import (
     MARKS,
+    Beside,
+    Page,
     Regime,
     cheapest,
     first_screen,
     page_text,
     publish,
-    read_regimes,
+    read_page,
     with_first_screen,
     write_page,
 )
@@ -46,14 +48,14 @@ def test_the_cheapest_is_the_cheapest_of_those_that_are_clearly_cheaper() -> Non
 
 
 def test_where_nothing_pays_the_baseline_is_named() -> None:
-    text = page_text([regime({"grpo": 0.3, "alike": 0.3})], frozenset(), "")
+    text = page_text(Page([regime({"grpo": 0.3, "alike": 0.3})]), "")
     assert "references" not in text
     row = next(line for line in text.splitlines() if line.startswith("| some |") and line.count("|") == 6)
     assert set(re.split(r" *\| *", row.strip("| "))[1:]) == {"grpo"}
 
 
 def test_references_stand_apart_and_losses_are_shown() -> None:
-    text = page_text([regime(SKILLS)], frozenset({"told"}), "Notes.")
+    text = page_text(Page([regime(SKILLS)], frozenset({"told"})), "Notes.")
     experience, told = (next(line for line in text.splitlines() if line.startswith(f"| some, {w}")) for w in ("e", "w"))
     assert "fastest x" in experience and "told" not in experience and "told x" in told
     slower = next(line for line in text.splitlines() if line.startswith("| slower"))
@@ -61,13 +63,43 @@ def test_references_stand_apart_and_losses_are_shown() -> None:
     assert text.endswith("Notes.")
 
 
+def test_arms_of_another_page_have_rows_of_their_own() -> None:
+    helped = Beside("with a teacher", ("faster", "slower"), {"one": regime(SKILLS, "one"), "three": regime(SKILLS)})
+    page = Page([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"}), [helped])
+    lines = first_screen(page).splitlines()[2:7]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| one, experience",
+        "| one, with references",
+        "| one, with a teacher",
+        "| two, experience",
+        "| two, with references",
+    ]
+    assert "faster x" in lines[2] and "fastest" not in lines[2]
+
+
+def test_a_page_names_the_arms_of_another(tmp_path: Path) -> None:
+    for name, extra in (
+        ("here", {"beside": [{"page": "../there", "words": "helped", "arms": ["told"]}]}),
+        ("there", {}),
+    ):
+        folder = tmp_path / name
+        (folder / "a").mkdir(parents=True)
+        (folder / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
+        page = {"regimes": {"a": ["a", "words"]}, "references": []}
+        (folder / "page.json").write_text(json.dumps(page | extra))
+    assert "| a, helped | told x" in page_text(read_page(tmp_path / "here"), "")
+    (tmp_path / "there" / "page.json").unlink()
+    with pytest.raises(UserError, match="there"):
+        read_page(tmp_path / "here")
+
+
 def test_seeds_that_ratios_leave_out_are_named() -> None:
     simulated = regime({"grpo": 0.3, "other": 0.8}, "middle")
-    assert "Ratios are over" not in page_text([simulated], frozenset(), "")
+    assert "Ratios are over" not in page_text(Page([simulated]), "")
     goal = simulated.goal
     rows = [replace(row, spent={axis: replace(s, left_out=(2,)) for axis, s in row.spent.items()}) for row in goal.rows]
     summary = replace(simulated.summary, reach=(replace(goal, rows=tuple(rows)),))
-    text = page_text([replace(simulated, summary=summary)], frozenset(), "")
+    text = page_text(Page([replace(simulated, summary=summary)]), "")
     total = goal.rows[0].seeds
     assert text.count(f"middle: Ratios are over {total - 1} of {total} seeds: grpo's run with seed 2 had") == 2
 
@@ -78,13 +110,13 @@ def test_the_page_is_written_from_summaries_alone(tmp_path: Path) -> None:
     (tmp_path / "page.json").write_text(json.dumps({"regimes": {"a": ["a", "words"]}, "references": ["told"]}))
     text = write_page(tmp_path)
     assert (tmp_path / "README.md").read_text() == text
-    assert text.replace("words", "simulated") == page_text([regime(SKILLS, "a")], frozenset({"told"}), "")
+    assert text.replace("words", "simulated") == page_text(Page([regime(SKILLS, "a")], frozenset({"told"})), "")
     assert (tmp_path / "when_it_pays.png").stat().st_size > 5000
 
 
 def test_a_folder_without_summaries_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"page\.json") as caught:
-        read_regimes(tmp_path)
+        read_page(tmp_path)
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("sys.argv", ["when_it_pays", str(tmp_path)])
     with pytest.raises(SystemExit) as stopped:
@@ -97,20 +129,26 @@ def test_a_summary_is_read_as_it_was_written() -> None:
     assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
 
 
-@pytest.mark.parametrize("folder", [PAGE, PAGE.with_name("contest_ledger")], ids=lambda folder: folder.name)
+PAGES = sorted(path.parent for path in PAGE.parent.glob("*/page.json"))
+
+
+def test_there_are_pages() -> None:
+    assert {PAGE, PAGE.with_name("contest_ledger")} <= set(PAGES)
+
+
+@pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
 def test_the_committed_pages_are_those_of_the_committed_summaries(folder: Path) -> None:
-    regimes, references = read_regimes(folder)
-    assert (folder / "README.md").read_text() == page_text(regimes, references, (folder / "notes.md").read_text())
+    assert (folder / "README.md").read_text() == page_text(read_page(folder), (folder / "notes.md").read_text())
 
 
 def test_the_readme_s_table_is_that_of_the_committed_summaries() -> None:
     """`python -m halfway.experiments.studies.when_it_pays experiments/results/contest --readme README.md` mends it."""
     readme = (REPOSITORY / "README.md").read_text()
-    assert with_first_screen(readme, first_screen(*read_regimes(PAGE))) == readme
+    assert with_first_screen(readme, first_screen(read_page(PAGE))) == readme
 
 
 def test_the_first_screen_names_seeds_and_clear_losses() -> None:
-    lines = first_screen([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"})).splitlines()
+    lines = first_screen(Page([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"}))).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:6]] == [
         "| one, experience",
         "| one, with references",
@@ -120,7 +158,7 @@ def test_the_first_screen_names_seeds_and_clear_losses() -> None:
     assert "fastest x" in lines[2] and "told x" in lines[3]
     found = re.fullmatch(r"Seeds of each arm: 8 one, 8 two\. Clearly below grpo .*: `slower` by (.*)\.", lines[-1])
     assert found is not None and re.fullmatch(r"\.\d{3} \(one\), by \.\d{3} \(two\)", found[1])
-    assert first_screen([regime({"grpo": 0.3, "alike": 0.3})], frozenset()).endswith("equal rollouts: none.")
+    assert first_screen(Page([regime({"grpo": 0.3, "alike": 0.3})])).endswith("equal rollouts: none.")
 
 
 def test_only_what_stands_between_the_marks_changes() -> None:
