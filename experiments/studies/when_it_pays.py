@@ -171,8 +171,15 @@ def cheapest_table(page: Page) -> TextTable:
         f"Times what {baseline} spent, at its own tuned learning rate, until its end; geometric means over seeds with "
         f"95 % intervals. Only arms that are clearly cheaper after Holm's adjustment over all arms are named; where "
         f"none is, it is {baseline}. Cost: generated tokens + rho x trained tokens; the sources' hours imply rho from "
-        f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end.{_left_out(page.regimes)}",
+        f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end."
+        f"{_beside_text(page)}{_left_out(page.regimes)}",
     )
+
+
+def _beside_text(page: Page) -> str:
+    """Where rows of other pages come from, to follow a caption."""
+    words = list(dict.fromkeys(kind.words for kind in page.beside))
+    return f" Rows {', '.join(words)}: from another comparison, relative to its own {page.baseline}." if words else ""
 
 
 def _left_out(regimes: Sequence[Regime]) -> str:

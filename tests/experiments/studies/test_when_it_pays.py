@@ -87,7 +87,8 @@ def test_a_page_names_the_arms_of_another(tmp_path: Path) -> None:
         (folder / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
         page = {"regimes": {"a": ["a", "words"]}, "references": []}
         (folder / "page.json").write_text(json.dumps(page | extra))
-    assert "| a, helped | told x" in page_text(read_page(tmp_path / "here"), "")
+    text = page_text(read_page(tmp_path / "here"), "")
+    assert "| a, helped | told x" in text and "Rows helped: from another comparison" in text
     (tmp_path / "there" / "page.json").unlink()
     with pytest.raises(UserError, match="there"):
         read_page(tmp_path / "here")
