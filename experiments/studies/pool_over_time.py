@@ -98,14 +98,17 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def table(arm: str, parts: Sequence[Part]) -> TextTable:
+def table(arm: str, parts: Sequence[Part], runs: int) -> TextTable:
     """One row per part."""
     rows = []
     for part in parts:
         shares = (part.predicted, part.observed, part.mixed, part.mixed_others)
         rows.append((f"until {part.steps}", f"{part.generated:.0f}", *(share_text(share) for share in shares)))
     columns = ("steps", "generated groups per run", "predicted", "observed", "mixed", "mixed, other groups")
-    return TextTable(arm, columns, tuple(rows), "")
+    caption = (
+        f"{runs} runs. Predicted and observed: mean pass rate of the generated problems. Mixed: some passed, some not."
+    )
+    return TextTable(arm, columns, tuple(rows), caption)
 
 
 def share_text(share: float) -> str:
@@ -127,7 +130,7 @@ def main() -> None:
         runs = [groups for path in paths if (groups := read_jsonl(path, ChosenGroup)[0])]
         if not runs:
             raise UserError(f"{options.comparison / arm}: no seed has a {LOG}; give a comparison and its arms")
-        tables.append(table(arm, parts_of(runs, options.parts)))
+        tables.append(table(arm, parts_of(runs, options.parts), len(runs)))
     text = "\n".join(each.markdown() for each in tables)
     print(text)
     if options.out:
