@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +28,18 @@ def script_parser(document: str | None) -> argparse.ArgumentParser:
 
 
 def script(main: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a script's main function: a user's mistake ends the script with one line and status 2."""
+    """Decorate a script's main function: a user's mistake ends the script with one line and status 2.
+
+    If the reader of its output leaves, it ends without a word, with status 1.
+    """
 
     @functools.wraps(main)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return main(*args, **kwargs)
+        except BrokenPipeError:  # whoever read our output has left, as in `... | head -1`; the rest goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(1) from None
         except (UserError, ModuleNotFoundError, OSError) as error:
             line = blame(error, Path(sys.argv[0]).stem)
             if line is None:

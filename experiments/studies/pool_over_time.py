@@ -132,9 +132,9 @@ def main() -> None:
             raise UserError(f"{options.comparison / arm}: no seed has a {LOG}; give a comparison and its arms")
         tables.append(table(arm, parts_of(runs, options.parts), len(runs)))
     text = "\n".join(each.markdown() for each in tables)
-    print(text)
     if options.out:
         write_text(options.out, text)
+    print(text)
 
 
 if __name__ == "__main__":

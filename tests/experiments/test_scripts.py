@@ -1,6 +1,8 @@
 """Scripts tell a user's mistake in one line with status 2, and let errors of our own through."""
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -42,11 +44,22 @@ def test_a_mistake_is_one_line(
     assert stopped.value.code == 2 and capsys.readouterr().err == f"{line}\n"
 
 
-@pytest.mark.parametrize("error", [ValueError("ours"), BrokenPipeError(), ModuleNotFoundError("no", name="ours")])
+@pytest.mark.parametrize("error", [ValueError("ours"), ModuleNotFoundError("no", name="ours")])
 def test_an_error_of_our_own_is_raised(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         failing(error)()
     assert caught.value is error
+
+
+def test_a_reader_that_leaves_ends_a_script_without_a_word() -> None:
+    lines = "from halfway.experiments.scripts import script; script(lambda: [print(i) for i in range(100000)])()"
+    words = [sys.executable, "-c", lines]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None and started.stderr is not None
+        assert started.stdout.readline() == "0\n"
+        started.stdout.close()
+        assert started.stderr.read() == ""
+    assert started.returncode == 1
 
 
 def test_a_script_that_ends_well_returns_its_value() -> None:
