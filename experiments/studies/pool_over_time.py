@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
@@ -23,14 +24,9 @@ LOG, MEMBER, WORD = "decisions.jsonl", "probe", "probed "
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenGroup:
-    """The fields of a line of decisions.jsonl that matter here; `decisions` holds who decided what."""
+class ChosenGroup(GroupRecord):
+    """A line of decisions.jsonl with who decided what about the group: pairs of a member and its words."""
 
-    step: int
-    origin: str
-    outcome: str
-    k: int | None
-    n: int | None
     decisions: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -38,15 +34,6 @@ class ChosenGroup:
         """The pass rate that the probe predicted, None if it chose no problem here."""
         words = [text for member, text in self.decisions if member == MEMBER and text.startswith(WORD)]
         return float(words[0].removeprefix(WORD)) if words else None
-
-    @property
-    def pass_rate(self) -> float:
-        assert self.k is not None and self.n, "only a scored group has a pass rate"
-        return self.k / self.n
-
-    @property
-    def mixed(self) -> bool:
-        return 0 < self.pass_rate < 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +63,7 @@ def parts_of(runs: Sequence[Sequence[ChosenGroup]], number: int) -> list[Part]:
         steps = 1 + max(group.step for group in groups)
         longest = max(longest, steps)
         for group in groups:
-            if group.n and group.outcome != "carried":  # a carried group has a second line when it trains
+            if group.scored and group.outcome != "carried":  # a carried group has a second line when it trains
                 cells[group.step * number // steps].append(group)
     return [_part(groups, longest * (i + 1) // number, len(runs)) for i, groups in enumerate(cells)]
 
@@ -89,8 +76,8 @@ def _part(groups: Sequence[ChosenGroup], steps: int, runs: int) -> Part:
         generated=len(ours) / runs,
         predicted=_mean([group.predicted for group in ours if group.predicted is not None]),
         observed=_mean([group.pass_rate for group in ours]),
-        mixed=_mean([group.mixed for group in ours]),
-        mixed_others=_mean([group.mixed for group in others]),
+        mixed=_mean([not group.degenerate for group in ours]),
+        mixed_others=_mean([not group.degenerate for group in others]),
     )
 
 
