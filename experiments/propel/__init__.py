@@ -10,5 +10,6 @@
 - `probe_tables`: the quality of a study's probes, and their cost
 - `training_curves`: figures from the first and last steps of training
 - `figures`: draws the figures
+- `pool_over_time`: how a pool of generated problems wears over a training run
 - `recording`: writes a finished seed into one small file, for the notebook
 """

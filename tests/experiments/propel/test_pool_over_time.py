@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from synthetic_runs import decision
 
+from halfway.experiments.propel.pool_over_time import ChosenGroup, main, parts_of
 from halfway.experiments.report.records import read_jsonl
-from halfway.experiments.studies.pool_over_time import ChosenGroup, main, parts_of
 
 
 def probed(step: int, k: int, predicted: float, **other: object) -> dict[str, object]:

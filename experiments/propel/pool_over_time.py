@@ -4,7 +4,7 @@ For each part of a run (an eighth of its steps unless told otherwise): the pass 
 generated problems it chose, the pass rate observed, and the share of mixed groups among them and among the others. Runs
 of all seeds are taken together. Problems chosen at random carry a prediction as well.
 
-    python -m halfway.experiments.studies.pool_over_time runs/contest_probe --arms probe probe_easier_sheets
+    python -m halfway.experiments.propel.pool_over_time runs/contest_probe --arms probe probe_easier_sheets
 """
 
 import math
