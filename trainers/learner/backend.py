@@ -85,8 +85,7 @@ class PlainBackend:
 
     def step(self, lr: float) -> float | None:
         set_lr(self.optimizer, lr)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        apply_gradients(self.accelerator, self.optimizer)
         return None
 
     def drop_gradients(self) -> None:
@@ -122,6 +121,15 @@ def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.A
     """AdamW over the weights to be trained."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(trained, options.lr, options.betas, options.eps, weight_decay=options.weight_decay)
+
+
+def apply_gradients(accelerator: Accelerator, optimizer: Any) -> None:
+    """One step of a prepared optimizer; its gradients are then dropped."""
+    # All accelerators of a process share this switch. A trainer that was stopped between the micro-batches of a step
+    # leaves it off, and accelerate would then skip our steps without a word.
+    accelerator.sync_gradients = True
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def set_lr(optimizer: Any, lr: float) -> None:

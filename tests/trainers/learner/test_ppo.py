@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate.state import GradientState
 from learner_harness import (
     OPTIONS,
     PAD,
@@ -330,6 +331,22 @@ def test_the_critic_follows_the_budget_like_the_policy(tiny_model: Qwen3ForCausa
 def critic_weights(trained: PolicyGradientLearner) -> dict[str, Tensor]:
     assert trained._critic is not None
     return {name: values.clone() for name, values in trained._critic.state_dict().items()}
+
+
+@KINDS
+def test_a_trainer_that_was_stopped_between_microbatches_stops_no_step_of_ours(
+    tiny_model: Qwen3ForCausalLM, options: LearnerOptions
+) -> None:
+    """accelerate's switch for skipped steps belongs to the whole process."""
+    undisturbed, trained = learner(tiny_model, options), learner(tiny_model, options)
+    train(undisturbed, range(2))
+    GradientState().sync_gradients = False
+    try:
+        train(trained, range(2))
+    finally:
+        GradientState().sync_gradients = True
+    assert_same_weights(weights(trained), weights(undisturbed))
+    assert_same_weights(critic_weights(trained), critic_weights(undisturbed))
 
 
 @KINDS
