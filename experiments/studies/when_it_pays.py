@@ -2,23 +2,22 @@
 
 Each comparison is a regime: the same arms on problems of a different difficulty. For each regime and each measure of
 cost, the page names the arm that reaches the baseline's final score at the lowest cost, and by how much it is cheaper;
-only arms that are clearly cheaper after Holm's adjustment count. Arms that use reference solutions are listed
-separately, since the others lack that information.
+only arms that are clearly cheaper after Holm's adjustment count. Arms that know more
+than the others, such as reference solutions, are listed separately.
 
     python -m halfway.experiments.studies.when_it_pays experiments/results/contest
 
-The command reads page.json in that folder (`regimes`: for each name, its folder and a description; `references`: the
-arms that use reference solutions; `beside`: arms of other pages that have help of another kind, for the table of the
-cheapest), and writes README.md and when_it_pays.png beside it. With `--publish
-hard=runs/contest_hard`, the results of a finished comparison are first copied to a regime's folder. With `--readme
-README.md`, the table between the two comments of `MARKS` in that file is brought up to date.
+The command reads page.json in that folder (`regimes`: for each name, its folder and a description; `help`: for each
+kind of help, the arms that have it; `beside`: arms of other pages that have help of another kind, for the table of the
+cheapest), and writes README.md and when_it_pays.png beside it. With `--publish hard=runs/contest_hard`, the results of
+a finished comparison are first copied to a regime's folder. With `--readme README.md`, the table between the two
+comments of `MARKS` in that file is brought up to date.
 """
 
-import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -49,7 +48,8 @@ MARKS = (
     "<!-- when it pays: end -->",
 )
 
-ALONE, TOLD = PALETTE[0], PALETTE[1]  # colours of arms without and with reference solutions
+ALONE = "experience"
+"""The kind of the arms without help."""
 
 
 @dataclass(frozen=True)
@@ -106,38 +106,68 @@ class Page:
     """What is shown.
 
     Attributes:
-        references: names of the arms that use reference solutions.
+        help: for each kind of help, such as "references", the names of the arms that have it.
         beside: arms of other pages.
     """
 
     regimes: Sequence[Regime]
-    references: frozenset[str] = frozenset()
+    help: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beside: Sequence[Beside] = ()
+
+    def kind(self, arm: str) -> str:
+        """The kind of help that an arm has; `ALONE` if none."""
+        return next((kind for kind, arms in self.help.items() if arm in arms), ALONE)
 
     @property
     def baseline(self) -> str:
         return self.regimes[0].baseline
 
 
+class BesideFile(msgspec.Struct, forbid_unknown_fields=True):
+    """Arms of another page, as page.json names them: see `Beside`."""
+
+    page: str
+    words: str
+    arms: tuple[str, ...]
+
+
+class PageFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The contents of page.json: see `Page`. A regime is given by its folder and its description."""
+
+    regimes: dict[str, tuple[str, str]]
+    help: dict[str, tuple[str, ...]] = {}
+    beside: tuple[BesideFile, ...] = ()
+
+
 def read_page(folder: Path) -> Page:
     """Read what page.json names.
 
     Raises:
-        UserError: if a page.json or a summary cannot be read.
+        UserError: if a page.json or a summary cannot be read, or an arm that is named is in no summary.
     """
     try:
-        page = json.loads((folder / "page.json").read_text())
+        page = msgspec.json.decode((folder / "page.json").read_bytes(), type=PageFile)
         regimes = [
             Regime(name, words, msgspec.json.decode((folder / place / "summary.json").read_bytes(), type=Summary))
-            for name, (place, words) in page["regimes"].items()
+            for name, (place, words) in page.regimes.items()
         ]
-        beside = [
-            Beside(kind["words"], tuple(kind["arms"]), {r.name: r for r in read_page(folder / kind["page"]).regimes})
-            for kind in page.get("beside", ())
-        ]
-        return Page(regimes, frozenset(page["references"]), beside)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, msgspec.MsgspecError) as error:
         raise UserError(f"{folder}: {error}; give a folder with page.json and the summaries that it names") from None
+    beside = []
+    for kind in page.beside:
+        others = {regime.name: regime for regime in read_page(folder / kind.page).regimes}
+        _check_names(folder, f"beside {kind.words}", kind.arms, others.values())
+        beside.append(Beside(kind.words, kind.arms, others))
+    for words, arms in page.help.items():
+        _check_names(folder, f"help {words}", arms, regimes)
+    return Page(regimes, {words: frozenset(arms) for words, arms in page.help.items()}, beside)
+
+
+def _check_names(folder: Path, place: str, arms: Sequence[str], regimes: Iterable[Regime]) -> None:
+    known = {arm for regime in regimes for arm in regime.others}
+    if missing := [arm for arm in arms if arm not in known]:
+        names, choices = ", ".join(missing), ", ".join(sorted(known))
+        raise UserError(f"{folder / 'page.json'}: {place}: no summary has {names}; give some of {choices}")
 
 
 def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Spent] | None:
@@ -150,19 +180,18 @@ def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Sp
 def cheapest_table(page: Page) -> TextTable:
     """The cheapest arm by each measure of cost, one row per regime and kind of help.
 
-    If any arms use references, each regime has two rows, for arms without and with them, and one for each kind beside.
+    If any arms have help, each regime has a row for the arms without and one for each kind.
     """
     rows = []
     for regime in page.regimes:
-        for words, told in (
-            ((", experience", False), (", with references", True)) if page.references else (("", False),)
-        ):
-            arms = [arm for arm in regime.others if (arm in page.references) == told]
+        for kind in (ALONE, *page.help):
+            words = f", {_help_text(kind)}" if page.help else ""
+            arms = [arm for arm in regime.others if page.kind(arm) == kind]
             rows.append((regime.name + words, *_cheapest_cells(regime, arms)))
-        for kind in page.beside:
-            if (other := kind.regimes.get(regime.name)) is not None:
-                arms = [arm for arm in other.others if arm in kind.arms]
-                rows.append((f"{regime.name}, {kind.words}", *_cheapest_cells(other, arms)))
+        for beside in page.beside:
+            if (other := beside.regimes.get(regime.name)) is not None:
+                arms = [arm for arm in other.others if arm in beside.arms]
+                rows.append((f"{regime.name}, {beside.words}", *_cheapest_cells(other, arms)))
     baseline = page.baseline
     return TextTable(
         f"The cheapest way to {baseline}'s final score",
@@ -174,6 +203,10 @@ def cheapest_table(page: Page) -> TextTable:
         f".25 to 1. ≤: some run of the baseline never had its own rising curve reach its end."
         f"{_beside_text(page)}{_left_out(page.regimes)}",
     )
+
+
+def _help_text(kind: str) -> str:
+    return kind if kind == ALONE else f"with {kind}"
 
 
 def _beside_text(page: Page) -> str:
@@ -209,7 +242,7 @@ def arms_table(page: Page) -> TextTable:
         columns += [f"{regime.name}: pass@1", *(f"{regime.name}: {MEASURES[m]}" for m in ("tokens", "cost_1"))]
     rows = []
     for arm in arms:
-        cells = [f"{arm} (references)" if arm in page.references else arm]
+        cells = [arm if page.kind(arm) == ALONE else f"{arm} ({page.kind(arm)})"]
         for regime in regimes:
             cells += _arm_cells(regime, arm) if arm in regime.others else ["-"] * 3
         rows.append(tuple(cells))
@@ -348,12 +381,13 @@ def figure(page: Page) -> Figure:
     regimes = page.regimes
     order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
     heights = [1.0 + len(regime.others) for regime in regimes]
+    kinds = dict(zip((ALONE, *page.help), PALETTE, strict=False))
     drawn, axes = grid(
         len(regimes), len(MEASURES), ROW_INCHES * sum(heights) / len(regimes) + 0.5, "row", "all", heights
     )
     for regime, line in zip(regimes, axes, strict=True):
         arms = sorted(regime.others, key=order.index)
-        colors = [TOLD if arm in page.references else ALONE for arm in arms]
+        colors = [kinds[page.kind(arm)] for arm in arms]
         for (measure, label), ax in zip(MEASURES.items(), line, strict=True):
             ratios(ax, [regime.spent(arm, measure) for arm in arms], colors)
             if regime is regimes[0]:
@@ -366,7 +400,7 @@ def figure(page: Page) -> Figure:
     axes[0][0].minorticks_off()
     for ax in axes[-1]:
         ax.set_xlabel(f"times the cost of {page.baseline}")
-    legend_above(drawn, handles=_key(page.baseline, bool(page.references)))
+    legend_above(drawn, handles=_key(page.baseline, kinds if page.help else {}))
     return drawn
 
 
@@ -374,10 +408,10 @@ def _size(regime: Regime) -> int:
     return len(regime.others)
 
 
-def _key(baseline: str, references: bool) -> list[Line2D]:
-    """The handles of a legend that explains the colours and markers."""
-    colors = ((ALONE, "from experience alone"), (TOLD, "sees reference solutions")) if references else ()
-    lines = [Line2D([], [], color=color, linewidth=2.2, label=label) for color, label in colors]
+def _key(baseline: str, kinds: Mapping[str, str]) -> list[Line2D]:
+    """The handles of a legend that explains the colours, given by kind of help, and the markers."""
+    labels = {kind: "from experience alone" if kind == ALONE else _help_text(kind) for kind in kinds}
+    lines = [Line2D([], [], color=color, linewidth=2.2, label=labels[kind]) for kind, color in kinds.items()]
     markers = [
         Line2D([], [], color=MUTED, linestyle="", marker=marker, markersize=6, markerfacecolor=inside, label=label)
         for marker, inside, label in (

@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from halfway.experiments.studies.when_it_pays import (
     Page,
     Regime,
     cheapest,
+    figure,
     first_screen,
     page_text,
     publish,
@@ -30,7 +32,9 @@ from halfway.experiments.studies.when_it_pays import (
 )
 
 PAGE = REPOSITORY / "experiments" / "results" / "contest"
+PAGE_FILE = {"regimes": {"a": ["a", "words"]}, "help": {"references": ["told"]}}
 SKILLS = {"grpo": 0.3, "faster": 1.2, "fastest": 2.0, "slower": -0.3, "told": 3.0}
+HELP = {"references": frozenset({"told"})}
 
 
 def regime(skills: dict[str, float], name: str = "some") -> Regime:
@@ -55,7 +59,7 @@ def test_where_nothing_pays_the_baseline_is_named() -> None:
 
 
 def test_references_stand_apart_and_losses_are_shown() -> None:
-    text = page_text(Page([regime(SKILLS)], frozenset({"told"})), "Notes.")
+    text = page_text(Page([regime(SKILLS)], HELP), "Notes.")
     experience, told = (next(line for line in text.splitlines() if line.startswith(f"| some, {w}")) for w in ("e", "w"))
     assert "fastest x" in experience and "told" not in experience and "told x" in told
     slower = next(line for line in text.splitlines() if line.startswith("| slower"))
@@ -65,7 +69,7 @@ def test_references_stand_apart_and_losses_are_shown() -> None:
 
 def test_arms_of_another_page_have_rows_of_their_own() -> None:
     helped = Beside("with a teacher", ("faster", "slower"), {"one": regime(SKILLS, "one"), "three": regime(SKILLS)})
-    page = Page([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"}), [helped])
+    page = Page([regime(SKILLS, "one"), regime(SKILLS, "two")], HELP, [helped])
     lines = first_screen(page).splitlines()[2:7]
     assert [line.split(" | ")[0] for line in lines] == [
         "| one, experience",
@@ -85,13 +89,42 @@ def test_a_page_names_the_arms_of_another(tmp_path: Path) -> None:
         folder = tmp_path / name
         (folder / "a").mkdir(parents=True)
         (folder / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
-        page = {"regimes": {"a": ["a", "words"]}, "references": []}
+        page = {"regimes": {"a": ["a", "words"]}}
         (folder / "page.json").write_text(json.dumps(page | extra))
     text = page_text(read_page(tmp_path / "here"), "")
     assert "| a, helped | told x" in text and "Rows helped: from another comparison" in text
     (tmp_path / "there" / "page.json").unlink()
     with pytest.raises(UserError, match="there"):
         read_page(tmp_path / "here")
+
+
+def test_every_kind_of_help_has_rows_of_its_own() -> None:
+    help = HELP | {"known difficulties": frozenset({"fastest"})}
+    page = Page([regime(SKILLS, "one")], help)
+    lines = first_screen(page).splitlines()[2:5]
+    cells = [("experience", "faster"), ("with references", "told"), ("with known difficulties", "fastest")]
+    assert all(line.startswith(f"| one, {words} | {arm} x") for line, (words, arm) in zip(lines, cells, strict=True))
+    text = page_text(page, "")
+    assert all(name in text for name in ("| told (references) |", "| fastest (known difficulties) |", "| faster |"))
+    legend = [label.get_text() for label in figure(page).legends[0].get_texts()]
+    assert legend[:3] == ["from experience alone", "with references", "with known difficulties"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"help": {"references": ["tald"]}}, "help references: no summary has tald; give some of fast"),
+        ({"references": ["told"]}, "unknown field `references`"),
+        ({"beside": [{"page": ".", "words": "x", "arms": []}, {"page": "."}]}, "missing required field"),
+    ],
+)
+def test_a_page_that_names_what_does_not_exist_is_one_line(tmp_path: Path, extra: dict[str, Any], words: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
+    (tmp_path / "page.json").write_text(json.dumps(PAGE_FILE | extra))
+    with pytest.raises(UserError, match=words) as caught:
+        read_page(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_seeds_that_ratios_leave_out_are_named() -> None:
@@ -108,10 +141,10 @@ def test_seeds_that_ratios_leave_out_are_named() -> None:
 def test_the_page_is_written_from_summaries_alone(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "summary.json").write_bytes(msgspec.json.encode(regime(SKILLS).summary))
-    (tmp_path / "page.json").write_text(json.dumps({"regimes": {"a": ["a", "words"]}, "references": ["told"]}))
+    (tmp_path / "page.json").write_text(json.dumps(PAGE_FILE))
     text = write_page(tmp_path)
     assert (tmp_path / "README.md").read_text() == text
-    assert text.replace("words", "simulated") == page_text(Page([regime(SKILLS, "a")], frozenset({"told"})), "")
+    assert text.replace("words", "simulated") == page_text(Page([regime(SKILLS, "a")], HELP), "")
     assert (tmp_path / "when_it_pays.png").stat().st_size > 5000
 
 
@@ -149,7 +182,7 @@ def test_the_readme_s_table_is_that_of_the_committed_summaries() -> None:
 
 
 def test_the_first_screen_names_seeds_and_clear_losses() -> None:
-    lines = first_screen(Page([regime(SKILLS, "one"), regime(SKILLS, "two")], frozenset({"told"}))).splitlines()
+    lines = first_screen(Page([regime(SKILLS, "one"), regime(SKILLS, "two")], HELP)).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:6]] == [
         "| one, experience",
         "| one, with references",
@@ -176,7 +209,7 @@ def test_a_comparison_is_published_when_it_has_finished(tmp_path: Path, monkeypa
     (runs / "figures").mkdir(parents=True)
     (runs / "grpo" / "seed-0").mkdir(parents=True)
     results.mkdir()
-    (results / "page.json").write_text(json.dumps({"regimes": {"a": ["here", "words"]}, "references": ["told"]}))
+    (results / "page.json").write_text(json.dumps(PAGE_FILE | {"regimes": {"a": ["here", "words"]}}))
     (tmp_path / "TEXT.md").write_text("\n".join(MARKS))
     with pytest.raises(UserError, match=r"no summary\.json here; run `halfway report"):
         publish(results, "here", runs)
