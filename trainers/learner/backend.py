@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -64,7 +65,7 @@ class PlainBackend:
     """Every process holds the whole model and optimizer; with several, torch's DistributedDataParallel."""
 
     def __init__(self, policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None = None):
-        self.accelerator = accelerator or Accelerator(cpu=not torch.accelerator.is_available())
+        self.accelerator = accelerator or build_accelerator()
         self.options = options
         self.model, self.optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
 
@@ -115,6 +116,22 @@ class PlainBackend:
         options = self.options
         for group in self.optimizer.optimizer.param_groups:
             group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+
+
+def build_accelerator() -> Accelerator:
+    """The accelerator that prepares whole models, which compute in the type of their weights.
+
+    Raises:
+        UserError: if another trainer has set up accelerate differently in this process, which cannot be undone.
+    """
+    try:
+        return Accelerator(cpu=not torch.accelerator.is_available(), mixed_precision="no")
+    except ValueError:
+        found = AcceleratorState()
+        raise UserError(
+            f"learner: this process already uses accelerate with mixed_precision={found.mixed_precision} on "
+            f"{found.device}, set up by another trainer; start Halfway in a process of its own"
+        ) from None
 
 
 def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.AdamW:

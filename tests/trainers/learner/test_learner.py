@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from learner_harness import (
     OPTIONS,
     PAD,
@@ -407,6 +408,17 @@ def test_the_policy_is_trained_in_place_without_dropout(tiny_model: Qwen3ForCaus
     assert trained.policy is policy and not policy.training
     train(trained, range(1))
     assert trained.policy is policy and not policy.training
+
+
+def test_mixed_precision_of_another_trainer_is_refused(
+    tiny_model: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """accelerate would otherwise hand it on to every later model of the process without a word."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert learner(tiny_model)._backend.accelerator.mixed_precision == "no"
+    monkeypatch.setitem(vars(AcceleratorState()), "_mixed_precision", "bf16")
+    with pytest.raises(UserError, match=r"^learner: .* mixed_precision=bf16 on cpu, .*; start Halfway in a process of"):
+        learner(tiny_model)
 
 
 def test_gradient_clipping_can_be_switched_off(tiny_model: Qwen3ForCausalLM) -> None:
