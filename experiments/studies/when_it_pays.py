@@ -180,14 +180,14 @@ def cheapest(regime: Regime, measure: str, arms: Sequence[str]) -> tuple[str, Sp
 def cheapest_table(page: Page) -> TextTable:
     """The cheapest arm by each measure of cost, one row per regime and kind of help.
 
-    If any arms have help, each regime has a row for the arms without and one for each kind.
+    If any arms have help, each regime has a row for its arms without and one for each kind that some of them have.
     """
     rows = []
     for regime in page.regimes:
         for kind in (ALONE, *page.help):
             words = f", {_help_text(kind)}" if page.help else ""
-            arms = [arm for arm in regime.others if page.kind(arm) == kind]
-            rows.append((regime.name + words, *_cheapest_cells(regime, arms)))
+            if arms := [arm for arm in regime.others if page.kind(arm) == kind]:
+                rows.append((regime.name + words, *_cheapest_cells(regime, arms)))
         for beside in page.beside:
             if (other := beside.regimes.get(regime.name)) is not None:
                 arms = [arm for arm in other.others if arm in beside.arms]
@@ -381,7 +381,8 @@ def figure(page: Page) -> Figure:
     regimes = page.regimes
     order = list(dict.fromkeys(arm for regime in sorted(regimes, key=_size, reverse=True) for arm in regime.others))
     heights = [1.0 + len(regime.others) for regime in regimes]
-    kinds = dict(zip((ALONE, *page.help), PALETTE, strict=False))
+    shown = [kind for kind in (ALONE, *page.help) if any(page.kind(arm) == kind for arm in order)]
+    kinds = dict(zip(shown, PALETTE, strict=False))
     drawn, axes = grid(
         len(regimes), len(MEASURES), ROW_INCHES * sum(heights) / len(regimes) + 0.5, "row", "all", heights
     )

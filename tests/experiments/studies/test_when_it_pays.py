@@ -106,8 +106,17 @@ def test_every_kind_of_help_has_rows_of_its_own() -> None:
     assert all(line.startswith(f"| one, {words} | {arm} x") for line, (words, arm) in zip(lines, cells, strict=True))
     text = page_text(page, "")
     assert all(name in text for name in ("| told (references) |", "| fastest (known difficulties) |", "| faster |"))
-    legend = [label.get_text() for label in figure(page).legends[0].get_texts()]
-    assert legend[:3] == ["from experience alone", "with references", "with known difficulties"]
+    assert legend(page)[:3] == ["from experience alone", "with references", "with known difficulties"]
+
+
+def legend(page: Page) -> list[str]:
+    return [label.get_text() for label in figure(page).legends[0].get_texts()]
+
+
+def test_a_kind_without_arms_has_no_row() -> None:
+    page = Page([regime({"grpo": 0.3, "told": 3.0})], HELP)
+    rows = [line.split(" | ")[0] for line in first_screen(page).splitlines() if line.startswith("| some")]
+    assert rows == ["| some, with references"] and legend(page)[0] == "with references"
 
 
 @pytest.mark.parametrize(
