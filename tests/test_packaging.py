@@ -122,6 +122,8 @@ class Environment:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Whoever starts the tests in the background may have had this signal ignored, which children inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def finish(self, folder: Path, *words: object, code: int = 0) -> str:
