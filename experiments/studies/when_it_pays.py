@@ -2,8 +2,8 @@
 
 Each comparison is a regime: the same arms on problems of a different difficulty. For each regime and each measure of
 cost, the page names the arm that reaches the baseline's final score at the lowest cost, and by how much it is cheaper;
-only arms that are clearly cheaper after Holm's adjustment count. Arms that know more
-than the others, such as reference solutions, are listed separately.
+only arms that are clearly cheaper after Holm's adjustment count. Arms that have help which the others lack, such as
+reference solutions, are listed separately.
 
     python -m halfway.experiments.studies.when_it_pays experiments/results/contest
 

@@ -18,7 +18,7 @@ from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
-from halfway.trainers.learner.backend import apply_gradients
+from halfway.trainers.learner.backend import apply_gradients, set_lr
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -116,8 +116,7 @@ class Critic:
 
     def step(self, lr_factor: float) -> None:
         """Apply the gradients with this share of the peak learning rate, and clear them."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.options.critic.lr * lr_factor
+        set_lr(self._optimizer, self.options.critic.lr * lr_factor)
         apply_gradients(self._accelerator, self._optimizer)
         self._steps += 1
 
