@@ -11,7 +11,7 @@ HOSTS ?= .venv-hosts
 .PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines clean
 
 quickstart: $(VENV)/installed-train
-	$(HALFWAY) compare experiments/quickstart.yaml --jobs 2
+	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
 
 test: $(VENV)/installed-dev
 	$(VENV)/bin/pytest --numprocesses 2 --dist worksteal

@@ -12,12 +12,10 @@ Nothing here loads torch.
 - `states`: controller states as JSON, and back
 - `signals`: how much a group of binary rewards can teach
 - `decision_log`: one JSON record per group: what was decided, and the outcome
-- `tasks`: sources of problems, problem files, verifiers
+- `tasks`: sources of problems, problem files, verifiers, the lab's small tasks
 - `environments`: tasks of one turn and of many
-- `boxes`: isolated work trees in which commands run
+- `boxes`: isolated work trees in which commands run, and the sandbox of unread programs
 - `repositories`: tasks on real repositories: sources, mutation, judge, checks
-- `domains`: tasks that a generator writes: which are valid, what they ask, who answers
-- `lab`: the small tasks on which whole runs take minutes
 - `simulation`: a learner without a model, for tests and notebooks
 - `support`: registries, errors, optional packages, atomic files
 """

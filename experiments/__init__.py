@@ -1,9 +1,8 @@
 """The command line and everything it needs, from YAML files to tables.
 
-Beside the code are recipes for the lab (`lab/`) and for clusters (`cluster/`), and committed `results/`.
+Beside the code are `recipes/` and committed `results/`.
 
 - `audit`: shows from any trainer's rollout log where its rollouts went
-- `advice`: ranks controllers for a given log, on a simulated learner that is fitted to it
 - `cli`: the commands of `halfway`
 - `scripts`: what the scripts share: help from the docstring, mistakes in one line
 - `catalogue`: lists and explains everything that a YAML file can name

@@ -8,7 +8,6 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.domains.base import DOMAINS
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.support.registry import Registry, unknown
 from halfway.curriculum.tasks.sources import SOURCES
@@ -16,6 +15,7 @@ from halfway.curriculum.tasks.verifiers import VERIFIERS, Batched
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.engines import ENGINES
+from halfway.trainers.propel.domains.base import DOMAINS
 
 KINDS: Mapping[str, Registry] = {
     "controllers": CONTROLLERS,

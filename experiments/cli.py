@@ -223,31 +223,6 @@ def report(folder: Folder) -> None:
 
 
 @command()
-def advise(
-    log: Annotated[Path, typer.Argument(help="Directory of a run, or a log as `audit` reads it.", show_default=False)],
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            help="YAML file of a run with a cluster block, from whose machines rho is computed.", parser=recipe
-        ),
-    ] = None,
-    rho: Annotated[float | None, typer.Option(help="Cost of a trained token, in generated tokens.")] = None,
-    arms: Annotated[
-        Path | None,
-        typer.Option(
-            help="YAML file of a comparison, whose arms are ranked instead of all controllers.", parser=recipe
-        ),
-    ] = None,
-    draws: Annotated[int, typer.Option(min=2, help="Number of simulated learners that every chain is played on.")] = 12,
-    out: Annotated[Path, typer.Option(help="Folder for advice.json and advice.yaml.")] = Path("runs/advice"),
-) -> None:
-    """Rank controllers for a run like the logged run: fit a simulated learner to the log and play each on it."""
-    from halfway.experiments.advice.command import run_advice
-
-    run_advice(log, cluster, rho, arms, draws, out, _console())
-
-
-@command()
 def validate(
     words: Annotated[
         list[str],

@@ -68,7 +68,7 @@ long_enough = somebody_elses:long_enough
 noting = somebody_elses:Noting
 """
 TINY = """
-base: experiments/lab/base.yaml
+base: experiments/recipes/lab/base.yaml
 problems: {train: 16}
 fill: {groups: 2}
 rollouts: {num_rollouts: 2, max_response_tokens: 8}
@@ -233,7 +233,7 @@ def test_the_wheel_holds_the_packages_and_their_data_once(wheel: Path) -> None:
     kinds = (".yaml", ".j2", ".safetensors", ".parquet")
     found = [path.relative_to(REPOSITORY) for path in (REPOSITORY / "experiments").rglob("*") if path.suffix in kinds]
     data = {f"halfway/{path}" for path in found if "results" not in path.parts}
-    assert data | {"halfway/py.typed", "halfway/experiments/lab/base/tokenizer.json"} <= set(held)
+    assert data | {"halfway/py.typed", "halfway/experiments/starting_models/sums/tokenizer.json"} <= set(held)
     assert not [name for name in held if "/results/" in name or "__pycache__" in name or name.startswith("tests/")]
 
 
@@ -278,10 +278,10 @@ def test_two_processes_train_one_run(installed: Environment, workplace: Path) ->
 
 
 def test_a_cluster_is_launched_on_the_installed_package(installed: Environment, workplace: Path) -> None:
-    words = ("launch", "experiments/cluster/two_pools.yaml", "--nodes", "a,b,c,d", "--dry-run")
+    words = ("launch", "experiments/recipes/cluster/two_pools.yaml", "--nodes", "a,b,c,d", "--dry-run")
     lines = installed.finish(workplace, "halfway", *words).splitlines()
     ranks = [line for line in lines if "halfway.experiments.cli run" in line]
-    recipe = installed.packages / "halfway" / "experiments" / "cluster" / "two_pools.yaml"
+    recipe = installed.packages / "halfway" / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
     assert len(ranks) == 2 and all(f" {recipe} " in line and f"{installed.python} -m" in line for line in ranks)
     [extension] = {line.split("--worker-extension-cls=")[1].split()[0] for line in lines if "--worker-ext" in line}
     module, _, name = extension.rpartition(".")
@@ -298,11 +298,13 @@ def test_recipes_and_policies_come_with_the_wheel(installed: Environment, workpl
         "solver.rollouts.num_rollouts=2",
         "solver.band.high=0.9",
     )
-    installed.finish(workplace, "halfway", "propel", "corpus", "experiments/propel/sums.yaml", *tiny, "--seeds", 0)
+    installed.finish(
+        workplace, "halfway", "propel", "corpus", "experiments/recipes/propel/sums.yaml", *tiny, "--seeds", 0
+    )
     assert list((workplace / "runs" / "propel").rglob("corpus*"))
     # With the user's folder first on the path of modules, as `python -m` has it.
-    words = ("-m", "halfway.experiments.cli", "validate", "experiments/quickstart.yaml", "tiny.yaml")
-    assert "experiments/quickstart.yaml: a comparison of" in installed.finish(workplace, "python", *words)
+    words = ("-m", "halfway.experiments.cli", "validate", "experiments/recipes/quickstart.yaml", "tiny.yaml")
+    assert "experiments/recipes/quickstart.yaml: a comparison of" in installed.finish(workplace, "python", *words)
 
 
 USE = """

@@ -53,8 +53,8 @@ def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
 def test_the_first_configuration_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It names its base as seen from the repository, from which README's commands are given."""
     mine, _ = blocks("yaml")
-    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "experiments" / "lab" / "base")
-    shutil.copy(REPOSITORY / "experiments" / "lab" / "base.yaml", tmp_path / "experiments" / "lab" / "base.yaml")
+    for part in ("starting_models/sums", "recipes/lab"):
+        shutil.copytree(REPOSITORY / "experiments" / part, tmp_path / "experiments" / part)
     validate(mine, tmp_path, monkeypatch)
 
 
@@ -64,7 +64,7 @@ def test_the_configuration_for_own_problems_is_valid(monkeypatch: pytest.MonkeyP
     rows = [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(2000)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = tmp_path / "path" / "to" / "model"
-    shutil.copytree(REPOSITORY / "experiments" / "lab" / "base", model)
+    shutil.copytree(REPOSITORY / "experiments" / "starting_models" / "sums", model)
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
     validate(own, tmp_path, monkeypatch)

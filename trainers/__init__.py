@@ -7,7 +7,6 @@
 - `engines`: what samples tokens: transformers, vLLM here, vLLM servers
 - `learner`: turns groups into new weights
 - `distributed`: several processes, and the machines they run on
-- `probes`: heads that read hidden states and guess pass rates
 - `hosts`: adapters that run the same chains inside other projects' trainers
-- `propel`: training a task generator on a probe's guess (PROPEL)
+- `propel`: training a task generator on a probe's guess (PROPEL): its domains, its probes
 """

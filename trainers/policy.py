@@ -31,7 +31,7 @@ class ModelOptions:
         system: a system message for conversations that have none; empty = the template's default.
     """
 
-    path: str = "experiments/lab/base"
+    path: str = "experiments/starting_models/sums"
     dtype: Literal["float32", "bfloat16"] = "float32"
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     lora: LoraOptions = field(default_factory=LoraOptions)

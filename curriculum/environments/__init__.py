@@ -3,8 +3,6 @@
 - `base`: the contract
 - `single_turn`: the policy answers once, a verifier judges
 - `ledger`: the lab's task of many turns
-- `micro_repository`: the lab's repositories, with real tests
-- `repository`: real repositories, in which a policy works with a shell
 - `replay`: how an environment is brought to where a prefix ends
 """
 
@@ -15,8 +13,7 @@ ENVIRONMENTS = Registry(
     group="halfway.environments",
     builtin={
         "ledger": "halfway.curriculum.environments.ledger:Ledger",
-        "micro_repository": "halfway.curriculum.environments.micro_repository:MicroRepositories",
-        "repository": "halfway.curriculum.environments.repository:Repository",
+        "repository": "halfway.curriculum.repositories.environment:Repository",
         "single_turn": "halfway.curriculum.environments.single_turn:SingleTurn",
     },
 )

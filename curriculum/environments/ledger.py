@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from halfway.curriculum.environments.base import StepResult
-from halfway.curriculum.lab import ledger
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.lab import ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LedgerEpisode:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Each response is one command; see `halfway.curriculum.lab.ledger` for the task.
+    """Each response is one command; see `halfway.curriculum.tasks.lab.ledger` for the task.
 
     Attributes:
         max_turns: an episode that has not ended after this many commands has failed and is truncated. The prompt's own

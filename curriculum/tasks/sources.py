@@ -24,14 +24,13 @@ SOURCES = Registry(
     builtin={
         "file": "halfway.curriculum.tasks.files:File",
         "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
-        "ledger": "halfway.curriculum.lab.sources:LedgerAccounts",
-        "micro_repositories": "halfway.curriculum.lab.sources:MicroBugs",
-        "operator_sheets": "halfway.curriculum.lab.sources:OperatorSheets",
+        "ledger": "halfway.curriculum.tasks.lab.sources:LedgerAccounts",
+        "operator_sheets": "halfway.curriculum.tasks.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",
         "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
         "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
         "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
-        "running_sums": "halfway.curriculum.lab.sources:RunningSums",
+        "running_sums": "halfway.curriculum.tasks.lab.sources:RunningSums",
     },
 )
 

@@ -15,8 +15,8 @@ VARIATIONS = Registry(
     what="variation",
     group="halfway.variations",
     builtin={
-        "operator_sheets": "halfway.curriculum.lab.variations:operator_sheets",
-        "running_sums": "halfway.curriculum.lab.variations:running_sums",
+        "operator_sheets": "halfway.curriculum.tasks.lab.variations:operator_sheets",
+        "running_sums": "halfway.curriculum.tasks.lab.variations:running_sums",
     },
 )
 """Variations by the name of the verifier that judges the problems."""

@@ -57,9 +57,9 @@ VERIFIERS = Registry(
         "numeric": "halfway.curriculum.tasks.verifiers:numeric",
         "symbolic": "halfway.curriculum.tasks.verifiers:symbolic",
         "reasoning_gym": "halfway.curriculum.tasks.verifiers:reasoning_gym",
-        "operator_sheets": "halfway.curriculum.lab.verifiers:operator_sheets",
-        "running_sums": "halfway.curriculum.lab.verifiers:running_sums",
-        "function_induction": "halfway.curriculum.domains.induction:verify",
+        "operator_sheets": "halfway.curriculum.tasks.lab.verifiers:operator_sheets",
+        "running_sums": "halfway.curriculum.tasks.lab.verifiers:running_sums",
+        "function_induction": "halfway.trainers.propel.domains.induction:verify",
     },
 )
 

@@ -6,7 +6,6 @@
 - `overlap`: judging responses while others are still sampled
 - `sandbox`: generated functions that the sandbox checks per second
 - `repositories`: episodes on real repositories: whether replays match the recordings, and throughput
-- `simulation`: a chain on a simulated learner of a million problems
 - `trl`: one GRPO step here and in TRL
 - `hosts`: the cost of a hosted chain, compared with the plain host
 - `hosts_in_turn`: a hosted chain and the plain host in one process, taking turns step by step

@@ -86,7 +86,7 @@ def lab(console: Console, steps: int) -> float:
     shares: list[float] = []
     for name in RECIPES:
         overrides = [f"budget.steps={steps}", "evaluation.points=0", "tracking.mlflow=false"]
-        config = load_run_config(REPOSITORY / "experiments" / "lab" / f"{name}.yaml", overrides)
+        config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / f"{name}.yaml", overrides)
         with tempfile.TemporaryDirectory() as folder:
             prepare(config, Path(folder))
             train(config, Path(folder), [])

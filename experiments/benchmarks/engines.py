@@ -2,8 +2,8 @@
 
     python -m halfway.experiments.benchmarks.engines [--steps 20] [--seeds 0 1] [--output experiments/results/engines]
 
-Trains experiments/lab/engines.yaml (a) with vLLM in the same process, (b) with two vLLM servers on this host and a
-learner of two ranks under ZeRO-3, and (c) with the engine "transformers", each in a separate process. After every
+Trains experiments/recipes/lab/engines.yaml (a) with vLLM in the same process, (b) with two vLLM servers on this host
+and a learner of two ranks under ZeRO-3, and (c) with the engine "transformers", each in a separate process. After every
 weight sync, engine and learner must agree within 1e-4 nats. vLLM's attention on the CPU does not support heads of size
 24, so on all three the lab's policy has heads padded with zeros to size 32. Writes table.md and results.json; exits
 with 1 if pass@1 of some run does not rise beyond its 95 % interval, or two rises differ beyond theirs.
@@ -27,7 +27,7 @@ from halfway.experiments.running.launch import commands
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models.widen import widen_heads
 
-LAB = REPOSITORY / "experiments" / "lab"
+LAB = REPOSITORY / "experiments" / "recipes" / "lab"
 RECIPE = LAB / "engines.yaml"
 HEAD_SIZE = 32
 COLUMNS = {

@@ -99,7 +99,7 @@ def start_trl(path: Path, folder: Path, steps: int) -> Started:
         max_steps=100,
         **QUIET,
     )
-    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "starting_models" / "sums")
     rng = np.random.default_rng(0)
 
     def reward(answer: Sequence[str], **_: Any) -> list[float]:
@@ -157,7 +157,7 @@ def start_verl(path: Path, folder: Path, steps: int) -> Started:
 
     from halfway.trainers.hosts.verl.dataset import SessionDataset
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    tokenizer: Any = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "starting_models" / "sums")
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     kinds: tuple[Any, Any] = (RLHFDataset, SessionDataset)
     kinds[0](str(path), tokenizer, config.data)[0]  # fills its cache of the file

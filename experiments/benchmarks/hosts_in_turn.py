@@ -16,7 +16,7 @@ from halfway.curriculum.tasks.sources import SOURCES
 from halfway.curriculum.tasks.verifiers import verify_all
 from halfway.experiments.config.paths import REPOSITORY
 
-MODEL = REPOSITORY / "experiments" / "lab" / "base"
+MODEL = REPOSITORY / "experiments" / "starting_models" / "sums"
 QUIET: Mapping[str, Any] = {
     "shuffle_dataset": False,
     "save_strategy": "no",

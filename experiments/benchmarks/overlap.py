@@ -18,12 +18,8 @@ from typing import Any
 
 import torch
 
-from halfway.curriculum.domains import induction
-from halfway.curriculum.domains.base import Invalid
-from halfway.curriculum.domains.induction import FunctionInduction
 from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.groups import Request
-from halfway.curriculum.lab import functions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
@@ -32,8 +28,11 @@ from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.policy import ModelOptions, load_policy
+from halfway.trainers.propel.domains import functions, induction
+from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.induction import FunctionInduction
 
-SOLVER = REPOSITORY / "experiments" / "lab" / "induction_solver"
+SOLVER = REPOSITORY / "experiments" / "starting_models" / "induction_solver"
 DOMAIN = FunctionInduction(syntax="short", input_range=(0, 12), result_range=(-40, 160), distinct_results=2)
 MAX_TOKENS, GROUP_SIZE = 18, 8
 

@@ -6,8 +6,8 @@ python -m halfway.experiments.benchmarks.sandbox [processes in each lane]
 import sys
 import time
 
-from halfway.curriculum.domains.candidates import read
-from halfway.curriculum.domains.induction import FunctionInduction
+from halfway.trainers.propel.domains.candidates import read
+from halfway.trainers.propel.domains.induction import FunctionInduction
 
 FUNCTIONS = 1000
 

@@ -252,7 +252,7 @@ def install() -> None:
 @script
 def main() -> int:
     parser = script_parser(__doc__)
-    parser.add_argument("--model", default="experiments/lab/base")
+    parser.add_argument("--model", default="experiments/starting_models/sums")
     parser.add_argument("--rollouts", type=int, default=256)
     parser.add_argument("--lengths", type=int, nargs=2, default=(4, 96), metavar=("SHORTEST", "LONGEST"))
     parser.add_argument("--spread", choices=SPREADS, default="even")

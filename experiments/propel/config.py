@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
-from halfway.curriculum.domains.base import DOMAINS, Domain
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.atomic import write_text
@@ -20,7 +19,7 @@ from halfway.experiments.config.rollouts import engine_part, rollouts_with_defau
 from halfway.experiments.config.run import check_precision, planned_run
 from halfway.experiments.config.validation import typed
 from halfway.trainers.policy import ModelOptions
-from halfway.trainers.probes.options import ActivationOptions, SweepOptions
+from halfway.trainers.propel.domains.base import DOMAINS, Domain
 from halfway.trainers.propel.options import (
     Band,
     CorpusOptions,
@@ -29,6 +28,7 @@ from halfway.trainers.propel.options import (
     GeneratorTraining,
     RewardOptions,
 )
+from halfway.trainers.propel.probes.options import ActivationOptions, SweepOptions
 from halfway.trainers.rollouts.options import RolloutOptions
 
 BASE = "base"  # the name of the untrained arm

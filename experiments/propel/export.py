@@ -11,12 +11,12 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
 from halfway.experiments.propel.study import Study
-from halfway.trainers.probes.activations import ActivationStore
-from halfway.trainers.probes.heads import Site, load_probe, save_probe
-from halfway.trainers.probes.rates import fit_rates, score_rates
-from halfway.trainers.probes.sweep import Cell, make_splits
 from halfway.trainers.propel.corpus import labelled_rows
 from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
+from halfway.trainers.propel.probes.activations import ActivationStore
+from halfway.trainers.propel.probes.heads import Site, load_probe, save_probe
+from halfway.trainers.propel.probes.rates import fit_rates, score_rates
+from halfway.trainers.propel.probes.sweep import Cell, make_splits
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from halfway.experiments.report.figures.style import INK, PALETTE, STYLE
-from halfway.trainers.probes.sweep import Cell
+from halfway.trainers.propel.probes.sweep import Cell
 
 KINDS = {"too hard": "#D55E00", "useful": "#009E73", "too easy": "#56B4E9", "invalid": "#9aa5b1"}
 CURVES = {

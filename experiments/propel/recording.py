@@ -14,10 +14,10 @@ import numpy as np
 
 from halfway.curriculum.support.atomic import write_bytes
 from halfway.experiments.propel.config import BASE, PropelConfig, load_study
-from halfway.trainers.probes.activations import ActivationStore
-from halfway.trainers.probes.heads import load_probe
-from halfway.trainers.probes.sweep import Cell, LabelledRows, make_splits, read_cells
 from halfway.trainers.propel.corpus import groups_of, load_corpus
+from halfway.trainers.propel.probes.activations import ActivationStore
+from halfway.trainers.propel.probes.heads import load_probe
+from halfway.trainers.propel.probes.sweep import Cell, LabelledRows, make_splits, read_cells
 
 STEP = ("reward/valid_mean", "tasks/valid", "tasks/top_topic", "reference_kl")
 

@@ -22,12 +22,6 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.policy import Policy
-from halfway.trainers.probes.activations import ActivationStore, extract
-from halfway.trainers.probes.heads import Probe, Site, load_probe, save_probe
-from halfway.trainers.probes.scores import Floats
-from halfway.trainers.probes.splits import RowSplit, downsample
-from halfway.trainers.probes.surface import lookups
-from halfway.trainers.probes.sweep import Cell, choose, ensemble, make_splits, permuted_control, read_cells, sweep
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
@@ -42,6 +36,20 @@ from halfway.trainers.propel.corpus import (
 )
 from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, numeric_features, score_generator
 from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.probes.activations import ActivationStore, extract
+from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
+from halfway.trainers.propel.probes.scores import Floats
+from halfway.trainers.propel.probes.splits import RowSplit, downsample
+from halfway.trainers.propel.probes.surface import lookups
+from halfway.trainers.propel.probes.sweep import (
+    Cell,
+    choose,
+    ensemble,
+    make_splits,
+    permuted_control,
+    read_cells,
+    sweep,
+)
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
 from halfway.trainers.propel.writing import Mutator, Writer, Written

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.environments.base import check
 from halfway.curriculum.streams import Stream
 from halfway.experiments.config.paths import find_model
@@ -19,9 +18,10 @@ from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
 from halfway.trainers.policy import ModelOptions, Policy, load_policy, prepare_torch
-from halfway.trainers.probes.activations import model_fingerprint
 from halfway.trainers.propel.corpus import Corpus, load_corpus
+from halfway.trainers.propel.domains.oracles import Panel
 from halfway.trainers.propel.oracle import ModelOracle
+from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Author

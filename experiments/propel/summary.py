@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.domains.diversity import BLOCK
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.probe_tables import costs_table, probes_table
 from halfway.experiments.propel.training_curves import first_and_last_steps, number_text, over_all_seeds, training_table
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
 from halfway.experiments.report.tables.text import interval, seeds_text
+from halfway.trainers.propel.domains.diversity import BLOCK
 
 Records = Mapping[int, Mapping[str, Any]]
 """The evaluations of an arm, by seed."""

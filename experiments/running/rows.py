@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import write_problems

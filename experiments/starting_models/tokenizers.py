@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from halfway.curriculum.lab import functions, operators, sums
+from halfway.curriculum.tasks.lab import operators, sums
+from halfway.trainers.propel.domains import functions
 
 PAD, END = "_", "$"
 VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
@@ -11,9 +12,6 @@ VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
 
 OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
 """The tokens of operator sheets."""
-
-MICRO = (*(PAD + END + "@?=:!|;+-*<>()E0123456789abcfght"), "return ", "if ")
-"""The tokens of micro-repositories."""
 
 LARGEST = functions.RESULTS[-1]
 MARKS = "!x+-*/%()<>=ie,:"
@@ -35,11 +33,6 @@ def by_character() -> Any:
 def by_operator() -> Any:
     """A character-level tokenizer for operator sheets; "$" ends a turn."""
     return _tokenizer(OPERATORS, ".")
-
-
-def by_micro() -> Any:
-    """A tokenizer for micro-repositories: one token per character, except "return " and "if "; "$" ends a turn."""
-    return _tokenizer(MICRO, "return |if |.")
 
 
 def by_integer() -> Any:

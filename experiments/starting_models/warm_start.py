@@ -1,17 +1,10 @@
 """Warms up the lab's policies by supervised training: a tiny transformer learns a task from its flawed teacher.
 
-    python -m halfway.experiments.starting_models.warm_start running_sums experiments/lab/base
-    python -m halfway.experiments.starting_models.warm_start operator_sheets experiments/lab/skills_base
-    python -m halfway.experiments.starting_models.warm_start ledger experiments/lab/ledger_base
-    python -m halfway.experiments.starting_models.warm_start micro_repositories experiments/lab/micro_base
-    python -m halfway.experiments.starting_models.warm_start bugs_generator experiments/lab/bugs_generator
-    python -m halfway.experiments.starting_models.warm_start sums_generator experiments/lab/sums_generator
-    python -m halfway.experiments.starting_models.warm_start operators_generator experiments/lab/operators_generator
-    python -m halfway.experiments.starting_models.warm_start small_sums_generator experiments/lab/small_sums_generator
-    python -m halfway.experiments.starting_models.warm_start induction_solver experiments/lab/induction_solver
-    python -m halfway.experiments.starting_models.warm_start induction_generator experiments/lab/induction_generator
+    python -m halfway.experiments.starting_models.warm_start running_sums experiments/starting_models/sums
 
-These commands make the committed starting checkpoints again, as Hugging Face folders with model and tokenizer.
+The other recipes of starting policies are `operator_sheets`, `ledger`, `sums_generator`, `operators_generator`,
+`small_sums_generator`, `induction_solver` and `induction_generator`; their folders have the same names, but for
+`skills` of `operator_sheets`. They make the committed checkpoints again: Hugging Face folders with model and tokenizer.
 """
 
 import math
@@ -22,25 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from halfway.curriculum.domains.induction_text import Short
-from halfway.curriculum.lab import functions, ledger, operators, operators_domain, operators_writer, sums, sums_writer
-from halfway.curriculum.lab.micro import bug_author, bugs_domain
-from halfway.curriculum.lab.micro import episodes as micro_episodes
-from halfway.curriculum.lab.micro import repositories as micro
-from halfway.curriculum.lab.micro.repositories import MicroOptions
-from halfway.curriculum.lab.sums_domain import BEGIN
 from halfway.curriculum.support.atomic import replacing_folder
-from halfway.experiments.config.paths import find_model
+from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models import tokenizers
-from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_micro, by_operator
+from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator
+from halfway.trainers.propel.domains import functions, operators_writer, sums_writer
+from halfway.trainers.propel.domains import operators as operators_domain
+from halfway.trainers.propel.domains.induction_text import Short
+from halfway.trainers.propel.domains.sums import BEGIN
 
 Task = Literal[
     "running_sums",
     "operator_sheets",
     "ledger",
-    "micro_repositories",
-    "bugs_generator",
     "sums_generator",
     "operators_generator",
     "induction_solver",
@@ -60,11 +48,9 @@ class WarmStart:
         batch_tokens: approximate number of tokens in a batch.
         first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest. For
             operators, these sheets are from the first stratum only, since with all tables at once nothing but copying
-            is learned for 700 steps. The author of bugs first copies all lines of a repository in random order, each
-            after its name.
+            is learned for 700 steps.
         min_lines, max_lines: range of the later sheets' lines, drawn uniformly per batch, for sums and operators.
         hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
-        start: the task whose committed policy, of the same sizes, is trained further; empty = random weights.
     """
 
     task: Task = "running_sums"
@@ -78,7 +64,6 @@ class WarmStart:
     hidden: int = 96
     layers: int = 3
     heads: int = 4
-    start: Literal["", "micro_repositories"] = ""
 
 
 RECIPES = {
@@ -87,17 +72,6 @@ RECIPES = {
         "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, min_lines=3, max_lines=7
     ),
     "ledger": WarmStart("ledger", steps=500),
-    "micro_repositories": WarmStart("micro_repositories", steps=400, batch_tokens=2400, hidden=64),
-    # From random weights, copying is not learned within 250 steps; the solver's base copies all but the operators.
-    "bugs_generator": WarmStart(
-        "bugs_generator",
-        steps=600,
-        batch_tokens=2400,
-        seed=1,
-        first_steps=200,
-        hidden=64,
-        start="micro_repositories",
-    ),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
     "operators_generator": WarmStart("operators_generator", steps=800, layers=4),
@@ -105,12 +79,7 @@ RECIPES = {
     "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 
-# The bugs and turns of experiments/lab/micro.yaml.
-MICRO_BUGS = MicroOptions(calls=0.3, branches=0.0, kinds=("operator",), named=True)
 OPERATOR_TASKS = ("operator_sheets", "operators_generator")
-MICRO_TASKS = ("micro_repositories", "bugs_generator")
-MICRO_TURNS = 8
-MICRO_TEACHER = micro_episodes.MicroTeacher(test=0.1, look=0.0, skill=0.35, give_up=0.4, kinds=MICRO_BUGS.kinds)
 
 # A part of a demonstration: its text, and whether the policy wrote it and so learns it.
 Part = tuple[str, bool]
@@ -120,8 +89,6 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
     """The tokenizer of a task's policy."""
     if task in OPERATOR_TASKS:
         return by_operator()
-    if task in MICRO_TASKS:
-        return by_micro()
     return by_integer() if task.startswith("induction") else by_character()
 
 
@@ -129,8 +96,6 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
     """The tokens of a task's policy, in the order of their ids."""
     if task in OPERATOR_TASKS:
         return tokenizers.OPERATORS
-    if task in MICRO_TASKS:
-        return tokenizers.MICRO
     return tokenizers.INTEGERS if task.startswith("induction") else tokenizers.VOCABULARY
 
 
@@ -138,9 +103,6 @@ def build_model(recipe: WarmStart) -> Any:
     """The model with which training begins; random weights come from torch's global generator."""
     import transformers
 
-    if recipe.start:
-        auto: Any = transformers.AutoModelForCausalLM
-        return with_new_embeddings(auto.from_pretrained(find_model("experiments/lab/micro_base")), micro.OPERATORS)
     vocabulary = vocabulary_of(recipe.task)
     model: Any = transformers.Qwen3ForCausalLM
     return model(
@@ -159,22 +121,6 @@ def build_model(recipe: WarmStart) -> Any:
             eos_token_id=vocabulary.index(END),
         )
     )
-
-
-def with_new_embeddings(model: Any, tokens: str) -> Any:
-    """The model with new random embeddings for some tokens of micro-repositories, of the embeddings' average length.
-
-    The solver's base replaces any operator by another, so its vectors of the three operators are almost equal
-    (cosines above .95). No policy whose training began with these vectors has learned to tell them apart.
-    """
-    import torch
-
-    with torch.no_grad():
-        vectors_VH = model.get_input_embeddings().weight
-        length, width = vectors_VH.norm(dim=1).mean(), vectors_VH.shape[1]
-        for token in tokens:
-            vectors_VH[tokenizers.MICRO.index(token)] = torch.randn(width) * length / math.sqrt(width)
-    return model
 
 
 def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
@@ -196,29 +142,6 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
     for command, observation in ledger.demonstrate(account, ledger.LedgerTeacher(), rng):
         parts += [(command + END, True), (observation, False)]
     return parts
-
-
-def micro_demonstration(rng: random.Random) -> list[Part]:
-    task = micro_episodes.make_task(rng, MICRO_BUGS)
-    parts: list[Part] = [(task.prompt, False)]
-    for command, observation in micro_episodes.demonstrate(task, MICRO_TEACHER, MICRO_TURNS, rng):
-        parts += [(command + END, True), (observation, False)]
-    return parts
-
-
-def bug_demonstration(rng: random.Random) -> list[Part]:
-    """A bug as written by the author of the lab's generator of bugs."""
-    repository = micro.make(rng, MICRO_BUGS)
-    text = bug_author.write_bug(bug_author.BugAuthor(), repository, rng)
-    return [(bugs_domain.shown(repository), False), (text + END, True)]
-
-
-def copying_demonstration(rng: random.Random) -> list[Part]:
-    """The lines of a repository in any order, each written after its name."""
-    shown = bugs_domain.shown(micro.make(rng, MICRO_BUGS))
-    lines = [line for line in shown.split("|") if line]
-    rng.shuffle(lines)
-    return [(shown, False)] + [part for line in lines for part in ((line[:2], False), (f"{line[2:]}|", True))]
 
 
 def sheet_demonstration(rng: random.Random) -> list[Part]:
@@ -248,12 +171,6 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
     """The demonstrations of one step; sheets of a step have the same number of lines, which keeps padding small."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
-    if recipe.task == "micro_repositories":
-        return [micro_demonstration(rng) for _ in range(recipe.batch_tokens // 75)]
-    if recipe.task == "bugs_generator" and step < recipe.first_steps:
-        return [copying_demonstration(rng) for _ in range(recipe.batch_tokens // 75)]
-    if recipe.task == "bugs_generator":
-        return [bug_demonstration(rng) for _ in range(recipe.batch_tokens // 60)]
     if recipe.task == "sums_generator":
         return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
     if recipe.task == "operators_generator":

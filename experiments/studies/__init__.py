@@ -7,8 +7,6 @@
 - `estimation_error`: PROS's beliefs against freshly measured pass rates
 - `pros_audit`: whether the counts that steer PROS agree with the decision log
 - `counterfactual`: what a replay says GRESO would skip, against what it did skip
-- `pass_count_pairs`: the simulated learner against public pass counts before and after training
-- `predicted_ranks`: the order of arms that the simulation predicts from one plain log, against the measured order
 - `hosted`: the same recipe in Halfway's trainer and in TRL
 - `supervised`: supervised training on the references that hints are cut from
 - `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons

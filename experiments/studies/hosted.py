@@ -4,7 +4,7 @@ The starting policy, problems, verifier, chain, seeds and evaluation are the sam
 optimizer are each trainer's own. The recipe must match what TRL does: plain batches that keep degenerate groups,
 advantages relative to the group's mean, normalisation over tokens, and no KL penalty.
 
-    python -m halfway.experiments.studies.hosted experiments/lab/hosted.yaml [--seeds 0 1 2] [--out runs/hosted]
+    python -m halfway.experiments.studies.hosted experiments/recipes/lab/hosted.yaml [--seeds 0 1 2] [--out runs/hosted]
 
 Finished runs are not repeated. The table's differences are TRL minus Halfway at equal rollouts, with 95 % intervals
 over seeds and held-out problems.

@@ -5,7 +5,7 @@ evaluated on the held-out problems at evenly spaced points. Nothing is generated
 the tokens that the updates pass over, prompts included. Every learning rate is tried with the first seed; the rate with
 the largest area under the curve is used with the other seeds, and only these enter the means.
 
-    python -m halfway.experiments.studies.supervised experiments/lab/skills.yaml --epochs 20 --out runs/supervised
+    python -m halfway.experiments.studies.supervised experiments/recipes/lab/skills.yaml --out runs/supervised
 """
 
 import json

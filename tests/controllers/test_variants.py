@@ -10,9 +10,9 @@ import pytest
 from halfway.controllers.uniform import Uniform
 from halfway.controllers.variants import Variants
 from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, chain
-from halfway.curriculum.lab import sums
-from halfway.curriculum.lab.sources import OperatorSheets, RunningSums
 from halfway.curriculum.session import Session
+from halfway.curriculum.tasks.lab import sums
+from halfway.curriculum.tasks.lab.sources import OperatorSheets, RunningSums
 from halfway.curriculum.tasks.sources import Source, split
 from halfway.curriculum.tasks.variations import VARIATIONS
 from halfway.curriculum.tasks.verifiers import VERIFIERS

@@ -13,7 +13,7 @@ from controller_harness import coin
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
-from halfway.curriculum.domains import sandbox
+from halfway.curriculum.boxes import sandbox
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
@@ -26,7 +26,7 @@ from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = """
 problems: {source: {file: {path: problems.jsonl, verifier: coin}}}
-model: {path: experiments/lab/base}
+model: {path: experiments/starting_models/sums}
 controllers: [uniform]
 fill: {groups: 3}
 rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
@@ -105,7 +105,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_policy_of_a_checkpoint_loads_by_itself(undisturbed: Path) -> None:
     path = str(undisturbed / "checkpoints" / "step-00000004" / "policy")
-    loaded, start = (load_policy(ModelOptions(path=it), it) for it in (path, find_model("experiments/lab/base")))
+    loaded, start = (
+        load_policy(ModelOptions(path=it), it) for it in (path, find_model("experiments/starting_models/sums"))
+    )
     assert loaded.tokenizer.encode("1+2=") == start.tokenizer.encode("1+2=") != []
     assert loaded.end_tokens == start.end_tokens
 
@@ -179,7 +181,7 @@ def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], f
     assert line.startswith(f"{run_file}: {field}: ") and what in line, line
 
 
-@pytest.mark.parametrize("environment", ["repository", "micro_repository"])
+@pytest.mark.parametrize("environment", ["repository"])
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_machine_that_cannot_run_the_environment(
     run_file: Path, monkeypatch: pytest.MonkeyPatch, command: str, environment: str
@@ -198,7 +200,7 @@ def test_a_machine_that_cannot_run_the_environment(
 
 def test_a_model_without_a_tokenizer(run_file: Path) -> None:
     """`transformers` makes an empty one, with which every prompt would be empty."""
-    base = REPOSITORY / "experiments" / "lab" / "base"
+    base = REPOSITORY / "experiments" / "starting_models" / "sums"
     Path("model").mkdir()
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         shutil.copy(base / name, Path("model", name))

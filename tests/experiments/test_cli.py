@@ -12,7 +12,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app, split_seeds
 from halfway.trainers.distributed.cluster import DEVICES
 
-SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
 RUN = "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nbudget: {steps: 2}\n"
 
 
@@ -164,7 +164,6 @@ def test_mistakes_are_one_line(run_file: Path) -> None:
         ("compare run.yaml --jobs 0", "--jobs: '0' is not acceptable; give at least 1"),
         ("resume runs --jobs -1", "--jobs: '-1' is not acceptable; give at least 1"),
         ("compare run.yaml --jobs x", "--jobs: 'x' is not acceptable; give a valid integer"),
-        ("advise log --draws 1", "--draws: '1' is not acceptable; give at least 2"),
         ("audit log --group-size 1", "--group-size: '1' is not acceptable; give at least 2"),
         ("audit log --hours -1", "--hours: '-1' is not acceptable; give at least 0"),
         ("compare run.yaml --jobs", "option '--jobs' requires an argument; see `halfway --help`"),

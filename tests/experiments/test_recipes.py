@@ -14,8 +14,6 @@ from tiny_recipes import TINY
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.domains.induction import FunctionInduction, FunctionTask
-from halfway.curriculum.domains.induction_rules import function_name
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -25,6 +23,8 @@ from halfway.experiments.propel.config import is_study, load_study
 from halfway.experiments.propel.config import to_plain as study_to_plain
 from halfway.experiments.running.memory import estimate
 from halfway.experiments.running.runs import prepare, train
+from halfway.trainers.propel.domains.induction import FunctionInduction, FunctionTask
+from halfway.trainers.propel.domains.induction_rules import function_name
 
 # A table of results, and copies of configurations beside their results, are not recipes.
 NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml", "smollm2_repositories.yaml"}
@@ -32,7 +32,7 @@ NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml", "sm
 # settings of other trainers.
 NO_RECIPES_IN = {"cluster", "hosts", "results", "runs", "build", "dist"}
 
-CLUSTER = sorted((REPOSITORY / "experiments" / "cluster").glob("*.yaml"))
+CLUSTER = sorted((REPOSITORY / "experiments" / "recipes" / "cluster").glob("*.yaml"))
 
 
 def recipes() -> list[Path]:
@@ -62,8 +62,12 @@ RUNS = dict(runs())
 
 def test_all_recipes_were_found() -> None:
     names = {name.partition(":")[0] for name in RUNS}
-    assert {"experiments/quickstart.yaml", "experiments/lab/grpo.yaml", "experiments/lab/ledger.yaml"} <= names
-    assert any(name.startswith("experiments/lab/compare.yaml:") for name in RUNS)
+    assert {
+        "experiments/recipes/quickstart.yaml",
+        "experiments/recipes/lab/grpo.yaml",
+        "experiments/recipes/lab/ledger.yaml",
+    } <= names
+    assert any(name.startswith("experiments/recipes/lab/compare.yaml:") for name in RUNS)
 
 
 def test_every_study_is_acceptable() -> None:
@@ -90,14 +94,17 @@ SEED_INPUTS = {
 
 
 def seeded(name: str) -> FunctionInduction:
-    domain = load_study(REPOSITORY / "experiments" / "propel" / f"{name}.yaml").build_domain()
+    domain = load_study(REPOSITORY / "experiments" / "recipes" / "propel" / f"{name}.yaml").build_domain()
     assert isinstance(domain, FunctionInduction)
     return domain
 
 
 def test_generators_for_induction_get_sixteen_prompts() -> None:
     for name in ("azr_3b", "azr_7b"):
-        domain, draws = seeded(name), load_study(REPOSITORY / f"experiments/propel/{name}.yaml").training.prompts
+        domain, draws = (
+            seeded(name),
+            load_study(REPOSITORY / f"experiments/recipes/propel/{name}.yaml").training.prompts,
+        )
         assert len({domain.prompt(Stream(0).at(i)) for i in range(draws)}) == 16 == len(domain.seed_functions)
 
 
@@ -119,7 +126,7 @@ def test_every_seed_function_makes_a_valid_task() -> None:
 
 @pytest.mark.parametrize("name", ["azr_3b", "azr_7b", "maths"])
 def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str) -> None:
-    study = load_study(REPOSITORY / "experiments" / "propel" / f"{name}.yaml")
+    study = load_study(REPOSITORY / "experiments" / "recipes" / "propel" / f"{name}.yaml")
     for arm in study.arms:
         training = study.arm(arm).training
         learner = training.learner
@@ -157,7 +164,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_the_settings_of_a_recipe_for_a_cluster_train_a_small_model(file: Path, tmp_path: Path) -> None:
     """Learner, controllers and fill as they are; model, task and engine of the lab, without DeepSpeed."""
-    lab = load_run_config(REPOSITORY / "experiments" / "lab" / "grpo.yaml")
+    lab = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "grpo.yaml")
     raw = to_plain(load_run_config(file, [each for each in TINY if not each.startswith("fill.m")]))
     raw |= {"problems": to_plain(lab)["problems"] | {"train": 8}, "model": to_plain(lab)["model"], "cluster": {}}
     raw |= {"environment": to_plain(lab)["environment"]}
@@ -195,7 +202,7 @@ def test_those_controllers_are_nearly_all() -> None:
 
 def marked(name: str) -> Any:
     """A run that needs the sandbox is skipped where there is none."""
-    return pytest.param(name, marks=needs_sandbox if "micro_repository" in RUNS[name].environment else ())
+    return pytest.param(name)
 
 
 @pytest.mark.parametrize("name", map(marked, RUNS))

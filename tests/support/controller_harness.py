@@ -24,10 +24,10 @@ from halfway.curriculum import (
     restore_state,
     save_state,
 )
-from halfway.curriculum.lab import sums
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.tasks.lab import sums
 
 POLICY_VERSION = 3
 

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from halfway.curriculum.domains.maths import BEGIN
+from halfway.trainers.propel.domains.maths import BEGIN
 
 VOCABULARY = "_$!?+/0123456789\\{}boxed"
 PAD, END = "_", "$"

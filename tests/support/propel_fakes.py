@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.lab.sums import SumsOptions
-from halfway.curriculum.lab.sums_domain import Sums
+from halfway.curriculum.tasks.lab.sums import SumsOptions
 from halfway.trainers.engines.base import Completion
+from halfway.trainers.propel.domains.sums import Sums
 
 DOMAIN = Sums(SumsOptions(2, 4, 0, 1))
 

@@ -11,7 +11,7 @@ from halfway.experiments.propel.config import PropelConfig, load_study
 from halfway.experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study
 
-SUMS = REPOSITORY / "experiments" / "propel" / "sums.yaml"
+SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
 
 TINY = [
     "corpus.generations=120",

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from halfway.curriculum.domains.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
+from halfway.curriculum.boxes.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
 from halfway.curriculum.support.errors import UserError
 
 

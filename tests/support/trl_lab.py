@@ -11,7 +11,7 @@ from paths import REPOSITORY
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-MODEL = REPOSITORY / "experiments" / "lab" / "base"
+MODEL = REPOSITORY / "experiments" / "starting_models" / "sums"
 GROUPS, SIZE = 4, 4
 
 

@@ -197,7 +197,7 @@ def trainer(config: Any, queue: Queue | None = None) -> Any:
     if mode == "separate_async":
         lend(made)
     made._restored_tq_prompt_count = 0
-    made.tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    made.tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "starting_models" / "sums")
     made.processor = None
     made.replay_buffer = made._build_replay_buffer()
     made.replay_buffer.poll_interval = 0.001

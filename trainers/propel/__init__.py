@@ -1,5 +1,7 @@
 """PROPEL: training a task generator on a probe's guess of the solver's pass rate.
 
+- `domains`: tasks that a generator writes
+- `probes`: heads that read a frozen model's hidden states and guess pass rates
 - `writing`: a generator at work: prompts in, judged texts out
 - `solver`: how often a fixed policy solves what was written
 - `oracle`: a language model as an oracle

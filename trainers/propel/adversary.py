@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.curriculum.domains.candidates import Candidate
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.probes.heads import Probe, Site
-from halfway.trainers.probes.options import HeadKind, ProbeTraining
-from halfway.trainers.probes.splits import RowSplit, check_labels, downsample, random_split
-from halfway.trainers.probes.training import fit
 from halfway.trainers.propel.corpus import Corpus, CorpusRow
+from halfway.trainers.propel.domains.candidates import Candidate
+from halfway.trainers.propel.probes.heads import Probe, Site
+from halfway.trainers.propel.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.propel.probes.splits import RowSplit, check_labels, downsample, random_split
+from halfway.trainers.propel.probes.training import fit
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Written

@@ -14,8 +14,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.trainers.probes.sweep import LabelledRows
 from halfway.trainers.propel.options import CorpusOptions
+from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Writer, Written
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from halfway.curriculum.domains.diversity import Units, block_self_bleu_3, distinct_3, self_bleu_3, top_share
 from halfway.trainers.propel.corpus import CorpusRow
+from halfway.trainers.propel.domains.diversity import Units, block_self_bleu_3, distinct_3, self_bleu_3, top_share
 from halfway.trainers.propel.options import Band, CheckpointRule
 from halfway.trainers.propel.writing import Written
 
@@ -24,7 +24,7 @@ class GeneratorScores:
         well_formed: share that follows the domain's rules, whatever oracles say; for maths this is "valid" in that
             table.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
-        self_bleu_3, block_self_bleu_3, distinct_3: see `halfway.curriculum.domains.diversity`; of all texts.
+        self_bleu_3, block_self_bleu_3, distinct_3: see `halfway.trainers.propel.domains.diversity`; of all texts.
         top_topic: share of the commonest topic, of well-formed texts.
         different: share of distinct texts.
         solve_counts: number of valid tasks with 0..K passes.

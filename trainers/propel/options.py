@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from halfway.curriculum.domains.diversity import Units
 from halfway.curriculum.support.errors import require
 from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.propel.domains.diversity import Units
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 from scipy.special import expit
 
-from halfway.curriculum.domains.base import Domain
-from halfway.curriculum.domains.candidates import Candidate, read
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
-from halfway.trainers.probes.heads import Probe, Site
 from halfway.trainers.propel.corpus import PROVENANCE
+from halfway.trainers.propel.domains.base import Domain
+from halfway.trainers.propel.domains.candidates import Candidate, read
+from halfway.trainers.propel.probes.heads import Probe, Site
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.writing import Writer, Written
 

@@ -14,12 +14,12 @@ from scipy.special import expit
 from torch import nn
 
 from halfway.curriculum.streams import Stream
-from halfway.trainers.probes.activations import Features, Reading, read
-from halfway.trainers.probes.heads import Probe, Site
-from halfway.trainers.probes.options import ActivationOptions
-from halfway.trainers.probes.scores import Floats
-from halfway.trainers.probes.splits import Labels
 from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.probes.activations import Features, Reading, read
+from halfway.trainers.propel.probes.heads import Probe, Site
+from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.scores import Floats
+from halfway.trainers.propel.probes.splits import Labels
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Written
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
@@ -45,7 +45,7 @@ class Reader:
     """A frozen reference model that reads tasks.
 
     Attributes:
-        fingerprint: the model's fingerprint, see `halfway.trainers.probes.activations.model_fingerprint`.
+        fingerprint: the model's fingerprint, see `halfway.trainers.propel.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         turns: function that cuts a text into the turns in which it was written; None = a text is one output.

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.domains.base import Domain
-from halfway.curriculum.domains.diversity import top_share
-from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem, ProblemSet
@@ -17,6 +14,9 @@ from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.contracts import Learner, Rollouts
+from halfway.trainers.propel.domains.base import Domain
+from halfway.trainers.propel.domains.diversity import top_share
+from halfway.trainers.propel.domains.oracles import Panel
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.rewards import Reward, below_invalid
 from halfway.trainers.propel.writing import Written, judge
@@ -56,7 +56,7 @@ class RewardedRollouts:
     Attributes:
         rollouts: rollouts in the environment `Writing`.
         options: the reward's options, for diagnostics.
-        panel: as in `halfway.curriculum.domains.candidates.read`.
+        panel: as in `halfway.trainers.propel.domains.candidates.read`.
         metrics: for the latest batch: shares of texts that the domain can parse (a patch: that apply), of valid texts
             and of the commonest topic; mean reward of valid texts, and the share of them that rank below an invalid
             text; the reward's variance; solver trials and oracle attempts spent.

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from halfway.curriculum.domains.base import Domain, Invalid
-from halfway.curriculum.domains.candidates import Candidate, read
-from halfway.curriculum.domains.oracles import Panel
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.trainers.engines.base import Engine
+from halfway.trainers.propel.domains.base import Domain, Invalid
+from halfway.trainers.propel.domains.candidates import Candidate, read
+from halfway.trainers.propel.domains.oracles import Panel
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 
 NOT_ENDED = Invalid("not ended")
@@ -55,7 +55,7 @@ def judge(
 
     Args:
         prompts: the prompt of each text.
-        panel: as in `halfway.curriculum.domains.candidates.read`.
+        panel: as in `halfway.trainers.propel.domains.candidates.read`.
     """
     whole = [i for i, ended in enumerate(ended_N) if ended]
     read_ones = iter(read(domain, [texts[i] for i in whole], panel, [prompts[i] for i in whole]))
@@ -103,7 +103,7 @@ class Author:
     Attributes:
         max_tokens: limit on a text; a longer text is cut, and invalid.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        panel: as in `halfway.curriculum.domains.candidates.read`.
+        panel: as in `halfway.trainers.propel.domains.candidates.read`.
     """
 
     engine: Engine

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halfway.curriculum.environments.repository import Repository, shortened
+from halfway.curriculum.repositories.environment import Repository, shortened
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.benchmarks.repositories.page import Page

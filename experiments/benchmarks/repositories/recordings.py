@@ -6,9 +6,9 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.archives import RepositoryArchives
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.task import from_text
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.environments.repository import Repository, RepositoryEpisode
+from halfway.curriculum.repositories.environment import Repository, RepositoryEpisode
 from halfway.experiments.benchmarks.repositories.page import Page
 from halfway.experiments.benchmarks.repositories.recordings import Recording, Step, response
 from halfway.experiments.report.tables.text import TextTable

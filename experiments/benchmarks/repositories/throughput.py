@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from halfway.curriculum.boxes.trees import unpack
-from halfway.curriculum.environments.repository import Repository, RepositoryEpisode
+from halfway.curriculum.repositories.environment import Repository, RepositoryEpisode
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.experiments.benchmarks.repositories.page import Page
 from halfway.experiments.benchmarks.repositories.recordings import Recording

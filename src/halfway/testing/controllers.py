@@ -23,10 +23,10 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.groups import require_weights
-from halfway.curriculum.lab import sums
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.session import Session
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.curriculum.tasks.lab import sums
 
 Check = Callable[["Trial"], None]
 SLOTS = frozenset({"prefixes", "generated", "stored"})

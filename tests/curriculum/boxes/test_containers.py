@@ -24,7 +24,7 @@ from halfway.curriculum.boxes.base import Base, Box, BoxLostError
 from halfway.curriculum.boxes.swerex import SweRex
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.environments.replay import replay
-from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
 

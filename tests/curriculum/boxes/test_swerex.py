@@ -17,7 +17,7 @@ from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.swerex import SweRex
 from halfway.curriculum.boxes.trees import Changes, unpack
-from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.support.errors import UserError
 
 needs_swerex = pytest.mark.skipif(importlib.util.find_spec("swerex") is None, reason="swe-rex is not installed")

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
-from halfway.curriculum.environments.micro_repository import MicroRepositories
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
-from halfway.curriculum.lab.ledger import Account
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.lab.ledger import Account
 
 
 def account(prompt: str) -> Problem:
@@ -110,7 +109,6 @@ def test_ledger_refuses_what_it_cannot_play() -> None:
 def test_every_built_in_name_resolves() -> None:
     assert {name: ENVIRONMENTS.get(name) for name in ENVIRONMENTS.builtin} == {
         "ledger": Ledger,
-        "micro_repository": MicroRepositories,
         "repository": Repository,
         "single_turn": SingleTurn,
     }

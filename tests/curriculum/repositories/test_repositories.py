@@ -15,9 +15,9 @@ from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_re
 
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.repositories.archives import RepositoryArchives, unpacked
 from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.mutation import patch, sites
 from halfway.curriculum.repositories.rows import RepositoryRows, kind_of, task_of
 from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_problem

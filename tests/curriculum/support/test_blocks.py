@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from halfway.curriculum.domains.base import Invalid
-from halfway.curriculum.domains.induction_text import Fenced
-from halfway.curriculum.domains.maths import Maths
 from halfway.curriculum.support.blocks import between, fenced
+from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.induction_text import Fenced
+from halfway.trainers.propel.domains.maths import Maths
 
 FENCED = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```(bash|sh)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)

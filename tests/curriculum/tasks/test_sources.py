@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfway.curriculum.lab import ledger, sums
-from halfway.curriculum.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.problems import Problem, fingerprint
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File, Pool, write_problems
+from halfway.curriculum.tasks.lab import ledger, sums
+from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.tasks.sources import (
     SOURCES,
     Loaded,
@@ -441,7 +441,6 @@ def test_every_built_in_name_resolves() -> None:
         "file": "File",
         "harbor_tasks": "HarborTasks",
         "ledger": "LedgerAccounts",
-        "micro_repositories": "MicroBugs",
         "operator_sheets": "OperatorSheets",
         "pool": "Pool",
         "reasoning_gym": "ReasoningGym",

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum.lab import sums
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support import extras
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import verifiers
+from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.verifiers import VERIFIERS, last_number, verify
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from repositories import needs_boxes, small_task
 
-from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.task import to_problem
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.benchmarks.repositories.recordings import Recording, play, read, record, write

@@ -9,7 +9,7 @@ import pytest
 from paths import REPOSITORY
 from sandboxes import needs_sandbox
 
-from halfway.curriculum.lab import sums
+from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.comparing.compare import jobs_of, prepare_comparison
 from halfway.experiments.config.loading import load_comparison_config
 from halfway.experiments.report.records import load_comparison_records
@@ -81,7 +81,7 @@ def test_a_verifier_s_seconds_reach_the_report(tmp_path: Path, monkeypatch: pyte
         return mark(prompt, response)
 
     monkeypatch.setattr(sums, "mark", slow)
-    folder = trained(tmp_path, "experiments/lab/base.yaml")
+    folder = trained(tmp_path, "experiments/recipes/lab/base.yaml")
     assert_priced(folder)
     spent = sum(records(folder, arm, "steps")[-1]["judge_seconds"] for arm in ("grpo", "twice"))
     evaluated = 2 * 3 * PROBLEMS  # at most: a response that was cut is not judged

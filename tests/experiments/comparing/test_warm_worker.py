@@ -262,7 +262,7 @@ assert called == [], called
 @pytest.mark.slow
 def test_a_worker_leaves_devices_alone() -> None:
     """A process that has asked CUDA's driver for anything cannot hand its devices to a fork."""
-    program = SPY.replace("MODEL", repr(str(REPOSITORY / "experiments/lab/base")))
+    program = SPY.replace("MODEL", repr(str(REPOSITORY / "experiments/starting_models/sums")))
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -288,7 +288,7 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_run_in_a_worker_is_bit_for_bit_that_of_a_fresh_process(tmp_path: Path) -> None:
     """Also when the worker has trained other runs before, and whatever the arm is called."""
-    lab = REPOSITORY / "experiments" / "lab"
+    lab = REPOSITORY / "experiments" / "recipes" / "lab"
     small = [*TINY, "rollouts.num_rollouts=8", "budget.steps=3"]
     other = load_run_config(lab / "prefix_sampling.yaml", [*small, "seed=9", "threads=2", "learner.kl_coefficient=0.1"])
     same = load_run_config(lab / "greso.yaml", [*small, "seed=4"])

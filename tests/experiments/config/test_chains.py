@@ -14,7 +14,7 @@ from halfway.experiments.config.components import members
 
 RECIPES = [
     path
-    for path in sorted((REPOSITORY / "experiments" / "lab").glob("*.yaml"))
+    for path in sorted((REPOSITORY / "experiments" / "recipes" / "lab").glob("*.yaml"))
     if {"controllers"} <= yaml_files.read(path).keys() and "arms" not in yaml_files.read(path)
 ]
 
@@ -70,7 +70,7 @@ def test_neither_omegaconf_nor_torch_is_needed(tmp_path: Path) -> None:
 import sys
 sys.modules.update(dict.fromkeys({hidden}))
 import halfway, halfway.trainers.hosts.hosting, halfway.trainers.hosts.rows, halfway.trainers.hosts.outcomes
-print(list(halfway.from_yaml("{REPOSITORY}/experiments/lab/pros_greso.yaml").members))
+print(list(halfway.from_yaml("{REPOSITORY}/experiments/recipes/lab/pros_greso.yaml").members))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": IMPORTABLE}, check=False

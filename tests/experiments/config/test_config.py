@@ -292,7 +292,7 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
 
 
 def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = _write(tmp_path / "deep", "base: experiments/lab/base.yaml\nseed: 3\n")
+    deep = _write(tmp_path / "deep", "base: experiments/recipes/lab/base.yaml\nseed: 3\n")
     assert load_run_config(deep).problems.train == 256  # in the repository
     monkeypatch.chdir(tmp_path)
     _write(tmp_path / "experiments", RUN, "lab.yaml")
@@ -329,8 +329,8 @@ def test_a_pool_is_found_beside_the_file_that_names_it_and_another_replaces_it(t
 
 
 def test_paths_inside_the_repository_are_kept_relative_to_it() -> None:
-    assert paths.locate(str(REPOSITORY / "experiments" / "lab"), Path()) == "experiments/lab"
-    assert paths.find("experiments/lab") == REPOSITORY / "experiments/lab"
+    assert paths.locate(str(REPOSITORY / "experiments" / "recipes" / "lab"), Path()) == "experiments/recipes/lab"
+    assert paths.find("experiments/recipes/lab") == REPOSITORY / "experiments/recipes/lab"
 
 
 def test_a_name_on_a_hub_is_left_alone(run_file: Path) -> None:
@@ -446,8 +446,8 @@ def test_recipes_were_found() -> None:
 
 @pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
 def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
-    comparison = load_comparison_config(REPOSITORY / "experiments" / "lab" / f"{name}.yaml")
+    comparison = load_comparison_config(REPOSITORY / "experiments" / "recipes" / "lab" / f"{name}.yaml")
     for arm in comparison.arms:
-        recipe = load_run_config(REPOSITORY / "experiments" / "lab" / f"{arm}.yaml")
+        recipe = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / f"{arm}.yaml")
         different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}
         assert different <= {"name", "budget", "checkpoint"}, arm

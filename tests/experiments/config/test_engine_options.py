@@ -13,8 +13,8 @@ from halfway.trainers.engines.transformers.part import Transformers
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 
-RUN = REPOSITORY / "experiments" / "lab" / "grpo.yaml"
-STUDY = REPOSITORY / "experiments" / "propel" / "azr_3b.yaml"
+RUN = REPOSITORY / "experiments" / "recipes" / "lab" / "grpo.yaml"
+STUDY = REPOSITORY / "experiments" / "recipes" / "propel" / "azr_3b.yaml"
 
 
 def written(folder: Path, rollouts: str, **more: str) -> Path:

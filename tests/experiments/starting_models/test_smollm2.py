@@ -24,7 +24,7 @@ def test_demonstrations_pass_and_show_their_steps() -> None:
 
 
 def test_the_recipe_trains_on_what_was_demonstrated() -> None:
-    config = load_run_config(REPOSITORY / "experiments" / "smollm2.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "smollm2.yaml")
     source = config.source()
     # Without the longest sums: the policy hardly ever passes those.
     assert (source.family, source.config) == (smollm2.FAMILY, {**smollm2.CONFIG, "max_terms": 3})

@@ -12,10 +12,9 @@ from paths import REPOSITORY
 from sandboxes import needs_sandbox
 
 import halfway.experiments.starting_models.warm_start
-from halfway.curriculum.domains.candidates import read
-from halfway.curriculum.lab import functions, operators, sums
-from halfway.curriculum.lab.micro import repositories as micro
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.tasks.lab import operators, sums
+from halfway.curriculum.tasks.lab.micro import repositories as micro
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, frozen_policy
@@ -31,8 +30,10 @@ from halfway.experiments.starting_models.warm_start import (
     with_new_embeddings,
 )
 from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.propel.domains import functions
+from halfway.trainers.propel.domains.candidates import read
 
-LAB = REPOSITORY / "experiments" / "lab"
+LAB = REPOSITORY / "experiments" / "recipes" / "lab"
 INDUCTION = LAB.parent / "propel" / "induction.yaml"
 BUGS = INDUCTION.with_name("bugs.yaml")
 SOLVER = str(LAB / "micro_solver")
@@ -109,7 +110,7 @@ def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_the_starting_policies_are_small() -> None:
     size = sum(path.stat().st_size for folder, _ in TASKS.values() for path in (LAB / folder).iterdir())
     assert size < 5e6
-    assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/lab/base"
+    assert OmegaConf.load(LAB / "base.yaml").model.path == "experiments/starting_models/sums"
 
 
 def test_the_sheets_of_the_generator_lie_on_both_sides_of_the_frontier() -> None:

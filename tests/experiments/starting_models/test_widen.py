@@ -9,7 +9,7 @@ from paths import REPOSITORY
 
 from halfway.experiments.starting_models.widen import widen_heads
 
-BASE = REPOSITORY / "experiments" / "lab" / "base"
+BASE = REPOSITORY / "experiments" / "starting_models" / "sums"
 
 
 @pytest.mark.parametrize("size", [32, 64])

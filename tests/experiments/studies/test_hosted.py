@@ -11,7 +11,7 @@ from halfway.experiments.benchmarks.hosts import median_interval
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.studies.hosted import Run, check, curves_table, moving, run
 
-RECIPE = REPOSITORY / "experiments" / "lab" / "hosted.yaml"
+RECIPE = REPOSITORY / "experiments" / "recipes" / "lab" / "hosted.yaml"
 
 
 def made(scores: list[float]) -> Run:

@@ -8,7 +8,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.studies.supervised import IGNORED, Point, learn, padded, supervised_table
 
-LAB = REPOSITORY / "experiments" / "lab"
+LAB = REPOSITORY / "experiments" / "recipes" / "lab"
 SMALL = ["problems.train=96", "evaluation.problems=24", "evaluation.samples=2", "threads=1"]
 
 

@@ -22,7 +22,7 @@ from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, ProblemSet, Stream, chain
 from halfway.curriculum.boxes.bubblewrap import BubblewrapBox
-from halfway.curriculum.environments.repository import Repository
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions

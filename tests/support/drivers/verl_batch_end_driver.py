@@ -46,7 +46,7 @@ def trained(batch_dict: dict[str, Any], rng: np.random.Generator) -> Any:
 
 
 def steps(config: Any, folder: Path, first: int, rng: np.random.Generator) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "lab" / "base")
+    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "experiments" / "starting_models" / "sums")
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     dataset = create_rl_dataset(config.data.train_files, config.data, tokenizer, None)
     loader = StatefulDataLoader(

@@ -69,7 +69,7 @@ def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: py
     ],
 )
 def test_only_engines_that_use_the_module_cost_a_copy(engine: dict[str, Any], copied: bool) -> None:
-    config = load_run_config(REPOSITORY / "experiments" / "cluster" / "one_node.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "cluster" / "one_node.yaml")
     config = replace(config, rollouts=replace(config.rollouts, engine=engine))
     assert config.engine().uses_module == copied
     shape = model_shape(config)

@@ -21,7 +21,7 @@ from halfway.trainers.distributed.workers import spread
 SHARED = """
 controllers: [prefix_sampling, uniform, greso]
 problems: {source: {running_sums: {max_lines: 8}}, train: 12}
-model: {path: experiments/lab/base}
+model: {path: experiments/starting_models/sums}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, max_rounds: 3}
 rollouts: {num_rollouts: 4, max_response_tokens: 40}
 evaluation: {points: 1, samples: 2, problems: 3}

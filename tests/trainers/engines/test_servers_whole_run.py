@@ -39,7 +39,7 @@ threads: 1
 @pytest.mark.engines
 def test_a_run_survives_the_loss_of_its_servers(tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    widen_heads(REPOSITORY / "experiments" / "lab" / "base", tmp_path / "policy", 32)
+    widen_heads(REPOSITORY / "experiments" / "starting_models" / "sums", tmp_path / "policy", 32)
     config, run = tmp_path / "run.yaml", tmp_path / "attacked"
     config.write_text(CONFIG.replace("POLICY", str(tmp_path / "policy")).replace("FOLDER", str(tmp_path)))
     done = subprocess.run(

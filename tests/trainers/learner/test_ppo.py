@@ -444,11 +444,14 @@ def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeyp
         return observe(self, state, groups, step)
 
     monkeypatch.setattr(kind, "observe", watch)
-    overrides = [*TINY, "environment=ledger", "problems.source=ledger", "model.path=experiments/lab/ledger_base"]
+    overrides = [*TINY, "environment=ledger", "problems.source=ledger", "model.path=experiments/starting_models/ledger"]
     overrides += ["learner.critic.lr=1e-2", "learner.critic.warmup_steps=0"]
     for needs in (frozenset(), frozenset({"values"})):
         monkeypatch.setattr(kind, "needs", needs)
-        config, folder = load_run_config(REPOSITORY / "experiments/lab/ppo.yaml", overrides), tmp_path / str(len(needs))
+        config, folder = (
+            load_run_config(REPOSITORY / "experiments/recipes/lab/ppo.yaml", overrides),
+            tmp_path / str(len(needs)),
+        )
         prepare(config, folder)
         try:
             runs.train(config, folder, [])

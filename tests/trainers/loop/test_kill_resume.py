@@ -92,7 +92,7 @@ problems:
       feature_columns: [probed_rate]
       solution_column: solution
   train: 9
-model: {path: experiments/lab/base}
+model: {path: experiments/starting_models/sums}
 rollouts: {num_rollouts: 4, temperature: 1.5, max_response_tokens: 24}
 budget: {steps: 5}
 evaluation: {points: 2, samples: 2, problems: 2}

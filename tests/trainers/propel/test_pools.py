@@ -9,20 +9,20 @@ from propel_study import finish, tiny
 from typer.testing import CliRunner
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.domains.candidates import read
-from halfway.curriculum.lab.sums_domain import Sums
 from halfway.curriculum.tasks.files import Pool
 from halfway.experiments.cli import app
 from halfway.experiments.propel.config import prepare
 from halfway.experiments.propel.export import export_pool, export_problems, rate_probe
 from halfway.experiments.propel.study import Study
-from halfway.trainers.probes.options import ProbeTraining
-from halfway.trainers.probes.rates import fit_rates, score_rates
-from halfway.trainers.probes.splits import random_split
+from halfway.trainers.propel.domains.candidates import read
+from halfway.trainers.propel.domains.sums import Sums
 from halfway.trainers.propel.pool import read_provenance
+from halfway.trainers.propel.probes.options import ProbeTraining
+from halfway.trainers.propel.probes.rates import fit_rates, score_rates
+from halfway.trainers.propel.probes.splits import random_split
 from halfway.trainers.propel.solver import Solver
 
-LAB = REPOSITORY / "experiments" / "lab"
+LAB = REPOSITORY / "experiments" / "recipes" / "lab"
 POOLS = ("generated", "sheets")
 
 
@@ -105,7 +105,7 @@ def test_what_an_export_refuses(study: Study, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_the_command_exports(study: Study) -> None:
-    recipe = str(REPOSITORY / "experiments" / "propel" / "sums.yaml")
+    recipe = str(REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml")
 
     def halfway(*words: str) -> Any:
         file = str(study.config.folder / "config.yaml")

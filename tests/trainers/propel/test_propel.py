@@ -15,18 +15,11 @@ from propel_fakes import DOMAIN, TEXTS, FakeEngine
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
-from halfway.curriculum.domains.base import Invalid
-from halfway.curriculum.domains.candidates import Candidate, read
-from halfway.curriculum.lab import sums
-from halfway.curriculum.lab.sums_domain import Sums
-from halfway.curriculum.lab.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.probes.activations import model_fingerprint
-from halfway.trainers.probes.heads import Probe, Site
-from halfway.trainers.probes.options import ProbeTraining
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
@@ -39,6 +32,10 @@ from halfway.trainers.propel.corpus import (
     surface,
     try_all,
 )
+from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.candidates import Candidate, read
+from halfway.trainers.propel.domains.sums import Sums
+from halfway.trainers.propel.domains.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
 from halfway.trainers.propel.evaluation import (
     CheckpointHealth,
     check_health,
@@ -47,6 +44,9 @@ from halfway.trainers.propel.evaluation import (
     score_generator,
 )
 from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
+from halfway.trainers.propel.probes.activations import model_fingerprint
+from halfway.trainers.propel.probes.heads import Probe, Site
+from halfway.trainers.propel.probes.options import ProbeTraining
 from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
 from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
 from halfway.trainers.propel.solver import Solver

@@ -18,7 +18,7 @@ from halfway.experiments.propel import stages
 from halfway.experiments.propel.stages import run_corpus, run_sweep, run_training
 from halfway.experiments.propel.study import Study, build_engine
 from halfway.experiments.starting_models.warm_start import build_tokenizer
-from halfway.trainers.probes.activations import model_fingerprint
+from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.writing import Author
 

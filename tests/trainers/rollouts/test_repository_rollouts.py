@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from repositories import MEND, Agent, Letters, needs_boxes, small_problem
 
-from halfway.curriculum.environments.repository import Repository
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError

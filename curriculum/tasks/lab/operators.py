@@ -1,0 +1,227 @@
+"""Operator sheets: many skills that are learnt separately, from trivial to hopeless.
+
+A skill is an operator, a table on the values 0 to 7 without any rule behind it, so that one says nothing about another.
+The prompt gives a start, how many wrong lines still pass, and labelled operators:
+
+    ^3/1aBbKcB=         start at 3; a: B, b: K, c: B; at most 1 wrong line passes
+
+The response writes one line per operator, in order: its label, the operator, the new value:
+
+    aB4bK1cB5           B of 3 is 4, K of 4 is 1, B of 1 is 5
+
+Marking carries errors forward: a line is right if it copies the operator and its value follows from the value written
+on the line above. Writing a label again replaces the line, so that a wrong line can be corrected. A missing line is
+wrong, and other text is ignored. The sheet passes if it has no more wrong lines than the prompt allows.
+
+The teacher of the warm start errs at a rate of its own for each operator, hardly ever on A and nine times out of ten on
+X, and always in the same way: for each operator and value there is one wrong value that it believes in. A sheet draws
+its operators from a window of neighbours in that order, which is its stratum: what one sheet teaches helps its
+neighbours only, and later strata stay hopeless until theirs are learnt.
+"""
+
+import random
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.lab.sheets import count_wrong, require_bounds
+
+LABELS = "abcdefghijkl"
+OPERATORS = "ABCDEFGHIJKLMNOPQRSTUVWX"
+VALUES = 8
+PROMPT = re.compile(r"\^([0-7])/(\d)((?:[a-l][A-X])+)=")
+LINE = re.compile(r"([a-l])([A-X])([0-7])")
+STRATA = tuple(OPERATORS[i : i + 4] for i in range(0, len(OPERATORS), 4))
+"""Six bands of four neighbouring operators, easiest first."""
+
+# Drawn once: 24 random permutations of 0..7, no two of them equal in more than four places; the second of each pair is
+# the teacher's belief where it errs, a permutation too, which differs from the first everywhere.
+_TABLES = """
+32051476 43710652 15247630 41062357 31406752 43675210 02671453 47302165 21740635 43107256 62541037 37256104
+01362547 32057164 02317654 76542103 07436125 36754210 15027463 04172635 27451603 06327451 51063472 07652143
+10547263 46375021 56317042 05734621 65430712 26173540 50613742 63172504 32064715 57413206 57023614 36715402
+61074253 34612570 34025176 41607235 72154630 63507142 12405376 43571620 53460271 70643125 37450621 26537410
+"""
+_RIGHT, _WRONG = (
+    dict(zip(OPERATORS, ([int(digit) for digit in row] for row in _TABLES.split()[first::2]), strict=True))
+    for first in (0, 1)
+)
+
+
+class Sheet(NamedTuple):
+    """A parsed prompt: start value, operators in order, and how many wrong lines still pass."""
+
+    start: int
+    operators: str
+    allowed: int
+
+
+@dataclass(frozen=True)
+class OperatorOptions:
+    """Which problems are drawn; longer sheets with fewer allowed errors have more groups that nobody passes.
+
+    Attributes:
+        min_lines, max_lines: lines per sheet, drawn uniformly; at most 12.
+        min_allowed, max_allowed: wrong lines that still pass, drawn uniformly; at most 9.
+        spread: a sheet's operators are at most this many places from the operator it is drawn around.
+        strata: which of the six to draw from, 0 the easiest.
+    """
+
+    min_lines: int = 3
+    max_lines: int = 7
+    min_allowed: int = 0
+    max_allowed: int = 1
+    spread: int = 3
+    strata: tuple[int, ...] = tuple(range(len(STRATA)))
+
+    def __post_init__(self) -> None:
+        lines, allowed = (self.min_lines, self.max_lines), (self.min_allowed, self.max_allowed)
+        require_bounds("operator_sheets", lines, allowed, len(LABELS))
+        if not 0 <= self.spread < len(OPERATORS):
+            raise UserError(f"operator_sheets.spread: {self.spread} is not acceptable; give 0 to {len(OPERATORS) - 1}")
+        known = set(self.strata) <= set(range(len(STRATA)))
+        if not known or not 0 < len(self.strata) == len(set(self.strata)):
+            raise UserError(
+                f"operator_sheets.strata: {list(self.strata)} is not acceptable; give different numbers from 0 to "
+                f"{len(STRATA) - 1}"
+            )
+
+
+@dataclass(frozen=True)
+class OperatorTeacher:
+    """The flawed teacher of the warm start: its habits become the policy's.
+
+    Attributes:
+        least_error, most_error: chance of a wrong value with the first and the last operator, linear in between.
+        notice: chance of noticing a wrong line at once and trying it again, once, with the same chance of an error.
+    """
+
+    least_error: float = 0.02
+    most_error: float = 0.9
+    notice: float = 0.15
+
+    def error(self, operator: str) -> float:
+        """Chance of a wrong value at one attempt."""
+        share = OPERATORS.index(operator) / (len(OPERATORS) - 1)
+        return self.least_error + share * (self.most_error - self.least_error)
+
+    def wrong_line(self, operator: str) -> float:
+        """Chance that a line is wrong in the end."""
+        error = self.error(operator)
+        return error * (1 - self.notice * (1 - error))
+
+
+FLAWLESS = OperatorTeacher(least_error=0.0, most_error=0.0)
+EXPERT = OperatorTeacher(least_error=OperatorTeacher.least_error / 3, most_error=OperatorTeacher.most_error / 3)
+"""A teacher with a third of the errors."""
+
+
+def apply(operator: str, value: int) -> int:
+    """The right value of a line, given the one above."""
+    return _RIGHT[operator][value]
+
+
+def misapply(operator: str, value: int) -> int:
+    """What the teacher writes where it errs."""
+    return _WRONG[operator][value]
+
+
+def stratum_name(stratum: int) -> str:
+    """A stratum by its first and last operator, such as "A-D"."""
+    return f"{STRATA[stratum][0]}-{STRATA[stratum][-1]}"
+
+
+def stratum_of(sheet: Sheet) -> int:
+    """The stratum of the sheet's median operator (of two, the easier); it may have been drawn from a neighbour."""
+    ordered = sorted(sheet.operators)
+    median = ordered[(len(ordered) - 1) // 2]
+    return next(place for place, names in enumerate(STRATA) if median in names)
+
+
+def centres(sheet: Sheet, options: OperatorOptions) -> str:
+    """The operators around which the lab could have drawn the sheet; empty if it could not have."""
+    low, high = OPERATORS.index(min(sheet.operators)), OPERATORS.index(max(sheet.operators))
+    near = OPERATORS[max(0, high - options.spread) : low + options.spread + 1]
+    return "".join(name for name in near if any(name in STRATA[stratum] for stratum in options.strata))
+
+
+def facts(sheet: Sheet, stratum: int) -> dict[str, float | str | tuple[float, ...]]:
+    """The features of a sheet's problem, which `OperatorSheets` describes."""
+    name = stratum_name(stratum)
+    return {
+        "stratum": name,
+        "category": f"{name}/{len(sheet.operators)}",
+        "lines": len(sheet.operators),
+        "allowed": sheet.allowed,
+        "teacher_rate": chance(sheet, OperatorTeacher()),
+        "expert_rate": chance(sheet, EXPERT),
+        "operators": tuple(float(sheet.operators.count(name)) for name in OPERATORS),
+    }
+
+
+def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sheet:
+    """Draw one problem of a stratum: its operators lie around one of that stratum's four."""
+    lines = rng.randint(options.min_lines, options.max_lines)
+    centre = OPERATORS.index(rng.choice(STRATA[stratum]))
+    near = OPERATORS[max(0, centre - options.spread) : centre + options.spread + 1]
+    operators = "".join(rng.choice(near) for _ in range(lines))
+    return Sheet(rng.randrange(VALUES), operators, rng.randint(options.min_allowed, options.max_allowed))
+
+
+def render(sheet: Sheet) -> str:
+    """The prompt of a sheet."""
+    lines = "".join(label + operator for label, operator in zip(LABELS, sheet.operators, strict=False))
+    return f"^{sheet.start}/{sheet.allowed}{lines}="
+
+
+def parse(prompt: str) -> Sheet:
+    """The inverse of `render`. Raises ValueError for text that is not a prompt of this task."""
+    match = PROMPT.fullmatch(prompt)
+    if match is None:
+        raise ValueError(f"not an operator-sheet prompt: {prompt!r}")
+    start, allowed, lines = match.groups()
+    return Sheet(int(start), lines[1::2], int(allowed))
+
+
+def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random) -> str:
+    """A response as the teacher writes it, including errors and corrections."""
+    above, lines = sheet.start, []
+    for label, operator in zip(LABELS, sheet.operators, strict=False):
+        for attempt in range(2):
+            right = rng.random() >= teacher.error(operator)
+            value = apply(operator, above) if right else misapply(operator, above)
+            lines.append(f"{label}{operator}{value}")
+            if right or attempt or rng.random() >= teacher.notice:
+                break
+        above = value
+    return "".join(lines)
+
+
+def solve(sheet: Sheet) -> str:
+    """The reference solution: every line once, and right."""
+    return demonstrate(sheet, FLAWLESS, random.Random(0))
+
+
+def chance(sheet: Sheet, teacher: OperatorTeacher) -> float:
+    """Chance that the teacher's response passes.
+
+    Lines are wrong independently of each other, since each is judged on what stands above it: a Poisson binomial.
+    """
+    wrong_K = [1.0] + [0.0] * len(sheet.operators)  # chance of k wrong lines so far
+    for operator in sheet.operators:
+        wrong = teacher.wrong_line(operator)
+        wrong_K = [here * (1 - wrong) + fewer * wrong for here, fewer in zip(wrong_K, [0.0, *wrong_K], strict=False)]
+    return sum(wrong_K[: sheet.allowed + 1])
+
+
+def wrong_lines(sheet: Sheet, response: str) -> int:
+    """Number of lines of the sheet that are missing or wrong; text that is no line of this sheet is ignored."""
+    lines = ((LABELS.index(label), operator, int(value)) for label, operator, value in LINE.findall(response))
+    return count_wrong(sheet.start, sheet.operators, lines, apply)
+
+
+def mark(prompt: str, response: str) -> bool:
+    """Whether a complete response passes. Raises ValueError for a prompt of another task."""
+    sheet = parse(prompt)
+    return wrong_lines(sheet, response) <= sheet.allowed

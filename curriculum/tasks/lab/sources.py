@@ -1,0 +1,97 @@
+"""The lab's tasks as problem sources: drawn without end, from a stream."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+from halfway.curriculum.tasks.lab import ledger, operators, sums
+from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
+
+
+@dataclass(frozen=True)
+class RunningSums(sums.SumsOptions, Source):
+    """Sheets of running sums, the single-turn lab task, with the task's own options.
+
+    The answer is a sheet without a wrong line; the marker accepts others too.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "stay below min_lines, or an empty sheet would pass"
+        require(self.max_allowed < self.min_lines, "running_sums.max_allowed", self.max_allowed, remedy)
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return distinct("running_sums", wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
+        while True:
+            sheet = sums.make_sheet(self, rng)
+            prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
+            facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
+            yield Problem(
+                content_id("running_sums", prompt, answer), prompt, answer, "running_sums", "running_sums", facts
+            )
+
+
+@dataclass(frozen=True)
+class OperatorSheets(operators.OperatorOptions, Source):
+    """Operator sheets, the lab task of many skills, with the task's own options.
+
+    The strata take turns, so that the first problems, which are held out, contain equally many of each, and so does the
+    training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others too. The
+    features:
+
+    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in alphabetical order.
+    - `category`: the stratum and the number of lines, such as "A-D/5".
+    - `lines`, `allowed`: as in the prompt.
+    - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
+    - `expert_rate`: the same chance for a teacher with a third of its errors.
+    - `operators`: a vector of how many lines of the sheet have operator A, B, ...
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "stay below min_lines, or an empty sheet would pass"
+        require(self.max_allowed < self.min_lines, "operator_sheets.max_allowed", self.max_allowed, remedy)
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return distinct("operator_sheets", wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        seen: set[str] = set()
+        while True:
+            stratum = self.strata[len(seen) % len(self.strata)]  # a repeated sheet does not count as a turn
+            sheet = operators.make_sheet(self, stratum, rng)
+            prompt, answer = operators.render(sheet), operators.solve(sheet)
+            seen.add(prompt)
+            facts = operators.facts(sheet, stratum)
+            yield Problem(
+                content_id("operator_sheets", prompt, answer),
+                prompt,
+                answer,
+                "operator_sheets",
+                "operator_sheets",
+                facts,
+                solution=answer,
+            )
+
+
+@dataclass(frozen=True)
+class LedgerAccounts(ledger.LedgerOptions, Source):
+    """Accounts for the ledger environment, which judges them itself, with the task's own options."""
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return distinct("ledger", wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        while True:
+            account = ledger.make_account(self, rng)
+            prompt, answer = ledger.render(account), f"{account.target:02d}"
+            slack = account.turns_left - ledger.least_turns(account.balance, account.target)
+            distance = abs(account.target - account.balance)
+            facts: dict[str, float | str] = {"stratum": f"slack {slack}", "distance": distance, "slack": slack}
+            yield Problem(content_id("ledger", prompt, answer), prompt, answer, "ledger", "ledger", facts)

@@ -1,0 +1,78 @@
+"""The contract of a domain of generated tasks.
+
+A domain is a frozen dataclass whose fields are its options. It knows how to ask a generator for a task, what a text
+means, when it is valid, and which problem a solver gets. It knows no model.
+
+A domain whose texts are written in turns may have a method `turns(text) -> tuple[str, ...]`, which probes need for
+`activations.turn_pooling`. One that can make tasks without a generator has a method `mutation(prompt, stream, kind) ->
+str`, which an arm with `baseline: mutation` or `lookup` writes; a lookup also needs `kinds`, the names of its
+mutations, and the kind of each task among its problem's features.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.registry import Registry
+
+DOMAINS = Registry(
+    what="domain",
+    group="halfway.domains",
+    builtin={
+        "function_induction": "halfway.trainers.propel.domains.induction:FunctionInduction",
+        "maths": "halfway.trainers.propel.domains.maths:Maths",
+        "operators": "halfway.trainers.propel.domains.operators:Operators",
+        "sums": "halfway.trainers.propel.domains.sums:Sums",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why a text is not a valid task. `reason` is one of a few, to be counted; `detail` says more about this text."""
+
+    reason: str
+    detail: str = ""
+
+
+Task = TypeVar("Task")
+
+
+class Domain(Protocol[Task]):
+    """One kind of generated task. `Task` is the parsed text, with everything a problem is made from."""
+
+    @property
+    def name(self) -> str:
+        """The source of its problems, for logs."""
+        ...
+
+    @property
+    def open(self) -> bool:
+        """Whether its problems come without an answer, so that oracles have to supply one."""
+        ...
+
+    def prompt(self, stream: Stream) -> str:
+        """The text that a generator continues; a function of the stream alone."""
+        ...
+
+    def parse(self, text: str, prompt: str = "") -> Task | Invalid:
+        """Parse what a generator wrote, without end or other special tokens. Runs nothing that the text contains.
+
+        Args:
+            prompt: the generator's prompt, for a domain whose texts mean nothing without it.
+        """
+        ...
+
+    def check(self, tasks: Sequence[Task]) -> list[Task | Invalid]:
+        """The validity predicate, in order: each task with all that its problem needs, or why it is invalid."""
+        ...
+
+    def problem(self, task: Task) -> Problem:
+        """The problem that a solver gets. `task` comes from `check`; equal tasks give equal ids."""
+        ...
+
+    def topic(self, task: Task) -> str:
+        """The family of a parsed task, from which the share of the commonest topic is computed."""
+        ...

@@ -1,0 +1,51 @@
+"""Sheets of labelled lines that a generator writes: reading them, and what is beyond a task's bounds."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.propel.domains.base import Invalid
+
+Sheet = TypeVar("Sheet")
+
+
+class Bounds(Protocol):
+    """The bounds of a task's sheets, all included."""
+
+    @property
+    def min_lines(self) -> int: ...
+    @property
+    def max_lines(self) -> int: ...
+    @property
+    def min_allowed(self) -> int: ...
+    @property
+    def max_allowed(self) -> int: ...
+
+
+def require_begin(task: str, begin: str) -> None:
+    """Raise UserError unless the generator's prompt is a text that no sheet begins with."""
+    if not begin or begin.startswith("^"):
+        raise UserError(f"{task}: begin {begin!r} is not acceptable; give a text that does not begin with ^")
+
+
+def read_sheet(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:
+    """The sheet that a generated text is, or why it is none."""
+    try:
+        sheet = parse(text)
+    except ValueError:
+        return Invalid("unreadable", one_line(text))
+    if render(sheet) != text:  # also digits that are not ASCII, and more lines than there are labels
+        return Invalid("labels out of order", one_line(text))
+    return sheet
+
+
+def beyond(bounds: Bounds, lines: int, allowed: int) -> Invalid | None:
+    """Why a sheet is beyond its task's bounds, or would pass an empty answer; None if it is neither."""
+    if not bounds.min_lines <= lines <= bounds.max_lines:
+        return Invalid("number of lines", f"{lines}, from {bounds.min_lines} to {bounds.max_lines}")
+    if not bounds.min_allowed <= allowed <= bounds.max_allowed:
+        return Invalid("allowed wrong lines", f"{allowed}, {bounds.min_allowed} to {bounds.max_allowed}")
+    if allowed >= lines:
+        return Invalid("passes without an answer", f"{allowed} wrong of {lines}")
+    return None

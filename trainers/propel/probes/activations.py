@@ -1,0 +1,299 @@
+"""Hidden states of a frozen causal language model, pooled to one vector per task, in memory or streamed to disk.
+
+Layer i is the output of block i, counted from 0, before any final norm: layer 31 of a model with 32 blocks is the last.
+The forward pass ends at the deepest layer that is asked for. A vector depends only on its task's tokens and the model's
+weights, not on other tasks of the batch (except for rounding) or on any policy.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.registry import unknown
+from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
+
+Features = NDArray[np.float32]
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """One task as the model reads it.
+
+    Attributes:
+        id: the task's id.
+        tokens_T: context and written text.
+        spans: the parts that the generator wrote, (start, end) in order; one for a single output, one per turn for a
+            trajectory. Pooling sees only these.
+    """
+
+    id: str
+    tokens_T: IntArray
+    spans: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        bounds = [bound for span in self.spans for bound in span]
+        if not bounds or bounds != sorted(bounds) or bounds[0] < 0 or bounds[-1] > len(self.tokens_T):
+            raise ValueError(f"reading {self.id!r}: spans {self.spans} do not rise within {len(self.tokens_T)} tokens")
+        if any(start == end for start, end in self.spans):
+            raise ValueError(f"reading {self.id!r}: spans {self.spans} hold an empty one")
+
+
+def decoder_blocks(model: nn.Module) -> nn.ModuleList:
+    """The blocks of a causal language model of `transformers`. Raises UserError if they cannot be identified."""
+    config: Any = model.config
+    count = config.get_text_config().num_hidden_layers
+    for module in model.modules():  # outermost first
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise UserError(
+        f"activations: {type(model).__name__} has no list of {count} blocks; give a decoder of transformers"
+    )
+
+
+def check_layers(model: nn.Module, layers: Sequence[int]) -> None:
+    """Raise UserError for a layer that the model does not have."""
+    count = len(decoder_blocks(model))
+    for layer in layers:
+        require(0 <= layer < count, "activations.layers", layer, f"the model has layers 0 to {count - 1}")
+
+
+class _DeepEnoughError(Exception):
+    """Ends a forward pass after the last layer that is needed."""
+
+
+@torch.no_grad()
+def hidden_states(
+    model: nn.Module, tokens_BT: Tensor, attention_BT: Tensor, layers: Sequence[int]
+) -> dict[int, Tensor]:
+    """Outputs (B, T, width) of the named layers. Blocks deeper than the deepest of them do not run.
+
+    Raises:
+        UserError: if the model has no such layer.
+    """
+    check_layers(model, layers)
+    found: dict[int, Tensor] = {}
+    deepest = max(layers)
+
+    def keep(layer: int, output: Any) -> None:
+        found[layer] = output[0] if isinstance(output, tuple) else output
+        if layer == deepest:
+            raise _DeepEnoughError
+
+    blocks, training = decoder_blocks(model), model.training
+    hooks = [
+        blocks[layer].register_forward_hook(lambda _module, _inputs, output, layer=layer: keep(layer, output))
+        for layer in layers
+    ]
+    model.eval()
+    try:
+        model(input_ids=tokens_BT, attention_mask=attention_BT, use_cache=False)
+    except _DeepEnoughError:
+        pass
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def read(model: nn.Module, readings: Sequence[Reading], options: ActivationOptions) -> dict[tuple[int, str], Features]:
+    """Vectors (tasks, width) by layer and pooling, on the CPU in float32."""
+    parts: dict[tuple[int, str], list[Features]] = {}
+    for batch in _batches(readings, options):
+        for key, features_BD in _read_batch(model, batch, options).items():
+            parts.setdefault(key, []).append(features_BD)
+    return {key: np.concatenate(rows) for key, rows in parts.items()}
+
+
+def _cut(reading: Reading, max_tokens: int) -> Reading:
+    """The end of a reading; earlier turns are dropped."""
+    cut = len(reading.tokens_T) - max_tokens
+    if cut <= 0:
+        return reading
+    spans = tuple((max(start - cut, 0), end - cut) for start, end in reading.spans if end > cut)
+    if not spans:
+        raise UserError(
+            f"activations.max_tokens: {max_tokens} leaves nothing of what was written in task {reading.id!r}; give more"
+        )
+    return Reading(reading.id, reading.tokens_T[cut:], spans)
+
+
+def _batches(readings: Sequence[Reading], options: ActivationOptions) -> Iterator[list[Reading]]:
+    """Batches of readings in order, each as large as fits."""
+    batch: list[Reading] = []
+    longest = 0
+    for reading in readings:
+        reading = _cut(reading, options.max_tokens)
+        longest = max(longest, len(reading.tokens_T))
+        if batch and longest * (len(batch) + 1) > options.batch_tokens:
+            yield batch
+            batch, longest = [], len(reading.tokens_T)
+        batch.append(reading)
+    if batch:
+        yield batch
+
+
+def _read_batch(
+    model: nn.Module, batch: Sequence[Reading], options: ActivationOptions
+) -> dict[tuple[int, str], Features]:
+    device = next(model.parameters()).device
+    lengths_B = [len(reading.tokens_T) for reading in batch]
+    tokens_BT = torch.zeros(len(batch), max(lengths_B), dtype=torch.int64)
+    attention_BT = torch.zeros_like(tokens_BT)
+    for row, reading in enumerate(batch):
+        tokens_BT[row, : lengths_B[row]] = torch.as_tensor(reading.tokens_T, dtype=torch.int64)
+        attention_BT[row, : lengths_B[row]] = 1
+    states = hidden_states(model, tokens_BT.to(device), attention_BT.to(device), options.layers)
+    features: dict[tuple[int, str], Features] = {}
+    for layer, states_BTD in states.items():
+        pooled = [_pool(states_BTD[row], reading, options) for row, reading in enumerate(batch)]
+        for name in options.poolings:
+            features[layer, name] = torch.stack([one[name] for one in pooled]).cpu().numpy()
+    return features
+
+
+def _pool(states_TD: Tensor, reading: Reading, options: ActivationOptions) -> dict[str, Tensor]:
+    turns = [states_TD[start:end].float() for start, end in reading.spans]
+    if not options.turn_pooling:
+        written_TD = torch.cat(turns)
+        return {name: TOKEN_POOLINGS[name](written_TD) for name in options.poolings}
+    turns_KD = torch.stack([TOKEN_POOLINGS[options.turn_pooling](turn_TD) for turn_TD in turns])
+    return {name: TRAJECTORY_POOLINGS[name](turns_KD) for name in options.poolings}
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """A hash of a model's parameters and buffers, to tell whether activations come from the same model."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ActivationStore:
+    """Vectors on disk: one memory-mapped array per layer and pooling, and a manifest.
+
+    Attributes:
+        path: the folder.
+        ids: ids of the tasks, in the order of the rows.
+        reference: fingerprint of the model that was read.
+        truncated: how many tasks lost their beginning to `max_tokens`.
+    """
+
+    path: Path
+    ids: tuple[str, ...]
+    reference: str
+    options: ActivationOptions
+    truncated: int
+
+    def features(self, layer: int, pooling: str) -> Features:
+        """The vectors (tasks, width), read from disk where they are used. Raises UserError if they were not stored."""
+        known = [f"{layer}/{name}" for layer in self.options.layers for name in self.options.poolings]
+        if f"{layer}/{pooling}" not in known:
+            raise unknown(f"{self.path}: layer and pooling", f"{layer}/{pooling}", known)
+        features_ND: Features = np.load(_file(self.path, layer, pooling), mmap_mode="r")
+        return features_ND
+
+    @classmethod
+    def open(cls, path: Path, reference: str | None = None) -> "ActivationStore":
+        """A finished store.
+
+        Args:
+            reference: fingerprint of the model that the caller works with; None = any.
+
+        Raises:
+            UserError: if there is no store, if it is not finished, or if it belongs to another model.
+        """
+        manifest = _read_manifest(path)
+        if manifest is None:
+            raise UserError(f"{path}: holds no activations; extract them first")
+        if manifest["done"] < len(manifest["ids"]):
+            raise UserError(f"{path}: {manifest['done']} of {len(manifest['ids'])} tasks are read; finish extracting")
+        if reference is not None and manifest["reference"] != reference:
+            raise UserError(
+                f"{path}: activations of another reference model ({manifest['reference']}); extract them anew"
+            )
+        options: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in manifest["options"].items()
+        }
+        return cls(
+            path, tuple(manifest["ids"]), manifest["reference"], ActivationOptions(**options), manifest["truncated"]
+        )
+
+
+def extract(
+    model: nn.Module, readings: Sequence[Reading], options: ActivationOptions, path: Path, reference: str
+) -> ActivationStore:
+    """Read all tasks into a folder, batch by batch, continuing where an earlier call with the same arguments stopped.
+
+    Args:
+        reference: `model_fingerprint` of the model.
+
+    Raises:
+        UserError: if there is no task, the model lacks a layer, or the folder holds something else.
+    """
+    require(len(readings) > 0, "activations", f"{len(readings)} tasks", "give at least one")
+    check_layers(model, options.layers)
+    manifest = {
+        "reference": reference,
+        "tasks": _digest(readings),
+        "options": asdict(options),
+        "ids": [reading.id for reading in readings],
+        "truncated": sum(len(reading.tokens_T) > options.max_tokens for reading in readings),
+        "done": 0,
+    }
+    manifest = json.loads(json.dumps(manifest))
+    started = _read_manifest(path)
+    if started is not None and started | {"done": 0} != manifest:
+        differs = ", ".join(key for key in manifest if key != "done" and started.get(key) != manifest[key])
+        raise UserError(f"{path}: holds other activations (different: {differs}); give another folder")
+    path.mkdir(parents=True, exist_ok=True)
+    done = started["done"] if started else 0
+    for batch in _batches(readings[done:], options):
+        for (layer, pooling), features_BD in _read_batch(model, batch, options).items():
+            rows_ND = _rows(_file(path, layer, pooling), done == 0, (len(readings), features_BD.shape[1]))
+            rows_ND[done : done + len(batch)] = features_BD
+            rows_ND.flush()
+        done += len(batch)
+        write_json(path / MANIFEST, manifest | {"done": done})
+    return ActivationStore.open(path, reference)
+
+
+def _file(path: Path, layer: int, pooling: str) -> Path:
+    return path / f"layer-{layer:03d}-{pooling}.npy"
+
+
+def _rows(file: Path, new: bool, shape: tuple[int, int]) -> "np.memmap[Any, np.dtype[np.float32]]":
+    if new:
+        return np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
+    return np.lib.format.open_memmap(file, mode="r+")
+
+
+def _digest(readings: Sequence[Reading]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for reading in readings:
+        digest.update(repr((reading.id, reading.spans)).encode())
+        digest.update(np.asarray(reading.tokens_T, np.int32).tobytes())
+    return digest.hexdigest()
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+    except FileNotFoundError:
+        return None
+    return manifest

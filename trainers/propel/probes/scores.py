@@ -1,0 +1,122 @@
+"""How good a probe is: classification, ranking and calibration on rows to which it was not fitted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+from scipy.stats import spearmanr
+
+from halfway.curriculum.support.extras import load_extra
+from halfway.trainers.propel.probes.splits import Labels, Rows
+
+Floats = NDArray[np.float64]
+ECE_BINS = 15
+LOG_TEMPERATURES = (-4.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Figures of one probe on one set of rows; a row is called positive if its logit is above 0.
+
+    Attributes:
+        rows, positives: numbers of rows and of positives.
+        accuracy, balanced_accuracy, f1, auc: as scikit-learn defines them.
+        ece: expected calibration error, 15 bins of equal width, norm 1, on equally many rows of both classes, since a
+            probe trained on balanced classes does not know how rare positives are.
+        spearman: rank correlation of the logit with the solver's pass rate; NaN if either never changes.
+    """
+
+    rows: int
+    positives: int
+    accuracy: float
+    balanced_accuracy: float
+    f1: float
+    auc: float
+    ece: float
+    spearman: float
+
+
+def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, balanced_M: Rows) -> Scores:
+    """Score logits against labels and pass rates. Both classes must be present.
+
+    Args:
+        balanced_M: rows with equally many of both classes, for the calibration error.
+    """
+    metrics = load_extra("sklearn.metrics", "probe scores", "propel")
+    calls_N = logits_N > 0
+    varied = np.ptp(logits_N) > 0 and np.ptp(rates_N) > 0
+    return Scores(
+        rows=len(labels_N),
+        positives=int(labels_N.sum()),
+        accuracy=float(metrics.accuracy_score(labels_N, calls_N)),
+        balanced_accuracy=float(metrics.balanced_accuracy_score(labels_N, calls_N)),
+        f1=float(metrics.f1_score(labels_N, calls_N, zero_division=0.0)),
+        auc=float(metrics.roc_auc_score(labels_N, logits_N)),
+        ece=calibration_error(logits_N[balanced_M], labels_N[balanced_M]),
+        spearman=float(spearmanr(logits_N, rates_N).statistic) if varied else float("nan"),
+    )
+
+
+def calibration_error(logits_N: Floats, labels_N: Labels) -> float:
+    """Expected calibration error of the probabilities."""
+    classification = load_extra("torchmetrics.functional.classification", "probe scores", "propel")
+    probabilities = torch.from_numpy(expit(logits_N))
+    error = classification.binary_calibration_error(probabilities, torch.from_numpy(labels_N.astype(int)), ECE_BINS)
+    return float(error)
+
+
+def negative_log_likelihood(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
+    """Mean over the rows, in nats; `equal`: over the two classes, of the means over their rows. Both must be there."""
+    losses_N = np.logaddexp(0, np.where(labels_N, -logits_N, logits_N))
+    return float((losses_N[labels_N].mean() + losses_N[~labels_N].mean()) / 2 if equal else losses_N.mean())
+
+
+def best_temperature(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
+    """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest.
+
+    Args:
+        equal: whether both classes weigh the same, like in the calibration error. On unbalanced rows the divisor would
+            also compensate for the rarity of positives, if the logits do not know it.
+    """
+    found = minimize_scalar(
+        lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N, equal),
+        bounds=LOG_TEMPERATURES,
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+def balanced_accuracy_interval(
+    logits_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap of the balanced accuracy, rows resampled within each class."""
+    rng = np.random.default_rng(seed)
+    right_N = (logits_N > 0) == labels_N
+    # The number of right rows in a resample of one class is binomial.
+    shares = [
+        rng.binomial(len(rows), rows.mean(), draws) / len(rows) for rows in (right_N[labels_N], right_N[~labels_N])
+    ]
+    low, high = np.quantile(np.mean(shares, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def balanced_accuracy_gain(
+    logits_N: Floats, others_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
+    """By how much the balanced accuracy of `logits_N` exceeds `others_N`'s, with its percentile bootstrap.
+
+    Paired: a resample takes rows, drawn within each class, with the calls of both.
+    """
+    rng = np.random.default_rng(seed)
+    # 1 where only the first is right, -1 where only the other is.
+    better_N = ((logits_N > 0) == labels_N).astype(int) - ((others_N > 0) == labels_N)
+    gains = []
+    for rows in (better_N[labels_N], better_N[~labels_N]):
+        counts = rng.multinomial(len(rows), np.bincount(rows + 1, minlength=3) / len(rows), draws)
+        gains.append((counts[:, 2] - counts[:, 0]) / len(rows))
+    low, high = np.quantile(np.mean(gains, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    gain = (better_N[labels_N].mean() + better_N[~labels_N].mean()) / 2
+    return float(gain), (float(low), float(high))

@@ -1,0 +1,238 @@
+"""The sweep over layers, poolings, heads and balancing, and the choice of a probe."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.support.atomic import write_bytes
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.propel.probes.activations import ActivationStore, Features
+from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
+from halfway.trainers.propel.probes.options import Balance, HeadKind, SplitOptions, SweepOptions
+from halfway.trainers.propel.probes.scores import Floats, Scores, balanced_accuracy_interval, score
+from halfway.trainers.propel.probes.splits import Labels, Rows, RowSplit, downsample, group_folds, random_split
+from halfway.trainers.propel.probes.training import fit
+
+CELLS = "cells.jsonl"
+RewardVariance = Callable[[Probe, Site], float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledRows:
+    """What is known about a store's tasks, in its order.
+
+    Attributes:
+        labels_N: whether the pass rate lies in the band.
+        rates_N: the solver's pass rates.
+        groups_N: the groups that a cross-group split keeps together.
+    """
+
+    labels_N: Labels
+    rates_N: Floats
+    groups_N: NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One probe of a sweep, with its figures.
+
+    Attributes:
+        validation, test: scores on rows that stopped its training, and on rows that took no part. Across folds: of the
+            rows of every fold, each scored by the probe that did not train on it.
+        test_interval: 95 % interval of the test rows' balanced accuracy.
+        rvp: variance of the reward under the base policy, by this probe alone.
+        temperature: the divisor that would calibrate its logits.
+        file: name of the probe's file.
+    """
+
+    layer: int
+    pooling: str
+    head: HeadKind
+    balance: Balance
+    validation: Scores
+    test: Scores
+    test_interval: tuple[float, float]
+    rvp: float
+    temperature: float
+    file: str
+
+    @property
+    def key(self) -> tuple[int, str, str, str]:
+        return self.layer, self.pooling, self.head, self.balance
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Cell":
+        parts = {name: Scores(**record[name]) for name in ("validation", "test")}
+        return cls(**{**record, **parts, "test_interval": tuple(record["test_interval"])})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen cell.
+
+    Attributes:
+        calibrated: whether any cell was calibrated well enough; if none was, the choice is among all.
+        tied: number of cells between which the reward's variance had to decide.
+    """
+
+    cell: Cell
+    calibrated: bool
+    tied: int
+
+
+def make_splits(rows: LabelledRows, options: SplitOptions, seed: int) -> list[RowSplit]:
+    """One random split, or one split per fold."""
+    if options.kind == "random":
+        return [random_split(rows.labels_N, seed, options.validation, options.test)]
+    return group_folds(rows.labels_N, rows.groups_N, options.folds, seed)
+
+
+def balanced(split: RowSplit, labels_N: Labels, balance: Balance, seed: int) -> RowSplit:
+    """The split with its training rows thinned, if the classes are to be balanced that way."""
+    if balance == "weighted":
+        return split
+    return split._replace(train=split.train[downsample(labels_N[split.train], seed)])
+
+
+def sweep(
+    store: ActivationStore,
+    rows: LabelledRows,
+    options: SweepOptions,
+    seed: int,
+    folder: Path,
+    reward_variance: RewardVariance,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Cell]:
+    """Fit and score a probe in every cell. A folder that already holds some of the cells is completed.
+
+    Raises:
+        UserError: if a class has too few rows.
+    """
+    splits = make_splits(rows, options.split, seed)
+    wanted = [
+        (layer, pooling, head, balance)
+        for layer in store.options.layers
+        for pooling in store.options.poolings
+        for head in options.heads
+        for balance in options.balance
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {cell.key: cell for cell in read_cells(folder)}
+    for done, key in enumerate(wanted):
+        progress(done, len(wanted))
+        if key not in found:
+            cell = _fit_cell(store, rows, options, splits, key, seed, folder, reward_variance)
+            found[key] = cell
+            _append(folder / CELLS, asdict(cell))
+    progress(len(wanted), len(wanted))
+    return [found[key] for key in wanted]
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """The cells that a folder holds, without an incomplete last line that a killed process left."""
+    file = folder / CELLS
+    if not file.exists():
+        return []
+    lines = file.read_bytes().split(b"\n")[:-1]
+    return [Cell.from_record(json.loads(line)) for line in lines]
+
+
+def _append(file: Path, record: Mapping[str, Any]) -> None:
+    complete = b"".join(line + b"\n" for line in file.read_bytes().split(b"\n")[:-1]) if file.exists() else b""
+    write_bytes(file, complete + json.dumps(record).encode() + b"\n")
+
+
+def _fit_cell(
+    store: ActivationStore,
+    rows: LabelledRows,
+    options: SweepOptions,
+    splits: Sequence[RowSplit],
+    key: tuple[int, str, HeadKind, Balance],
+    seed: int,
+    folder: Path,
+    reward_variance: RewardVariance,
+) -> Cell:
+    layer, pooling, head, balance = key
+    features_ND = np.asarray(store.features(layer, pooling))
+    probes = [
+        fit(
+            features_ND,
+            rows.labels_N,
+            balanced(split, rows.labels_N, balance, seed),
+            head,
+            options.training,
+            weighted=balance == "weighted",
+            seed=seed,
+        )
+        for split in splits
+    ]
+    validation, _ = _scores(probes, features_ND, rows, [split.validation for split in splits], seed)
+    test, interval = _scores(probes, features_ND, rows, [split.test for split in splits], seed)
+    site = Site(layer, pooling, store.reference, store.options.turn_pooling)
+    file = f"layer-{layer:03d}-{pooling}-{head}-{balance}.safetensors"
+    # Across folds, the first fold's probe gives rewards: it has a judging fold that it never saw.
+    save_probe(probes[0], site, folder / file)
+    variance = reward_variance(probes[0], site)
+    return Cell(*key, validation, test, interval, variance, float(probes[0].temperature), file)
+
+
+def _scores(
+    probes: Sequence[Probe], features_ND: Features, rows: LabelledRows, parts: Sequence[Rows], seed: int
+) -> tuple[Scores, tuple[float, float]]:
+    """Scores over the rows of all parts, each part judged by its own probe."""
+    logits_M = np.concatenate(
+        [probe.logits(features_ND[part], calibrated=False) for probe, part in zip(probes, parts, strict=True)]
+    )
+    joined = np.concatenate(parts)
+    labels_M, rates_M = rows.labels_N[joined], rows.rates_N[joined]
+    thinned = downsample(labels_M, seed)
+    return score(logits_M, labels_M, rates_M, thinned), balanced_accuracy_interval(logits_M, labels_M)
+
+
+def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
+    """The cell that `SweepOptions` describes."""
+    fit_for_use = [cell for cell in cells if cell.validation.ece <= options.max_ece]
+    candidates = fit_for_use or list(cells)
+    best = max(cell.validation.balanced_accuracy for cell in candidates)
+    tied = [cell for cell in candidates if cell.validation.balanced_accuracy >= best - options.tie]
+    return Choice(max(tied, key=lambda cell: cell.rvp), bool(fit_for_use), len(tied))
+
+
+def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptions) -> list[Cell]:
+    """The chosen cell and the next best cells, all with different layers and poolings as far as possible.
+
+    Raises:
+        UserError: if there are not that many cells.
+    """
+    if size > len(cells):
+        raise UserError(f"reward.ensemble: {size} probes wanted, the sweep has {len(cells)}; widen the sweep")
+    members = [chosen]
+    while len(members) < size:
+        rest = [cell for cell in cells if cell not in members]
+        other_site = [c for c in rest if all(c.layer != m.layer and c.pooling != m.pooling for m in members)]
+        other_layer = [c for c in rest if all(c.layer != m.layer for m in members)]
+        members.append(choose(other_site or other_layer or rest, options).cell)
+    return members
+
+
+def permuted_control(
+    store: ActivationStore, rows: LabelledRows, chosen: Cell, options: SweepOptions, seed: int
+) -> list[float]:
+    """Balanced accuracies on test rows of probes like the chosen one, fitted and judged with permuted labels."""
+    rng = np.random.default_rng(seed)
+    features_ND = np.asarray(store.features(chosen.layer, chosen.pooling))
+    accuracies = []
+    for number in range(options.permutations):
+        order = rng.permutation(len(rows.labels_N))
+        permuted = LabelledRows(rows.labels_N[order], rows.rates_N[order], rows.groups_N)
+        split = make_splits(permuted, options.split, seed)[0]
+        thinned = balanced(split, permuted.labels_N, chosen.balance, seed)
+        weighted = chosen.balance == "weighted"
+        probe = fit(features_ND, permuted.labels_N, thinned, chosen.head, options.training, weighted, seed + number)
+        accuracies.append(_scores([probe], features_ND, permuted, [split.test], seed)[0].balanced_accuracy)
+    return accuracies

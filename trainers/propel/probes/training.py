@@ -1,0 +1,88 @@
+"""Fits one probe, as described in PROPEL's table 10."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from halfway.trainers.propel.probes.heads import Probe
+from halfway.trainers.propel.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.propel.probes.scores import best_temperature
+from halfway.trainers.propel.probes.splits import Labels, RowSplit
+
+
+def fit(
+    features_ND: NDArray[np.float32],
+    labels_N: Labels,
+    split: RowSplit,
+    head: HeadKind,
+    training: ProbeTraining,
+    weighted: bool,
+    seed: int,
+    equal: bool = True,
+) -> Probe:
+    """Fit a probe to the training rows, stop by the validation rows, and set its temperature by them.
+
+    A function of its arguments alone on one machine; the process's random state is left as it was.
+
+    Args:
+        weighted: whether both classes weigh the same in the loss, whatever their number.
+        equal: whether they do so in the validation figures, as in PROPEL, which splits a set that is already balanced;
+            not for a probe that should learn how rare positives are.
+    """
+    train_MD, train_M = _part(features_ND, labels_N, split.train)
+    held_HD, held_H = _part(features_ND, labels_N, split.validation)
+    weights_2 = _equal_weights(train_M) if weighted else torch.ones(2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        probe = Probe(head, features_ND.shape[1])
+        if training.standardize:
+            probe.standardize(train_MD)
+        optimizer = torch.optim.AdamW(probe.parameters(), lr=training.lr, weight_decay=training.weight_decay)
+        best, best_state, waited = -np.inf, probe.state_dict(), 0
+        for _ in range(training.epochs):
+            probe.train()
+            order_M: Any = torch.randperm(len(train_M))
+            for rows in order_M.split(training.batch):
+                loss: Any = functional.cross_entropy(probe(train_MD[rows]), train_M[rows], weights_2)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            merit = _merit(probe, held_HD, held_H, training.stop_on, equal)
+            waited += 1
+            if merit > best:
+                best, waited = merit, 0
+                best_state = {name: tensor.clone() for name, tensor in probe.state_dict().items()}
+            if waited >= training.patience:
+                break
+    probe.load_state_dict(best_state)
+    probe.eval()
+    logits_H = probe.logits(held_HD.numpy(), calibrated=False)
+    probe.temperature.fill_(best_temperature(logits_H, labels_N[split.validation], equal))
+    return probe
+
+
+def _part(features_ND: NDArray[np.float32], labels_N: Labels, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(np.asarray(features_ND[rows], np.float32)), torch.from_numpy(
+        labels_N[rows].astype(np.int64)
+    )
+
+
+def _equal_weights(labels_N: Tensor) -> Tensor:
+    """The weight of a row of each class with which both classes count the same."""
+    return len(labels_N) / (2 * torch.bincount(labels_N, minlength=2).float())
+
+
+@torch.no_grad()
+def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, stop_on: str, equal: bool) -> float:
+    """Higher is better. `equal`: both classes weigh the same."""
+    probe.eval()
+    outputs_H2 = probe(held_HD)
+    weights_2 = _equal_weights(held_H) if equal else torch.ones(2)
+    if stop_on == "loss":
+        return -float(functional.cross_entropy(outputs_H2, held_H, weights_2))
+    weights_H = weights_2[held_H]
+    return float((weights_H * (outputs_H2.argmax(1) == held_H)).sum() / weights_H.sum())
