@@ -8,7 +8,5 @@
 - `pros_audit`: whether the counts that steer PROS agree with the decision log
 - `counterfactual`: what a replay says GRESO would skip, against what it did skip
 - `hosted`: the same recipe in Halfway's trainer and in TRL
-- `supervised`: supervised training on the references that hints are cut from
 - `when_it_pays`: the cheapest arm for each regime and measure of cost, from several comparisons
-- `nulls`: how often the contest's procedure calls equal arms different, and detects real differences
 """
