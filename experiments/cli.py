@@ -411,9 +411,9 @@ def audit(
     """
     from halfway.curriculum.support.errors import require
     from halfway.experiments.audit.auditing import audit as audited
+    from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices
     from halfway.experiments.audit.page import write_audit
-    from halfway.experiments.audit.replay import DEFAULTS
     from halfway.experiments.audit.tables import show
 
     for path in write or ():

@@ -26,7 +26,7 @@ LAYERS = ("curriculum", "controllers", "trainers", "experiments")
         "import halfway.curriculum.tasks.files, halfway.curriculum.environments",
         "import halfway.experiments.config.run, halfway.trainers.learner.options, halfway.trainers.loop.fill",
         "import halfway.trainers.engines, halfway.experiments.catalogue",
-        "import halfway.experiments.audit.page; from halfway.experiments.audit.formats.base import FORMATS; "
+        "import halfway.experiments.audit.page; from halfway.experiments.audit.formats.registry import FORMATS; "
         "[FORMATS.get(name) for name in FORMATS.names()]",
     ],
 )

@@ -4,13 +4,13 @@
 - `history`: a log's groups in one form, whichever trainer wrote it
 - `reading`: finds the logs at a path and reads them
 - `files`: finds files and reads them in pieces; no file is trusted, and none is executed
-- `strangers`: says why a file is not a log
+- `unrecognised`: says why a file is not a log
 - `parquet`: reads Parquet tables
 - `builder`: collects rollouts into groups
 - `formats`: readers of rollout logs, one per format
-- `figures`: the numbers: silent groups, repeated outcomes, spending, fates of problems
+- `measures`: the numbers: silent groups, repeated outcomes, spending, fates of problems
 - `suspects`: finds problems whose rewards look wrong
-- `replay`: counterfactuals, which replay controllers against the log's own history
+- `counterfactual`: replays controllers against the log's own history
 - `tables`: an audit as sentences and tables
 - `page`: an audit as HTML
 """

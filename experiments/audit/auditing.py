@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from halfway.experiments.audit.figures import Findings, findings
+from halfway.experiments.audit.counterfactual import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log
+from halfway.experiments.audit.measures import Findings, findings
 from halfway.experiments.audit.reading import read_logs
-from halfway.experiments.audit.replay import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
 from halfway.experiments.audit.suspects import Suspect, suspects
 
 LIMITS = (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.audit.auditing import Audit, Audited
-from halfway.experiments.audit.figures import Stretch
-from halfway.experiments.audit.replay import Calibration, Replayed
+from halfway.experiments.audit.counterfactual import Calibration, Replayed
+from halfway.experiments.audit.measures import Stretch
 from halfway.experiments.audit.tables import Table, clean, headline, limits, suspicious, tables_of
 
 # Okabe and Ito's colours, as in the reports.

@@ -9,10 +9,11 @@ import numpy as np
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.files import Found, find, number_in
-from halfway.experiments.audit.formats.base import FORMATS, Choices, Reader, head_of, recognised
+from halfway.experiments.audit.formats.base import Choices, Reader, head_of
+from halfway.experiments.audit.formats.registry import FORMATS, recognised
 from halfway.experiments.audit.formats.table import ColumnNames
 from halfway.experiments.audit.history import History, Log
-from halfway.experiments.audit.strangers import why_unknown
+from halfway.experiments.audit.unrecognised import why_unknown
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
-from halfway.experiments.audit.figures import Findings
+from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
-from halfway.experiments.audit.replay import MOST_VISITS, Calibration, Refused, Replayed
+from halfway.experiments.audit.measures import Findings
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.figures import Findings, findings
+from halfway.experiments.audit.measures import Findings, findings
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.scripts import script, script_parser
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit.counterfactual import MOST_VISITS, Replayed, replay
 from halfway.experiments.audit.history import Log
 from halfway.experiments.audit.reading import read_logs
-from halfway.experiments.audit.replay import MOST_VISITS, Replayed, replay
 from halfway.experiments.scripts import script, script_parser
 
 MEMBER, LOG = "greso", "decisions.jsonl"

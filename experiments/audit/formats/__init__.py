@@ -2,7 +2,8 @@
 
 An installed package adds another reader through an entry point in the group `halfway.audit_formats`.
 
-- `base`: the base classes of readers, the registry, and the recognition of a file's format
+- `registry`: the registry of readers, and the recognition of a file's format
+- `base`: the base classes of readers, and the beginning of a file
 - `verl`: verl's rollout dumps, classic and V1
 - `trl`: TRL's and ms-swift's completions
 - `episodes`: episodes and results of prime-rl and verifiers

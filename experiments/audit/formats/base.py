@@ -1,4 +1,4 @@
-"""The base classes of readers, their registry, and the recognition of a file's format."""
+"""The base classes of readers, and the beginning of a file, by which they recognise their format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from halfway.curriculum.support.registry import Registry
 from halfway.experiments.audit import parquet
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import LINES, Found, Lines, first_record, first_row
@@ -140,29 +139,6 @@ class JsonLines(Reader, Generic[Row]):
         raise NotImplementedError
 
 
-FORMATS = Registry(
-    what="--format",
-    group="halfway.audit_formats",
-    builtin={
-        "decisions": "halfway.experiments.audit.formats.decisions:Decisions",
-        "verl": "halfway.experiments.audit.formats.verl:Verl",
-        "trl": "halfway.experiments.audit.formats.trl:Trl",
-        "ms_swift": "halfway.experiments.audit.formats.trl:Swift",
-        "prime_rl": "halfway.experiments.audit.formats.episodes:Episodes",
-        "verifiers": "halfway.experiments.audit.formats.episodes:Results",
-        "areal": "halfway.experiments.audit.formats.areal:Areal",
-        "nemo_rl": "halfway.experiments.audit.formats.nemo_rl:NemoRl",
-        "open_instruct": "halfway.experiments.audit.formats.open_instruct:OpenInstruct",
-        "roll": "halfway.experiments.audit.formats.roll:Roll",
-        "trinity": "halfway.experiments.audit.formats.trinity:Trinity",
-        "trinity_sqlite": "halfway.experiments.audit.formats.trinity:TrinityDatabase",
-        "tinker": "halfway.experiments.audit.formats.tinker:Tinker",
-        "table": "halfway.experiments.audit.formats.table:Table",
-    },
-)
-"""Readers by the format's name. "table" is tried last, and accepts any file with a problem and a reward column."""
-
-
 def head_of(found: Found) -> Head:
     """Read the beginning of a file."""
     if found.kind in LINES:
@@ -173,13 +149,3 @@ def head_of(found: Found) -> Head:
     if found.kind == ".csv":
         return Head(found, None, frozenset(first_row(found.path)))
     return Head(found, None)
-
-
-def recognised(found: Found) -> str | None:
-    """The name of a file's format; None if no reader knows it.
-
-    Formats of installed packages are tried first, and "table" last.
-    """
-    head = head_of(found)
-    names = sorted(FORMATS.names(), key=lambda name: (name in FORMATS.builtin, name == "table"))
-    return next((name for name in names if FORMATS.get(name).knows(head)), None)

@@ -214,7 +214,7 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
 
 
 def test_installed_formats_are_asked_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from halfway.experiments.audit.formats.base import FORMATS
+    from halfway.experiments.audit.formats.registry import FORMATS
     from halfway.experiments.audit.formats.table import Table
 
     class Ours(Table):

@@ -15,8 +15,7 @@ from halfway.controllers.pilot import Pilot
 from halfway.controllers.retire import Retire
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
-from halfway.experiments.audit.replay import (
+from halfway.experiments.audit.counterfactual import (
     NO_MORE,
     NO_VISIT,
     Pool,
@@ -28,6 +27,7 @@ from halfway.experiments.audit.replay import (
     replay,
     world_of,
 )
+from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
 from halfway.experiments.cli import app
 
 N = 8

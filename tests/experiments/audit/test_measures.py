@@ -8,7 +8,8 @@ import pytest
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
 from halfway.experiments.audit.auditing import Audited
-from halfway.experiments.audit.figures import (
+from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.measures import (
     CategoryChange,
     Memory,
     Streak,
@@ -19,7 +20,6 @@ from halfway.experiments.audit.figures import (
     streak_lengths,
     wasted,
 )
-from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
 from halfway.experiments.audit.page import silence
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.audit.suspects import fisher, inverted
