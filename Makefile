@@ -23,9 +23,9 @@ test-engines: engines
 # The newest TRL is in the tests' own environment.
 test-hosts: hosts
 	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
-	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py skyrl.py pages.py)
+	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
 
-hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed $(HOSTS)/beside
+hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed
 
 check: lint test test-engines
 
@@ -87,14 +87,6 @@ $(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
 	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(TORCH_ARGS)
 	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/verl.txt
 	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	touch $@
-
-# Older versions of verl, run with the packages of the newest; and SkyRL, of which only source text is used.
-BESIDE = $(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target
-$(HOSTS)/beside: $(HOSTS)/verl/installed
-	$(BESIDE) $(HOSTS)/verl-0.7.1 verl==0.7.1
-	$(BESIDE) $(HOSTS)/verl-0.8.0 verl==0.8.0
-	$(BESIDE) $(HOSTS)/skyrl --ignore-requires-python skyrl==0.4.0
 	touch $@
 
 clean:

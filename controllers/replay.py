@@ -149,7 +149,7 @@ class Replay(PassRateController[ReplayState]):
 
 def _bare(group: Group) -> Group:
     """The group, stripped of everything that training does not read."""
-    request = replace(group.request, ticket="", decisions=(), prefix=None, hint=None)
+    request = replace(group.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
     rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in group.rollouts)
     return replace(group, request=request, rollouts=tuple(rollouts), weights=None)
 

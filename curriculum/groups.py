@@ -32,6 +32,7 @@ class Request:
         hint: the part of the problem's reference solution that they are given; origin `HINTED`.
         decisions: who chose or changed the request, and why, in order.
         ticket: id under which the outcome is expected; the session assigns it when it hands the request out.
+        step, round: when that was: number of steps committed, and of batches drawn since the last commit.
         extends: ticket of a group in hand to which the rollouts belong; "" if they form a new group.
         stored: an earlier group to train on again instead of new rollouts; origin `STORED`.
     """
@@ -45,6 +46,8 @@ class Request:
     ticket: str = ""
     extends: str = ""
     stored: "Group | None" = None
+    step: int = 0
+    round: int = 0
 
     def decided_by(self, member: str) -> bool:
         return any(decision.member == member for decision in self.decisions)
@@ -99,6 +102,7 @@ class Group:
     """A request with its scored rollouts. All of them start from the same state.
 
     Attributes:
+        request: what was asked for; once a group has been extended, it covers all of the group's rollouts.
         prompt_tokens_P: the prompt as the policy read it, without any prefix.
         unit: the unit in which prefixes of these rollouts are measured.
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
@@ -118,6 +122,11 @@ class Group:
     def size(self) -> int:
         """N: the number of scored rollouts."""
         return len(self.rollouts)
+
+    @property
+    def missing(self) -> int:
+        """Number of rollouts that have neither come back nor been lost."""
+        return self.request.num_rollouts - self.size - sum(self.dropped.values())
 
     @property
     def num_passed(self) -> int:

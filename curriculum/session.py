@@ -13,14 +13,14 @@ Halfway's own loop does the same, so a chain is driven in only one way.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
-from halfway.curriculum.groups import Group, ReplayCost, Request
+from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
@@ -28,61 +28,21 @@ from halfway.curriculum.states import from_plain, restore_state, save_state, to_
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
-EVERYTHING = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
+ALWAYS_PROVIDED = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
 """What Halfway's own loop can always provide. The other needs depend on the problems, on a critic, or on rollouts
 outside the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A request that the trainer has drawn. Its id travels with the row, and comes back with the rewards."""
-
-    id: str
-    request: Request
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What has come back for a ticket so far.
-
-    Attributes:
-        request: the request as it was handed out; once a group has been extended, it covers all of the group's
-            rollouts.
-        lost: reason -> rollouts that will never come.
-    """
+    """A request that the trainer has drawn."""
 
     request: Request
-    rollouts: tuple[Rollout, ...] = ()
-    lost: dict[str, int] = field(default_factory=dict)
-    prompt_tokens_P: IntArray = field(default_factory=lambda: NO_TOKENS)
-    unit: Unit = "tokens"
-    replay_cost: ReplayCost | None = None
 
     @property
-    def missing(self) -> int:
-        """Number of rollouts that have not come back yet."""
-        return self.request.num_rollouts - len(self.rollouts) - sum(self.lost.values())
-
-    def group(self) -> Group:
-        return Group(
-            request=self.request,
-            prompt_tokens_P=self.prompt_tokens_P,
-            rollouts=self.rollouts,
-            unit=self.unit,
-            dropped=self.lost,
-            replay_cost=self.replay_cost,
-        )
-
-    def joined(self, more: "Outcome") -> "Outcome":
-        """The outcome with the rollouts of a ticket that extends it."""
-        asked = replace(
-            self.request,
-            num_rollouts=self.request.num_rollouts + more.request.num_rollouts,
-            decisions=more.request.decisions,
-        )
-        cost = more.replay_cost if self.replay_cost is None else self.replay_cost.plus(more.replay_cost)
-        lost = _summed(self.lost, more.lost)
-        return replace(self, request=asked, rollouts=self.rollouts + more.rollouts, lost=lost, replay_cost=cost)
+    def id(self) -> str:
+        """Travels with the row, and comes back with the rewards."""
+        return self.request.ticket
 
 
 class Session:
@@ -108,7 +68,7 @@ class Session:
         controller: PassRateController[Any],
         num_rollouts: int,
         seed: int = 0,
-        provides: Collection[str] = EVERYTHING,
+        provides: Collection[str] = ALWAYS_PROVIDED,
         host: str = "this trainer",
     ):
         """
@@ -129,7 +89,7 @@ class Session:
         self._stream = Stream(seed)
         self._fingerprint = problems.fingerprint()
         self._num_given = len(problems.generated)
-        self._outcomes: dict[str, Outcome] = {}  # in the order they were drawn
+        self._groups: dict[str, Group] = {}  # what has come back for each ticket, in the order they were drawn
         self._reissued: list[str] = []
 
     @property
@@ -143,15 +103,15 @@ class Session:
         There are fewer if the chain has no more to propose. Reissued tickets of an interrupted run come first. A
         request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
         """
-        again = [Ticket(ticket, self._outcomes[ticket].request) for ticket in self._reissued[:wanted]]
+        again = [Ticket(self._groups[ticket].request) for ticket in self._reissued[:wanted]]
         del self._reissued[:wanted]
         wanted -= len(again)
         if wanted == 0 and (again or not self.continues):
             return again
         address = self._stream.at(self.step, self.round, "propose")
-        flying = [outcome.request for outcome in self._flying()]
-        groups = sum(not request.extends for request in flying)
-        plan = Plan(self.step, wanted + groups, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
+        flying = [group.request for group in self._flying()]
+        in_flight = sum(not request.extends for request in flying)
+        plan = Plan(self.step, wanted + in_flight, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
         plan, self.state = propose_until_full(self.controller, plan, self.state, address)
         self._grow(plan.grown)
         self.skipped += [(self.round, skip) for skip in plan.skipped]
@@ -177,20 +137,20 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        outcome = self._expecting(ticket)
+        group = self._expecting(ticket)
         after = replace(
-            outcome,
-            rollouts=outcome.rollouts + tuple(rollouts),
-            lost=_summed(outcome.lost, lost or {}),
+            group,
+            rollouts=group.rollouts + tuple(rollouts),
+            dropped=_summed(group.dropped, lost or {}),
             prompt_tokens_P=prompt_tokens_P,
             unit=unit,
         )
         if after.missing < 0:
             raise UserError(
-                f"ticket: {ticket!r} asks for {outcome.request.num_rollouts} rollouts, and {-after.missing} more came "
+                f"ticket: {ticket!r} asks for {group.request.num_rollouts} rollouts, and {-after.missing} more came "
                 "back; record each rollout once"
             )
-        self._outcomes[ticket] = after
+        self._groups[ticket] = after
         if after.missing == 0 and after.request.extends:
             self._join(ticket)
 
@@ -199,9 +159,9 @@ class Session:
 
         A group whose start could not be reached again comes back as a fresh group, and is observed as such.
         """
-        outcome = self._expecting(ticket)
-        request = outcome.request if group.request.origin is outcome.request.origin else group.request
-        self._outcomes[ticket] = replace(outcome, request=request, replay_cost=group.replay_cost)
+        expected = self._expecting(ticket)
+        request = expected.request if group.request.origin is expected.request.origin else group.request
+        self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost)
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
@@ -220,16 +180,16 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        outcome = self._expecting(ticket)
-        self.record(ticket, (), outcome.prompt_tokens_P, outcome.unit, {reason: outcome.missing})
+        group = self._expecting(ticket)
+        self.record(ticket, (), group.prompt_tokens_P, group.unit, {reason: group.missing})
 
     def flying(self) -> list[Ticket]:
         """Tickets with rollouts still missing, in the order they were drawn."""
-        return [Ticket(ticket, outcome.request) for ticket, outcome in self._outcomes.items() if outcome.missing]
+        return [Ticket(group.request) for group in self._flying()]
 
     def expects(self, ticket: str) -> bool:
         """Whether the ticket is in flight, that is, rollouts of it are still missing."""
-        return ticket in self._outcomes and self._outcomes[ticket].missing > 0
+        return ticket in self._groups and self._groups[ticket].missing > 0
 
     def ticket(self, ticket: str) -> Ticket:
         """A ticket in flight, by its id, for a trainer that saved only the ids.
@@ -237,14 +197,14 @@ class Session:
         Raises:
             UserError: if it was never drawn, or has all its rollouts already.
         """
-        return Ticket(ticket, self._expecting(ticket).request)
+        return Ticket(self._expecting(ticket).request)
 
     def in_hand(self) -> Iterator[Group]:
         """Complete groups that the chain has not observed yet, in the order they were drawn."""
-        extended = {outcome.request.extends for outcome in self._flying()}
-        for ticket, outcome in self._outcomes.items():
-            if outcome.missing == 0 and ticket not in extended:
-                yield outcome.group()
+        extended = {group.request.extends for group in self._flying()}
+        for ticket, group in self._groups.items():
+            if group.missing == 0 and ticket not in extended:
+                yield group
 
     def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
         """The groups with the weights and advantages that the chain gives them. This changes no state."""
@@ -255,7 +215,7 @@ class Session:
         groups = list(self.in_hand())
         self.state = self.controller.observe(self.state, groups, self.step)
         whole = {group.request.ticket for group in groups}
-        self._outcomes = {ticket: outcome for ticket, outcome in self._outcomes.items() if ticket not in whole}
+        self._groups = {ticket: group for ticket, group in self._groups.items() if ticket not in whole}
         self.step, self.round, self.skipped = self.step + 1, 0, []
         return groups
 
@@ -286,7 +246,7 @@ class Session:
             "round": self.round,
             "skipped": to_plain(self.skipped),
             "controller": save_state(self.state),
-            "outcomes": to_plain(self._outcomes),
+            "outcomes": to_plain(self._groups),
             "reissued": list(self._reissued),
         }
 
@@ -313,15 +273,15 @@ class Session:
         self.state = restore_state(template, saved["controller"])
         self.problems, self.step, self.round = problems, saved["step"], saved["round"]
         self.skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
-        self._outcomes = from_plain(dict[str, Outcome], saved["outcomes"])
+        self._groups = from_plain(dict[str, Group], saved["outcomes"])
         self._reissued = list(saved["reissued"])
         if reissue:
-            self._reissued = [ticket for ticket, outcome in self._outcomes.items() if outcome.missing]
+            self._reissued = [group.request.ticket for group in self._flying()]
             for ticket in self._reissued:
-                self._outcomes[ticket] = Outcome(self._outcomes[ticket].request)
+                self._groups[ticket] = awaited(self._groups[ticket].request)
 
-    def _flying(self) -> Iterator[Outcome]:
-        return (outcome for outcome in self._outcomes.values() if outcome.missing)
+    def _flying(self) -> Iterator[Group]:
+        return (group for group in self._groups.values() if group.missing)
 
     def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
         """Tickets for new requests. A stored group is already complete, so nothing is expected for it."""
@@ -333,27 +293,46 @@ class Session:
                     f"controllers.{request.decisions[-1].member}: a request extends the group {request.extends!r}, "
                     "which is not in hand; extend groups of Plan.in_hand only, each once in a round"
                 )
-        tickets = [f"{self.step}.{self.round}.{i}" for i in range(len(requests))]
-        issued = [replace(request, ticket=ticket) for request, ticket in zip(requests, tickets, strict=True)]
-        self._outcomes |= {request.ticket: Outcome(request) for request in issued if request.stored is None}
-        return [Ticket(request.ticket, request) for request in issued]
+        issued = [
+            replace(request, ticket=f"{self.step}.{self.round}.{i}", step=self.step, round=self.round)
+            for i, request in enumerate(requests)
+        ]
+        self._groups |= {request.ticket: awaited(request) for request in issued if request.stored is None}
+        return [Ticket(request) for request in issued]
 
     def _join(self, ticket: str) -> None:
         """Make a complete extension part of the group that it extends."""
-        more = self._outcomes.pop(ticket)
-        self._outcomes[more.request.extends] = self._outcomes[more.request.extends].joined(more)
+        more = self._groups.pop(ticket)
+        self._groups[more.request.extends] = joined(self._groups[more.request.extends], more)
 
-    def _expecting(self, ticket: str) -> Outcome:
-        if ticket not in self._outcomes:
+    def _expecting(self, ticket: str) -> Group:
+        if ticket not in self._groups:
             raise UserError(f"ticket: {ticket!r} was never drawn, or was observed already; record each ticket once")
-        if self._outcomes[ticket].missing == 0:
+        if self._groups[ticket].missing == 0:
             raise UserError(f"ticket: {ticket!r} has all its rollouts already; record each ticket once")
-        return self._outcomes[ticket]
+        return self._groups[ticket]
 
     def _grow(self, more: tuple[Problem, ...]) -> None:
         if more:
             self.problems = self.problems.grown(more)
             self.state = self.controller.grown(self.state, self.problems)
+
+
+def awaited(request: Request) -> Group:
+    """The group of a request for which nothing has come back yet."""
+    return Group(request, NO_TOKENS, ())
+
+
+def joined(group: Group, more: Group) -> Group:
+    """The group with the rollouts of a request that extends it."""
+    asked = replace(
+        group.request,
+        num_rollouts=group.request.num_rollouts + more.request.num_rollouts,
+        decisions=more.request.decisions,
+    )
+    cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
+    dropped = _summed(group.dropped, more.dropped)
+    return replace(group, request=asked, rollouts=group.rollouts + more.rollouts, dropped=dropped, replay_cost=cost)
 
 
 def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfway.curriculum.controller import chain
 from halfway.curriculum.environments.base import check
-from halfway.curriculum.session import EVERYTHING, Session
+from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
@@ -137,7 +137,7 @@ def _assemble(
     if config.engine().sleeps:
         learner = Colocated(learner, collector.engine.sleep)
     controller = chain(*config.members())
-    provides = EVERYTHING | {"measured"} | ({"values"} if config.learner.advantage == "gae" else frozenset())
+    provides = ALWAYS_PROVIDED | {"measured"} | ({"values"} if config.learner.advantage == "gae" else frozenset())
     session = Session(problems.train, controller, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
     oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)

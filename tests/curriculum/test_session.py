@@ -33,10 +33,10 @@ from halfway.curriculum import (
     save_state,
 )
 from halfway.curriculum.prefix import hint_of
-from halfway.curriculum.session import EVERYTHING, Session, Ticket
+from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
 
 PROBLEMS = problem_set(60, generated=120)
-PROVIDES = EVERYTHING | {"values"}
+PROVIDES = ALWAYS_PROVIDED | {"values"}
 
 
 def chain_of(*names: str) -> Chain:
@@ -117,7 +117,7 @@ class Interleaved(RuleBasedStateMachine):
 
     @rule(wanted=st.integers(0, 9))
     def draw(self, wanted: int) -> None:
-        flying = [self.session._outcomes[ticket].request for ticket in self.expected]
+        flying = [self.session._groups[ticket].request for ticket in self.expected]
         tickets = self.session.next_batch(wanted)
         assert len(tickets) <= wanted
         assert not {ticket.id for ticket in tickets} & (self.expected.keys() | set(self.whole) | self.observed.keys())
@@ -134,7 +134,7 @@ class Interleaved(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(sorted(self.expected)))
         number = data.draw(st.integers(0, self.expected[ticket]))
         passed = data.draw(st.integers(0, number))
-        made = simulated(0).run([self.session._outcomes[ticket].request], Stream(number))[0].rollouts[:number]
+        made = simulated(0).run([self.session._groups[ticket].request], Stream(number))[0].rollouts[:number]
         self.session.record(ticket, [replace(rollout, success=i < passed) for i, rollout in enumerate(made)])
         self.came_back(ticket, number)
 
@@ -169,8 +169,8 @@ class Interleaved(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        assert {t: o.missing for t, o in self.session._outcomes.items() if o.missing} == self.expected
-        assert {t for t, o in self.session._outcomes.items() if not o.missing} == set(self.whole)
+        assert {t: g.missing for t, g in self.session._groups.items() if g.missing} == self.expected
+        assert {t for t, g in self.session._groups.items() if not g.missing} == set(self.whole)
 
 
 Interleaved.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -10,7 +10,7 @@ from controller_harness import problem_set
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Stream, chain
-from halfway.curriculum.session import EVERYTHING, Session
+from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
@@ -54,7 +54,7 @@ def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) ->
         "checkpoints": Checkpoints(folder / "checkpoints", CheckpointOptions(every=2)),
     }
     parts: dict[str, Any] = {"problems": PROBLEMS, "controller": chain(("uniform", Uniform())), "num_rollouts": SIZE}
-    parts["provides"] = EVERYTHING
+    parts["provides"] = ALWAYS_PROVIDED
     parts |= {name: changes.pop(name) for name in parts.keys() & changes.keys()}
     values |= changes
     values.setdefault("sync", lambda: values["rollouts"].sync(values["learner"].policy_version))

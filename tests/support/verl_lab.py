@@ -61,17 +61,10 @@ def page_overrides() -> list[str]:
 def configuration(
     folder: Path, chain: Sequence[Any], dapo: bool = False, mode: str = "sync", problems: int = PROBLEMS
 ) -> Any:
-    """The configuration that `main_ppo` would be given: verl's defaults, the page's settings, and a few overrides."""
-    changes = [
-        f"algorithm.filter_groups.enable={dapo}",
-        "algorithm.filter_groups.metric=reward",
-        f"trainer.v1.trainer_mode={mode}",
-    ]
-    return composed(folder, chain, [*page_overrides(), *changes], problems)
+    """The configuration that `main_ppo` would be given: verl's defaults, the page's settings, and a few overrides.
 
-
-def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str], problems: int = PROBLEMS) -> Any:
-    """verl's configuration with these overrides, for files of problems that this function writes into the folder."""
+    The files of problems are written into the folder.
+    """
     import datasets
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf, open_dict
@@ -92,7 +85,10 @@ def composed(folder: Path, chain: Sequence[Any], overrides: Sequence[str], probl
         config = compose(
             "ppo_trainer",
             overrides=[
-                *overrides,
+                *page_overrides(),
+                f"algorithm.filter_groups.enable={dapo}",
+                "algorithm.filter_groups.metric=reward",
+                f"trainer.v1.trainer_mode={mode}",
                 "data.halfway.chain=[uniform]",
                 f"data.train_files={folder}/train.parquet",
                 f"data.val_files={folder}/val.parquet",

@@ -8,6 +8,5 @@
 - `verl`: verl's trainers
 - `trinity`: a task selector for Trinity-RFT
 - `tinker`: a data set for tinker-cookbook
-- `skyrl`: a data set and a generator for SkyRL
 - `prime_rl`: a task sampler for prime-rl
 """

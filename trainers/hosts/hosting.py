@@ -2,22 +2,22 @@
 
 import json
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.decision_log import group_record, skip_record
 from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import Origin, Rollout
+from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.rows import Rows
-from halfway.trainers.loop.records import RunLog
+from halfway.trainers.loop.fill import GroupOutcome
+from halfway.trainers.loop.records import FinishedStep, RunLog
 
 STATE_FILE = "halfway.json"
 """The file in a host's checkpoint that holds the session's state."""
@@ -131,17 +131,27 @@ class Hosting:
         start = time.perf_counter()
         groups = self.session.commit()
         self._timing["observe"] += time.perf_counter() - start
-        step = self.session.step - 1
         self._rollouts += sum(group.size for group in groups)
         self._tokens += sum(group.num_generated for group in groups)
-        ends = [(outcomes or {}).get(group.request.ticket) or outcome_of(group) for group in groups]
         if self.writes:
-            decided = [skip_record(skip, step, round_) for round_, skip in skips]
-            decided += [
-                group_record(group, step, round_of(group), end) for group, end in zip(groups, ends, strict=True)
+            ended = [
+                GroupOutcome(
+                    group.request.round, group, (outcomes or {}).get(group.request.ticket) or outcome_of(group)
+                )
+                for group in groups
             ]
-            self._log.decisions.append(*decided)
-            self._log.steps.append(self._step_record(version, groups, ends, len(skips), rounds))
+            finished = FinishedStep(
+                step=self.session.step - 1,
+                policy_version=version,
+                spent={"rollouts": self._rollouts, "tokens": self._tokens, "seconds": self._elapsed()},
+                outcomes=ended,
+                skips=skips,
+                rounds=rounds,
+                timing=self._timing,
+                controllers=self.session.metrics(),
+                groups=groups,
+            )
+            self._log.append(finished)
         self._timing.clear()
         return groups
 
@@ -196,42 +206,7 @@ class Hosting:
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._since
 
-    def _step_record(
-        self, version: int, groups: Sequence[Group], ends: Sequence[str], skipped: int, rounds: int
-    ) -> dict[str, Any]:
-        """One line of steps.jsonl, for the step that was just committed."""
-        counts = {
-            f"{origin.value}_counts": _pass_counts([g for g in groups if g.request.origin is origin])
-            for origin in (Origin.FRESH, Origin.PREFIX, Origin.HINTED, Origin.GENERATED)
-        }
-        return {
-            "step": self.session.step - 1,
-            "policy_version": version,
-            "rollouts": self._rollouts,
-            "tokens": self._tokens,
-            "seconds": self._elapsed(),
-            "rounds": rounds,
-            "starved": False,
-            "groups": {"rolled_out": len(groups), **Counter(ends)},
-            "skipped": skipped,
-            "timing": dict(self._timing),
-            **counts,
-            "learner": {},
-            "controllers": self.session.metrics(),
-        }
-
 
 def outcome_of(group: Group) -> str:
     """The outcome of a group in a host that trains on every group whose rewards differ."""
     return "empty" if group.size == 0 else "degenerate" if group.degenerate else "trained"
-
-
-def round_of(group: Group) -> int:
-    """The round that drew a group, within its step: the middle number of its ticket."""
-    return int(group.request.ticket.split(".")[1])
-
-
-def _pass_counts(groups: Sequence[Group]) -> list[int]:
-    """The number of groups with k successes, for each k = 0..N."""
-    counts = Counter(group.num_passed for group in groups)
-    return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]

@@ -21,6 +21,7 @@ from typing import Any
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.session import Ticket
 from halfway.curriculum.support.errors import UserError, require
 from halfway.trainers.hosts.fetching import Fetching
 from halfway.trainers.hosts.hosting import Host, Hosting
@@ -70,7 +71,7 @@ class SessionSampler:
         hosting = Hosting(controller, rows, batches.group_size, folder, host, batches.seed)
         self.batches, self.judge = batches, Judge("reward", batches.threshold)
         self.fetching = Fetching(hosting, batches.groups)
-        self._ticket_of: dict[str, str] = {}  # task in flight -> ticket; no task is in flight twice
+        self._ticket_of: dict[str, Ticket] = {}  # by task; no task is in flight twice
         self._observed = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,14 +80,14 @@ class SessionSampler:
     def __next__(self) -> Any:
         ticket = self.fetching.next_ticket()
         name = ticket.request.problem.id
-        self._ticket_of[name] = ticket.id
+        self._ticket_of[name] = ticket
         return self.tasks[name]
 
     def observe(self, group: Sequence[Any]) -> None:
         """Record the episodes of a task. Rollouts that were asked for and are not among them count as cancelled."""
         hosting = self.fetching.hosting
-        ticket = self._ticket_of.pop(str(group[0].task.key), "")
-        if not hosting.session.expects(ticket):
+        ticket = self._ticket_of.pop(str(group[0].task.key), None)
+        if ticket is None or not hosting.session.expects(ticket.id):
             return
         for episode in group:
             traces = [trace for trace in episode.traces if trace.agent.trainable and not trace.has_error]
@@ -96,8 +97,8 @@ class SessionSampler:
                 )
             reward = float(traces[0].reward) if traces else None
             good = self.judge.success(reward)
-            hosting.record(ticket, None if good is None else Rollout((), good, reward=reward), "errored")
-        self.fetching.abandon(ticket, "cancelled")
+            hosting.record(ticket.id, None if good is None else Rollout((), good, reward=reward), "errored")
+        self.fetching.abandon(ticket.id, "cancelled")
         self._observed += 1
         if self._observed == self.batches.groups:
             self._commit()
@@ -118,8 +119,8 @@ class SessionSampler:
     def _commit(self) -> None:
         session = self.fetching.hosting.session
         for name, ticket in list(self._ticket_of.items()):
-            if session.step - int(ticket.split(".")[0]) >= self.batches.patience:
-                self.fetching.abandon(ticket, "stale")
+            if session.step - ticket.request.step >= self.batches.patience:
+                self.fetching.abandon(ticket.id, "stale")
                 del self._ticket_of[name]
         self.fetching.commit(session.step)
         self._observed = 0

@@ -2,8 +2,8 @@
 
 - `training`: one run: plan, roll out, observe, update, sync, log
 - `fill`: how a batch is filled: what trains, what is surplus, how many more to ask for
-- `progress`: what has been spent, and the record of each step
-- `records`: the run's log files, cut to the checkpoint on resume
+- `progress`: what has been spent
+- `records`: what is recorded of a step, and the files, cut to the checkpoint on resume
 - `checkpoint`: one folder per step, complete or absent
 - `evaluation`: held-out pass@1 and pass@k
 - `options`: settings: fill, budget, evaluation, checkpoints

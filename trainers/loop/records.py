@@ -1,12 +1,112 @@
-"""The run's own log files: append-only JSON lines that a resumed run continues exactly where its checkpoint was."""
+"""The records of a run: what they say of a step, and the files, which a resumed run continues where its checkpoint was.
+
+Hosts of other trainers write the same.
+"""
 
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.decision_log import group_record, skip_record
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Skip
+from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.atomic import writing
+from halfway.trainers.loop.fill import GroupOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStep:
+    """What is recorded of a training step.
+
+    Attributes:
+        policy_version: number of learner updates behind the weights after the step.
+        spent: what the run has spent by the end of the step, by name.
+        outcomes: every group with its round and what became of it.
+        skips: problems refused before any rollout, each with its round.
+        rounds: number of batches drawn.
+        starved: whether the step trained on less than its fill policy asks for.
+        timing: seconds by part.
+        controllers: the chain's metrics.
+        learner: what the learner reported.
+        groups: the groups of `outcomes` that were rolled out in this step.
+    """
+
+    step: int
+    policy_version: int
+    spent: Mapping[str, float]
+    outcomes: Sequence[GroupOutcome]
+    skips: Sequence[tuple[int, Skip]]
+    rounds: int
+    timing: Mapping[str, float]
+    controllers: Mapping[str, float]
+    groups: Sequence[Group]
+    learner: Mapping[str, float] = field(default_factory=dict)
+    starved: bool = False
+
+    def decision_records(self) -> list[Mapping[str, Any]]:
+        """The step's lines of decisions.jsonl: skipped problems by round, then every group with its outcome."""
+        skipped = [skip_record(skip, self.step, round_index) for round_index, skip in self.skips]
+        return skipped + [group_record(group, self.step, round_, outcome) for round_, group, outcome in self.outcomes]
+
+    def record(self) -> dict[str, Any]:
+        """The step's line of steps.jsonl."""
+        counts = {
+            f"{origin.value}_counts": pass_counts([g for g in self.groups if g.request.origin is origin])
+            for origin in Origin
+            if origin is not Origin.STORED  # which was rolled out in an earlier step
+        }
+        return {
+            "step": self.step,
+            "policy_version": self.policy_version,
+            **self.spent,
+            "rounds": self.rounds,
+            "starved": self.starved,
+            "groups": {"rolled_out": len(self.groups), **Counter(entry.outcome for entry in self.outcomes)},
+            "skipped": len(self.skips),
+            "timing": dict(self.timing),
+            **tool_record(self.groups),
+            **counts,
+            "learner": dict(self.learner),
+            "controllers": dict(self.controllers),
+        }
+
+
+def pass_counts(groups: Sequence[Group]) -> list[int]:
+    """The number of groups with k successes, for each k = 0..N."""
+    counts = Counter(group.num_passed for group in groups)
+    return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]
+
+
+def tool_record(groups: Sequence[Group]) -> dict[str, Any]:
+    """The time that executing fresh and replayed responses took in a step; empty where tools take no time and nothing
+    was replayed through them. Seconds of tools add up over responses; the seconds of `rollout` in the timing include
+    all of it.
+    """
+    costs = [group.replay_cost for group in groups if group.replay_cost is not None]
+    tools = tool_seconds(groups)
+    if not tools and not costs:
+        return {}
+    turns = [turn for group in groups for rollout in group.rollouts for turn in rollout.turns]
+    return {
+        "tools": {
+            "responses": sum(turn.num_replayed < len(turn.tokens_T) for turn in turns),
+            "seconds": tools,
+            "replays": len(costs),
+            "replayed_responses": sum(cost.responses for cost in costs),
+            "replayed_seconds": sum(cost.seconds for cost in costs),
+            "replayed_wall_seconds": sum(cost.wall_seconds for cost in costs),
+        }
+    }
+
+
+def tool_seconds(groups: Sequence[Group]) -> float:
+    """Seconds that the environment's tools took for what the policy generated."""
+    return sum(turn.tool_seconds for group in groups for rollout in group.rollouts for turn in rollout.turns)
 
 
 class JsonLines:
@@ -39,6 +139,13 @@ class RunLog:
         self.decisions = JsonLines(folder / "decisions.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")
         self.evaluations = JsonLines(folder / "evaluations.jsonl")
+
+    def append(self, step: FinishedStep) -> dict[str, Any]:
+        """Write a step's decisions and its line of steps.jsonl, which is returned."""
+        self.decisions.append(*step.decision_records())
+        record = step.record()
+        self.steps.append(record)
+        return record
 
     def sizes(self) -> dict[str, int]:
         return {name: file.size for name, file in vars(self).items()}

@@ -20,8 +20,8 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget, FillOptions
-from halfway.trainers.loop.progress import Progress, Stopwatch, decision_records, evaluation_record, step_record
-from halfway.trainers.loop.records import RunLog
+from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
+from halfway.trainers.loop.records import FinishedStep, RunLog
 
 
 @dataclass
@@ -108,10 +108,20 @@ class Training:
             self.sync()
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
-        self.log.decisions.append(*decision_records(filling, skips, step))
-        metrics = self.session.metrics()
-        record = step_record(self.progress, self.learner.policy_version, filling, len(skips), learned, metrics, clock)
-        self.log.steps.append(record)
+        finished = FinishedStep(
+            step=step,
+            policy_version=self.learner.policy_version,
+            spent=self.progress.spent,
+            outcomes=filling.outcomes,
+            skips=skips,
+            rounds=filling.rounds,
+            timing=clock.seconds,
+            controllers=self.session.metrics(),
+            groups=filling.groups,
+            learner=learned,
+            starved=filling.starved,
+        )
+        record = self.log.append(finished)
         for recorder in self.recorders:
             recorder.step(record)
 

@@ -4,9 +4,6 @@ import asyncio
 import copy
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +15,6 @@ pytest.importorskip("transfer_queue")
 
 import torch
 import verl_lab
-from paths import DRIVERS, IMPORTABLE
 from verl_lab import BATCH, SIZE
 
 from halfway.curriculum import UserError
@@ -129,24 +125,6 @@ def check_asynchronous(trainer: Any, lines: list[dict[str, Any]], queue: verl_la
     assert flying == waiting | drawn and not list(session.in_hand()), "whatever was drawn is known to be somewhere"
 
 
-VERSIONS = sorted(Path(sys.prefix).parent.glob("verl-*"))
-
-
-@pytest.mark.skipif(not VERSIONS, reason="older versions of verl are not installed; see `make hosts`")
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
-def test_older_trainers_hand_every_batch_to_the_data_set(version: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(DRIVERS / "verl_batch_end_driver.py"), str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(version), IMPORTABLE]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    described = json.loads((tmp_path / "halfway" / "hosted.json").read_text())
-    assert described["host"] == f"verl {version.name.removeprefix('verl-')}"
-    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "halfway" / "decisions.jsonl").read_bytes()
-    groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
-    assert len(groups) == (STEPS - 1) * BATCH and {record["n"] for record in groups} == {SIZE}
-    assert any(record["outcome"] == "skipped" for record in records(tmp_path))
-
-
 def test_other_problems_are_refused(tmp_path: Path) -> None:
     saved = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO)).train_dataset.state_dict()
     other = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO, problems=verl_lab.PROBLEMS - 1))
@@ -191,18 +169,18 @@ def test_replayed_tokens_are_outside_verls_loss() -> None:
         ({"halfway": None}, "data.halfway.chain: missing"),
         (
             {"halfway": {"chain": ["uniform"], "num_rollouts": 4, "folder": ".", "v1": False}},
-            "trainer.use_v1: False is not acceptable; give +halfway=batch_end",
+            "trainer.use_v1: False is not acceptable; give true",
         ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     from omegaconf import OmegaConf
 
-    from halfway.trainers.hosts.verl.steering import Facts, begin
+    from halfway.trainers.hosts.verl.steering import begin
 
     settings: dict[str, Any] = {"dataloader_num_workers": 0, "shuffle": False, "train_batch_size": 4}
     settings["halfway"] = {"chain": ["uniform"], "num_rollouts": 4, "folder": str(tmp_path)}
     rows = [{"prompt": [{"role": "user", "content": str(i)}], "reward_model": {}} for i in range(4)]
     with pytest.raises(UserError) as caught:
-        begin(OmegaConf.create(settings | changes), rows, Facts("prompt", frozenset({1}), {"tokens", "prefixes"}, True))
+        begin(OmegaConf.create(settings | changes), rows, "prompt", frozenset({1}))
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from controller_harness import group, problem_set
 from halfway.curriculum import Group, Origin, UserError
 from halfway.trainers.loop.fill import Filling, adaptive_request
 from halfway.trainers.loop.options import FillOptions
-from halfway.trainers.loop.progress import Progress, Stopwatch, step_record
+from halfway.trainers.loop.records import FinishedStep
 
 PROBLEMS = problem_set(500)
 
@@ -176,9 +176,8 @@ def test_a_step_counts_groups_by_origin() -> None:
     made = [
         group(PROBLEMS[i], k, 2, origin) for i, (k, origin) in enumerate([(1, Origin.FRESH), (0, Origin.GENERATED)])
     ]
-    filling = Filling.begin(FillOptions(groups=2)).add(made)
-    record = step_record(Progress(step=1), 0, filling, 0, {}, {}, Stopwatch())
-    counts = {name: value for name, value in record.items() if name.endswith("_counts")}
+    step = FinishedStep(0, 0, {}, [], [], rounds=1, timing={}, controllers={}, groups=made)
+    counts = {name: value for name, value in step.record().items() if name.endswith("_counts")}
     assert counts == {
         "fresh_counts": [0, 1, 0],
         "prefix_counts": [],

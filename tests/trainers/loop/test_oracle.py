@@ -17,7 +17,7 @@ from halfway.controllers.pros import Pros
 from halfway.controllers.retire import LatestRate, Retire
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, Stream, chain
-from halfway.curriculum.session import EVERYTHING
+from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.evaluation import Evaluation, evaluate, summarize
@@ -43,7 +43,7 @@ class Script:
 def run(folder: Path, steps: int, **changes: Any) -> list[dict[str, Any]]:
     values: dict[str, Any] = {
         "controller": SELECTION,
-        "provides": EVERYTHING | {"measured"},
+        "provides": ALWAYS_PROVIDED | {"measured"},
         "oracle_every": 2,
     } | changes
     training(folder, FillOptions(groups=GROUPS), Budget(steps=steps), **values).train()
@@ -86,7 +86,7 @@ def test_a_resumed_run_measures_the_same(tmp_path: Path) -> None:
 def test_every_controller_with_a_belief_takes_measured_rates_and_keeps_them(member: Any) -> None:
     rates_P = np.linspace(0, 1, len(PROBLEMS))
     controller = chain(("uniform", Uniform()), ("it", member)) if not member.claims else chain(("it", member))
-    session = Session(PROBLEMS, controller, SIZE, provides=EVERYTHING | {"measured"})
+    session = Session(PROBLEMS, controller, SIZE, provides=ALWAYS_PROVIDED | {"measured"})
     session.inform(rates_P)
     for ticket in session.next_batch(GROUPS):
         session.record_counts(ticket.id, passed=0, size=SIZE)
@@ -100,7 +100,7 @@ def test_what_was_measured_passes_the_threshold_of_retirement() -> None:
         PROBLEMS,
         chain(("uniform", Uniform()), ("retire", Retire(belief=LatestRate(kind="measured")))),
         SIZE,
-        provides=EVERYTHING | {"measured"},
+        provides=ALWAYS_PROVIDED | {"measured"},
     )
     easy = np.arange(len(PROBLEMS)) % 2 == 0
     session.inform(np.where(easy, 1.0, 0.4))

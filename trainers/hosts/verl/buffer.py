@@ -60,15 +60,14 @@ class Observing:
             if ticket not in expected:
                 continue
             reward = float(data["rm_scores"][i].sum())
-            told = plain(data["extra_fields"][i]).get("reward_extra_info") or {}
-            judged = named(told, steered.success) if steered.success else reward
-            success = steered.judge.success(judged)
+            extra = plain(data["extra_fields"][i]).get("reward_extra_info") or {}
+            success = steered.judge.success(named(extra, steered.success) if steered.success else reward)
             tag = self.partitions["train"][key]
             version = int(tag.get("min_global_steps") or tag["global_steps"])
             replayed = len(json.loads(plain(data[START][i])))
             tokens = data["responses"][i].tolist()
-            done = None if success is None else rollout_of(tokens, success, reward, ends, version, replayed)
-            steered.hosting.record(ticket, done)
+            rollout = None if success is None else rollout_of(tokens, success, reward, ends, version, replayed)
+            steered.hosting.record(ticket, rollout)
 
     def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]

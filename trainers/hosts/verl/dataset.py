@@ -1,35 +1,73 @@
-"""The data set for V1 trainers, whose outcomes come back through Halfway's replay buffer.
+"""verl's data set, with rows chosen by the session when they are fetched; the sampler's indices are ignored.
 
-The ticket's id is a column, and verl stores all columns with each trajectory. If the chain attaches prefixes or hints,
-rows name the agent loop that starts from them; verl's workers import this module, and with it that loop.
+The ticket's id is a column, and verl stores all columns with each trajectory; outcomes come back through Halfway's
+replay buffer. If the chain attaches prefixes or hints, rows name the agent loop that starts from them; verl's workers
+import this module, and with it that loop. The session's state is saved in verl's data.pt, since `StatefulDataLoader`
+stores what a data set's `state_dict` returns.
 """
 
 import json
 from typing import Any
 
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
 from halfway.curriculum.session import Ticket
 from halfway.trainers.hosts.rows import TICKET
-from halfway.trainers.hosts.verl.late_rows import LateDataset
+from halfway.trainers.hosts.verl import steering
 from halfway.trainers.hosts.verl.prefix_loop import LOOP, START
 
+Base: Any = RLHFDataset
 
-class SessionDataset(LateDataset):
-    """The data set of `+halfway=session`."""
 
-    provides = frozenset({"tokens", "prefixes", "hints"})
-    v1 = True
+class SessionDataset(Base):  # type: ignore[misc]
+    """verl's own data set for validation files; for training files, its rows in the order of the session's tickets.
 
-    def _marked(self, row: dict[str, Any], ticket: Ticket) -> dict[str, Any]:
-        """The row with its ticket, and with the tokens that its responses begin with (a JSON list, maybe empty)."""
+    Attributes:
+        steering: the session; None for validation files.
+    """
+
+    def __init__(self, data_files: Any, *arguments: Any, **options: Any):
+        super().__init__(data_files, *arguments, **options)
+        # verl does not tell a data set whether it is for training, so its files have to.
+        files = self.config.train_files
+        training = [files] if isinstance(files, str) else list(files)
+        self.steering = None
+        if list(self.original_data_files) == training:
+            self.steering = steering.begin(self.config, self.dataframe, self.prompt_key, self._ends())
+
+    def _ends(self) -> frozenset[int]:
+        """The tokens that end a response: the tokenizer's end token, and its padding, which is one for some models."""
+        tokens = (self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
+        return frozenset(token for token in tokens if token is not None)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.steering is None:
+            row: dict[str, Any] = super().__getitem__(index)
+            return row
+        ticket = self.steering.next_ticket()
+        row = super().__getitem__(self.steering.place(ticket)) | self._start(ticket) | {TICKET: ticket.id}
+        hint = ticket.request.hint
+        if hint is not None and hint.place == "prompt":
+            *before, last = row["raw_prompt"]
+            row["raw_prompt"] = [*before, {**last, "content": last["content"] + hint.opening + hint.text}]
+        if self.steering.hosting.session.controller.needs & {"prefixes", "hints"}:
+            row["agent_name"] = LOOP
+        return row
+
+    def _start(self, ticket: Ticket) -> dict[str, str]:
+        """The column of tokens that a row's responses begin with: a JSON list, maybe empty."""
         prefix, hint = ticket.request.prefix, ticket.request.hint
         start: list[int] = prefix.turns[0].tokens_T.tolist() if prefix is not None else []
         if hint is not None and hint.place == "response":
             start = self.tokenizer.encode(hint.text, add_special_tokens=False)
-        elif hint is not None:
-            *before, last = row["raw_prompt"]
-            row["raw_prompt"] = [*before, {**last, "content": last["content"] + hint.opening + hint.text}]
-        row |= {TICKET: ticket.id, START: json.dumps(start)}
-        assert self.steering is not None
-        if self.steering.hosting.session.controller.needs & {"prefixes", "hints"}:
-            row["agent_name"] = LOOP
-        return row
+        return {START: json.dumps(start)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.steering is None else self.steering.state_dict()
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        if self.steering is not None:
+            self.steering.load_state_dict(saved)

@@ -1,6 +1,6 @@
 """The session of verl's driver process. Data set and replay buffer share it here, since verl makes them separately."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,22 +13,8 @@ from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Columns, rows_of
 
-
-@dataclass(frozen=True)
-class Facts:
-    """What verl's data set knows beyond verl's settings.
-
-    Attributes:
-        prompt: name of the column of prompts.
-        ends: tokens that end a response.
-        provides: which of `halfway.curriculum.controller.NEEDS` a chain can have.
-        v1: whether the data set is for V1 trainers.
-    """
-
-    prompt: str
-    ends: frozenset[int]
-    provides: Collection[str]
-    v1: bool
+PROVIDES = frozenset({"tokens", "prefixes", "hints"})
+"""What a chain can have in verl, of `halfway.curriculum.controller.NEEDS`."""
 
 
 @dataclass
@@ -54,11 +40,13 @@ class Steering(Fetching):
 _current: list[Steering] = []
 
 
-def begin(data: Any, rows: Any, facts: Facts) -> Steering:
+def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     """Make the session of this process from verl's `data` settings; `current` returns it from then on.
 
     Args:
         rows: the training rows, as verl has read them.
+        prompt: name of the column of prompts.
+        ends: tokens that end a response.
 
     Raises:
         UserError: if a setting cannot work, or a controller needs something that verl does not have.
@@ -69,20 +57,18 @@ def begin(data: Any, rows: Any, facts: Facts) -> Steering:
     workers = data.dataloader_num_workers
     require(workers == 0, "data.dataloader_num_workers", workers, "give 0: a worker would ask a copy of the chain")
     require(not data.shuffle, "data.shuffle", data.shuffle, "give false: the chain decides the order")
-    v1 = bool(options.get("v1", facts.v1))
-    fitting = "+halfway=session" if v1 else "+halfway=batch_end"
-    require(v1 == facts.v1, "trainer.use_v1", v1, f"give {fitting} with it: each kind of trainer has a data set")
+    require(options.get("v1", True), "trainer.use_v1", False, "give true: the older trainers cannot host a chain")
     chain = options.chain if isinstance(options.chain, str) else _plain(options.chain)
     controller = halfway.from_yaml(chain)
-    host = Host(f"verl {version('verl')}", facts.provides)
-    found = rows_of(rows, controller, Columns(prompt=facts.prompt, answer="reward_model"))
+    host = Host(f"verl {version('verl')}", PROVIDES)
+    problems = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    hosting = Hosting(controller, found, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
+    hosting = Hosting(controller, problems, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
     success = options.get("success")
     judge = Judge(success or "reward", options.get("threshold"))
     synchronous = options.get("mode", "sync") == "sync"
-    _current[:] = [Steering(hosting, int(data.train_batch_size), judge, success, synchronous, facts.ends)]
+    _current[:] = [Steering(hosting, int(data.train_batch_size), judge, success, synchronous, ends)]
     return _current[0]
 
 
@@ -97,16 +83,16 @@ def current() -> Steering:
     return _current[0]
 
 
-def named(told: Mapping[str, Any], name: str) -> float:
+def named(values: Mapping[str, Any], name: str) -> float:
     """The value called `name` among those that the user's reward function returned beside the reward.
 
     Raises:
         UserError: if there is none of that name.
     """
-    if name not in told:
-        known = ", ".join(sorted(told)) or "nothing"
+    if name not in values:
+        known = ", ".join(sorted(values)) or "nothing"
         raise UserError(f"data.halfway.success: {name!r} is not what the reward function returns, which is {known}")
-    return float(told[name])
+    return float(values[name])
 
 
 def _plain(value: Any) -> Any:
