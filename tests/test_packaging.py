@@ -68,7 +68,7 @@ long_enough = somebody_elses:long_enough
 noting = somebody_elses:Noting
 """
 TINY = """
-base: experiments/recipes/lab/base.yaml
+base: experiments/recipes/lab/sums.yaml
 problems: {train: 16}
 fill: {groups: 2}
 rollouts: {num_rollouts: 2, max_response_tokens: 8}

@@ -1,6 +1,6 @@
 """Measures what a run costs beside its own steps, in a fresh Python and in a warm worker of `halfway compare`.
 
-    python -m halfway.experiments.benchmarks.start_up [--recipe experiments/recipes/lab/grpo.yaml] [--runs 7]
+    python -m halfway.experiments.benchmarks.start_up [--recipe experiments/recipes/lab/sums.yaml] [--runs 7]
 
 Runs of one step alternate between the two; their seconds count from the request to the end, without the step itself.
 The worker's first run, which waits for its imports, has a separate row.
@@ -30,7 +30,7 @@ POLL_SECONDS = 0.005
 def main() -> None:
     """Run all rows and print the table."""
     parser = script_parser(__doc__)
-    parser.add_argument("--recipe", type=Path, default=find("experiments/recipes/lab/grpo.yaml"))
+    parser.add_argument("--recipe", type=Path, default=find("experiments/recipes/lab/sums.yaml"))
     parser.add_argument("--runs", type=int, default=7)
     arguments = parser.parse_args()
     config = load_run_config(arguments.recipe, OVERRIDES)

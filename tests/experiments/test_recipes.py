@@ -1,10 +1,10 @@
-"""Every YAML file of the repository trains: two steps of a run, two steps of each arm of a comparison."""
+"""The recipes: each file and arm is acceptable and says what it is; each method trains for two steps."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,66 +17,80 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.loading import load_config, load_run_config, to_plain
+from halfway.experiments.config.loading import (
+    differences,
+    load_comparison_config,
+    load_config,
+    load_run_config,
+    to_plain,
+)
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.propel.config import is_study, load_study
-from halfway.experiments.propel.config import to_plain as study_to_plain
+from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.memory import estimate
 from halfway.experiments.running.runs import prepare, train
 from halfway.trainers.propel.domains.induction import FunctionInduction, FunctionTask
 from halfway.trainers.propel.domains.induction_rules import function_name
 
-# A table of results, and copies of configurations beside their results, are not recipes.
-NO_RECIPE = {"reproduction.yaml", ".pre-commit-config.yaml", "smollm2.yaml", "smollm2_repositories.yaml"}
-# The cluster recipes' models, data and machines are not here: see the tests with CLUSTER. What stands under hosts are
-# settings of other trainers.
-NO_RECIPES_IN = {"cluster", "hosts", "results", "runs", "build", "dist"}
-
-CLUSTER = sorted((REPOSITORY / "experiments" / "recipes" / "cluster").glob("*.yaml"))
-
-
-def recipes() -> list[Path]:
-    found = [path for ending in ("yaml", "yml") for path in REPOSITORY.rglob(f"*.{ending}")]
-    places = [(path, path.relative_to(REPOSITORY).parts) for path in found]
-    return sorted(
-        path
-        for path, parts in places
-        if path.name not in NO_RECIPE and not any(p in NO_RECIPES_IN or p.startswith(".") for p in parts)
-    )
+FOLDER = REPOSITORY / "experiments" / "recipes"
+FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(FOLDER.rglob("*.yaml"))}
+CLUSTER = [path for name, path in FILES.items() if name.startswith("cluster/")]
+# Made by commands of their own, from packages that the tests may lack.
+PRETRAINED = ("smollm2", "smollm2_repositories")
+EVERY_METHOD = FILES["compare/every_method"]
 
 
-def runs() -> Iterator[tuple[str, RunConfig]]:
-    """Each recipe's run, or the runs of its arms with the first seed, at the size of a test."""
-    for path in recipes():
-        if is_study(path):  # tests/experiments/propel/test_propel_study.py does one from end to end
-            continue
-        config, name = load_config(path, TINY), str(path.relative_to(REPOSITORY))
-        if isinstance(config, ComparisonConfig):
-            yield from ((f"{name}:{arm}", config.run(arm, config.seeds[0])) for arm in config.arms)
-        else:
-            yield name, config
+def test_the_folder_holds_what_its_page_lists() -> None:
+    page = (FOLDER / "README.md").read_text()
+    listed = set(re.findall(r"^\| `([a-z0-9_/]+)\.yaml`", page, re.MULTILINE))
+    assert listed == set(FILES)
 
 
-RUNS = dict(runs())
+@pytest.mark.parametrize("name", FILES)
+def test_the_first_line_says_what_it_is_and_gives_its_command(name: str) -> None:
+    first = FILES[name].read_text().splitlines()[0]
+    command = re.search(rf"  halfway (run|compare|propel all|launch) experiments/recipes/{name}\.yaml", first)
+    assert command and first.startswith("# ")
+    kind = "propel all" if is_study(FILES[name]) else None
+    if kind is None:
+        compared = isinstance(load_config(FILES[name]), ComparisonConfig)
+        kind = "compare" if compared else "launch" if "two_pools" in name or "swe" in name else "run"
+    assert command[1] == kind
 
 
-def test_all_recipes_were_found() -> None:
-    names = {name.partition(":")[0] for name in RUNS}
-    assert {
-        "experiments/recipes/quickstart.yaml",
-        "experiments/recipes/lab/grpo.yaml",
-        "experiments/recipes/lab/ledger.yaml",
-    } <= names
-    assert any(name.startswith("experiments/recipes/lab/compare.yaml:") for name in RUNS)
+@pytest.mark.parametrize("name", [name for name, path in FILES.items() if not is_study(path)])
+def test_every_run_of_a_recipe_is_acceptable(name: str) -> None:
+    config = load_config(FILES[name])
+    assert str(REPOSITORY) not in str(to_plain(config))
+    runs = [config] if isinstance(config, RunConfig) else [config.run(arm, config.seeds[0]) for arm in config.arms]
+    if FILES[name] not in CLUSTER and name not in PRETRAINED:  # their data are not here
+        for sets in {str(to_plain(run)["problems"]): run for run in runs}.values():
+            build_problems(sets)  # draws them, and shows them to the environment
 
 
 def test_every_study_is_acceptable() -> None:
-    studies = [load_study(path) for path in recipes() if is_study(path)]
-    assert {"sums", "azr_3b", "induction"} <= {study.name for study in studies}
-    shared = [study for study in studies if study.name == "sums"]
-    # The ablations and the transfer add arms to the study whose folder they use, and change nothing else.
-    assert len(shared) == 3 and len({str({**study_to_plain(study), "arms": ""}) for study in shared}) == 1
+    studies = [load_study(path) for path in FILES.values() if is_study(path)]
+    assert {"sums", "operators", "induction", "maths", "azr_3b", "azr_7b"} == {study.name for study in studies}
     assert all(study.arm(arm) for study in studies for arm in study.arms)
+
+
+@pytest.mark.parametrize("name", ["greso", "ppo", "prefix_sampling", "pros"])
+def test_a_method_s_recipe_is_the_arm_of_the_same_name_in_its_comparison(name: str) -> None:
+    run = load_run_config(FILES[f"methods/{name}"])
+    arm = load_comparison_config(FILES[f"compare/{name}"]).run(name, run.seed)
+    assert {field.split(".")[0] for field, _, _ in differences(run, arm)} <= {"name", "budget", "checkpoint"}
+
+
+def test_the_chain_of_four_is_an_arm_of_its_comparison() -> None:
+    run = load_run_config(FILES["methods/all_four"])
+    arm = load_comparison_config(FILES["compare/all_four"]).run("all_four", run.seed)
+    assert {field for field, _, _ in differences(run, arm)} <= {"name", "evaluation.points", "tracking.mlflow"}
+
+
+def test_the_file_of_every_method_has_every_controller() -> None:
+    config = load_comparison_config(EVERY_METHOD)
+    used = {label for arm in config.arms for label, _ in config.run(arm, config.seeds[0]).members()}
+    assert used == set(CONTROLLERS.names())
 
 
 # One line for each argument name of the seed functions: ten inputs, of different results.
@@ -94,7 +108,7 @@ SEED_INPUTS = {
 
 
 def seeded(name: str) -> FunctionInduction:
-    domain = load_study(REPOSITORY / "experiments" / "recipes" / "propel" / f"{name}.yaml").build_domain()
+    domain = load_study(FILES[f"propel/{name}"]).build_domain()
     assert isinstance(domain, FunctionInduction)
     return domain
 
@@ -103,7 +117,7 @@ def test_generators_for_induction_get_sixteen_prompts() -> None:
     for name in ("azr_3b", "azr_7b"):
         domain, draws = (
             seeded(name),
-            load_study(REPOSITORY / f"experiments/recipes/propel/{name}.yaml").training.prompts,
+            load_study(FILES[f"propel/{name}"]).training.prompts,
         )
         assert len({domain.prompt(Stream(0).at(i)) for i in range(draws)}) == 16 == len(domain.seed_functions)
 
@@ -126,7 +140,7 @@ def test_every_seed_function_makes_a_valid_task() -> None:
 
 @pytest.mark.parametrize("name", ["azr_3b", "azr_7b", "maths"])
 def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str) -> None:
-    study = load_study(REPOSITORY / "experiments" / "recipes" / "propel" / f"{name}.yaml")
+    study = load_study(FILES[f"propel/{name}"])
     for arm in study.arms:
         training = study.arm(arm).training
         learner = training.learner
@@ -134,10 +148,6 @@ def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str
             *("linear", "token", 0.2, 0.2),
         )
         assert learner.total_updates == training.steps * learner.num_minibatches * learner.num_epochs
-
-
-def test_the_recipes_for_clusters_were_found() -> None:
-    assert {"one_gpu", "one_node", "two_pools", "swe_14b", "swe_32b"} <= {file.stem for file in CLUSTER}
 
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
@@ -164,7 +174,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_the_settings_of_a_recipe_for_a_cluster_train_a_small_model(file: Path, tmp_path: Path) -> None:
     """Learner, controllers and fill as they are; model, task and engine of the lab, without DeepSpeed."""
-    lab = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "grpo.yaml")
+    lab = load_run_config(FILES["lab/sums"])
     raw = to_plain(load_run_config(file, [each for each in TINY if not each.startswith("fill.m")]))
     raw |= {"problems": to_plain(lab)["problems"] | {"train": 8}, "model": to_plain(lab)["model"], "cluster": {}}
     raw |= {"environment": to_plain(lab)["environment"]}
@@ -200,12 +210,19 @@ def test_those_controllers_are_nearly_all() -> None:
     assert set(expected.split()) <= set(needs_rollouts_only())
 
 
-def marked(name: str) -> Any:
-    """A run that needs the sandbox is skipped where there is none."""
-    return pytest.param(name)
+def trained() -> Iterator[tuple[str, RunConfig]]:
+    """One small run for each controller, and those whose task, learner or chain differs from these."""
+    comparison = load_comparison_config(EVERY_METHOD, TINY)
+    yield from ((arm, comparison.run(arm, comparison.seeds[0])) for arm in comparison.arms)
+    yield "all four in one chain", load_run_config(FILES["methods/all_four"], TINY)
+    yield "PROS on PPO", load_run_config(FILES["methods/ppo"], [*TINY, "controllers=[pros]"])
+    yield "many turns", load_run_config(FILES["lab/ledger"], [*TINY, "controllers=[prefix_sampling, uniform]"])
 
 
-@pytest.mark.parametrize("name", map(marked, RUNS))
+RUNS = dict(trained())
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_a_recipe_trains_for_two_steps(name: str, tmp_path: Path) -> None:
     assert_trains_for_two_steps(RUNS[name], tmp_path)
 

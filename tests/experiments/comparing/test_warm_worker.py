@@ -288,10 +288,12 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_run_in_a_worker_is_bit_for_bit_that_of_a_fresh_process(tmp_path: Path) -> None:
     """Also when the worker has trained other runs before, and whatever the arm is called."""
-    lab = REPOSITORY / "experiments" / "recipes" / "lab"
+    methods = REPOSITORY / "experiments" / "recipes" / "methods"
     small = [*TINY, "rollouts.num_rollouts=8", "budget.steps=3"]
-    other = load_run_config(lab / "prefix_sampling.yaml", [*small, "seed=9", "threads=2", "learner.kl_coefficient=0.1"])
-    same = load_run_config(lab / "greso.yaml", [*small, "seed=4"])
+    other = load_run_config(
+        methods / "prefix_sampling.yaml", [*small, "seed=9", "threads=2", "learner.kl_coefficient=0.1"]
+    )
+    same = load_run_config(methods / "greso.yaml", [*small, "seed=4"])
     workforce = Workforce(parallel=1)
     for name, config in (("first", same), ("other", other), ("again", same)):
         prepare(config, tmp_path / name)

@@ -13,7 +13,7 @@ from paths import REPOSITORY
 
 CONTEST = f"""
 base:
-  base: {REPOSITORY}/experiments/recipes/lab/base.yaml
+  base: {REPOSITORY}/experiments/recipes/lab/sums.yaml
   problems: {{train: 8}}
   fill: {{groups: 3}}
   rollouts: {{num_rollouts: 4, max_response_tokens: 40}}

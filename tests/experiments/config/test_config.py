@@ -15,19 +15,8 @@ from halfway.experiments.config.loading import (
     save,
     to_plain,
 )
-from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.propel.config import is_study, load_study
-from halfway.experiments.running.build import build_problems
+from halfway.experiments.config.run import parse_run_config
 from halfway.trainers.loop.options import Budget
-
-# Data pages and records of past runs are no recipes; one needs a source distribution that is not part of the project.
-NO_RECIPE = {"reproduction.yaml", "config.yaml", "comparison.yaml", "smollm2_repositories.yaml"}
-RECIPES = sorted(
-    path
-    for folder in ("experiments", "examples")
-    for path in (REPOSITORY / folder).rglob("*.yaml")
-    if path.name not in NO_RECIPE and "results" not in path.parts
-)
 
 RUN = """
 problems: {source: running_sums}
@@ -292,7 +281,7 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
 
 
 def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = _write(tmp_path / "deep", "base: experiments/recipes/lab/base.yaml\nseed: 3\n")
+    deep = _write(tmp_path / "deep", "base: experiments/recipes/lab/sums.yaml\nseed: 3\n")
     assert load_run_config(deep).problems.train == 256  # in the repository
     monkeypatch.chdir(tmp_path)
     _write(tmp_path / "experiments", RUN, "lab.yaml")
@@ -425,29 +414,3 @@ def test_a_saved_comparison_loads_as_an_equal_one(comparison_file: Path, tmp_pat
     again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
     assert differences(config, again) == []
     assert [run for _, _, run in again.runs()] == [run for _, _, run in config.runs()]
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_every_recipe_validates(path: Path) -> None:
-    if is_study(path):
-        load_study(path)  # writes its problems itself
-        return
-    config = load_config(path)
-    assert str(REPOSITORY) not in str(to_plain(config))
-    if path.parent.name == "cluster":
-        return  # their data are not here
-    for run in [config] if isinstance(config, RunConfig) else [run for _, _, run in config.runs()]:
-        build_problems(run)  # draws them, and shows them to the environment
-
-
-def test_recipes_were_found() -> None:
-    assert {"quickstart.yaml", "grpo.yaml"} <= {path.name for path in RECIPES}
-
-
-@pytest.mark.parametrize("name", ["compare", "pros_compare", "ppo_compare", "pros_chains", "greso_beliefs"])
-def test_arms_of_a_lab_comparison_are_the_recipes_of_the_same_name(name: str) -> None:
-    comparison = load_comparison_config(REPOSITORY / "experiments" / "recipes" / "lab" / f"{name}.yaml")
-    for arm in comparison.arms:
-        recipe = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / f"{arm}.yaml")
-        different = {name.split(".")[0] for name, _, _ in differences(recipe, comparison.run(arm, recipe.seed))}
-        assert different <= {"name", "budget", "checkpoint"}, arm

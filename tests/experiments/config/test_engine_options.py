@@ -13,7 +13,7 @@ from halfway.trainers.engines.transformers.part import Transformers
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 
-RUN = REPOSITORY / "experiments" / "recipes" / "lab" / "grpo.yaml"
+RUN = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 STUDY = REPOSITORY / "experiments" / "recipes" / "propel" / "azr_3b.yaml"
 
 

@@ -53,7 +53,7 @@ def test_weights_are_counted_as_the_model_cards_do() -> None:
 
 
 def test_a_folder_tells_its_own_sizes() -> None:
-    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "base.yaml")
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml")
     shape = model_shape(config)
     assert shape is not None and 0.2e6 < shape.weights < 0.5e6
     assert all(need.fits for need in estimate(config))
@@ -106,7 +106,7 @@ def test_an_engine_that_cannot_serve_is_refused_before_its_memory_is_counted(wor
 def test_a_model_without_shared_heads_has_as_many_pairs(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 4}))
-    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "base.yaml", [f"model.path={tmp_path}"])
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml", [f"model.path={tmp_path}"])
     shape = model_shape(config)
     assert shape is not None and shape.num_key_value_heads == 2
     (tmp_path / "config.json").write_text("{")
@@ -299,7 +299,7 @@ def on_this_host(config: RunConfig) -> RunConfig:
 
 
 def test_ranks_on_cpus_are_started_by_torch() -> None:
-    file = REPOSITORY / "experiments" / "recipes" / "lab" / "grpo.yaml"
+    file = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
     config = load_run_config(file, ["cluster.devices_per_node=2"])
     [command] = commands(on_this_host(config), file, ["localhost"])
     assert "torch.distributed.run" in command.words and "accelerate" not in command.words

@@ -97,7 +97,7 @@ def test_the_command_measures_a_run(
 
     settings = ["budget.rollouts=512", "evaluation.points=0", "tracking.mlflow=false", "problems.train=32"]
     settings += ["checkpoint.every=1", "checkpoint.keep=9", f"output={tmp_path}", "name=run"]
-    monkeypatch.setattr(sys, "argv", ["halfway", "run", "experiments/recipes/lab/pros.yaml", *settings])
+    monkeypatch.setattr(sys, "argv", ["halfway", "run", "experiments/recipes/methods/pros.yaml", *settings])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
@@ -112,6 +112,6 @@ def test_the_command_measures_a_run(
 
 
 def test_a_run_without_a_hierarchy_is_refused_in_one_line(tmp_path: Path):
-    config = load_run_config(Path("experiments/recipes/lab/grpo.yaml"))
+    config = load_run_config(Path("experiments/recipes/lab/sums.yaml"))
     with pytest.raises(estimation_error.UserError, match=r"controllers: .* has no pros"):
         estimation_error.pros_of(config, tmp_path)

@@ -177,5 +177,5 @@ def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:
 
 def test_what_is_no_engine_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES._added, "function", lambda setup: None)
-    refused = halfway("validate", str(REPOSITORY / "experiments/recipes/lab/grpo.yaml"), "rollouts.engine=function")
+    refused = halfway("validate", str(REPOSITORY / "experiments/recipes/lab/sums.yaml"), "rollouts.engine=function")
     assert refused.exit_code == 2 and "rollouts.engine: 'function' is no dataclass of options" in refused.stderr

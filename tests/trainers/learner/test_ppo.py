@@ -449,7 +449,7 @@ def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeyp
     for needs in (frozenset(), frozenset({"values"})):
         monkeypatch.setattr(kind, "needs", needs)
         config, folder = (
-            load_run_config(REPOSITORY / "experiments/recipes/lab/ppo.yaml", overrides),
+            load_run_config(REPOSITORY / "experiments/recipes/methods/ppo.yaml", overrides),
             tmp_path / str(len(needs)),
         )
         prepare(config, folder)

@@ -22,7 +22,7 @@ from halfway.trainers.propel.probes.rates import fit_rates, score_rates
 from halfway.trainers.propel.probes.splits import random_split
 from halfway.trainers.propel.solver import Solver
 
-LAB = REPOSITORY / "experiments" / "recipes" / "lab"
+RECIPES = REPOSITORY / "experiments" / "recipes"
 POOLS = ("generated", "sheets")
 
 
@@ -115,12 +115,15 @@ def test_the_command_exports(study: Study) -> None:
     done = halfway("export", "export.texts=12")  # another size does not make another study
     assert done.exit_code == 0 and "problems: " in done.output, done.output
     assert "pools/probe.parquet" in done.output.replace("\n", "")
-    done = halfway("export", "--run", str(LAB / "base.yaml"))
+    done = halfway("export", "--run", str(RECIPES / "lab" / "sums.yaml"))
     assert done.exit_code == 0 and "384 problems" in done.output, done.output
     for words, message in [
-        (("train", "--run", str(LAB / "base.yaml")), "goes with `halfway propel export` alone"),
-        (("export", "--run", str(LAB / "base.yaml"), "--arm=probe"), "without --arm"),
-        (("export", "--run", str(LAB / "sheets.yaml")), "is no task of the domain sums (number of lines)"),
+        (("train", "--run", str(RECIPES / "lab" / "sums.yaml")), "goes with `halfway propel export` alone"),
+        (("export", "--run", str(RECIPES / "lab" / "sums.yaml"), "--arm=probe"), "without --arm"),
+        (
+            ("export", "--run", str(RECIPES / "methods" / "propel.yaml")),
+            "is no task of the domain sums (number of lines)",
+        ),
     ]:
         done = halfway(*words)
         assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
@@ -129,9 +132,9 @@ def test_the_command_exports(study: Study) -> None:
 
 
 def test_the_pools_of_the_lab_are_of_one_study() -> None:
-    about = [read_provenance(LAB / "pools" / f"{name}.parquet") for name in POOLS]
+    about = [read_provenance(RECIPES / "pools" / f"{name}.parquet") for name in POOLS]
     for key in ("reference model", "solver model", "study", "seed", "domain", "probe"):
         assert about[0][key] == about[1][key], key
-    generated, sheets = (Pool(str(LAB / "pools" / f"{n}.parquet")).load(None, Stream(0)).problems for n in POOLS)
+    generated, sheets = (Pool(str(RECIPES / "pools" / f"{n}.parquet")).load(None, Stream(0)).problems for n in POOLS)
     assert len(generated) == about[0]["tasks"] >= 500 and len(sheets) == 384
     assert {p.verifier for p in (*generated, *sheets)} == {"running_sums"}
