@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, refuse
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.run import RunConfig, TrackingOptions
 
-USER_ERROR, INTERRUPTED, FAILED = 2, 130, 1
+INTERRUPTED, FAILED = 130, 1
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for words that it cannot read. Its name in typer's modules depends on the version."""
 
@@ -74,33 +76,13 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> None:
-            with one_line_errors(options.get("name", function.__name__)):
+            with one_line_errors(f"halfway {options.get('name', function.__name__)}"):
                 function(*args, **kwargs)
 
         app.command(**options)(guarded)
         return guarded
 
     return register
-
-
-@contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
-    """Show a UserError, a missing extra or an error of the operating system as one red line, and exit.
-
-    Args:
-        name: name of the command that is run.
-    """
-    from halfway.curriculum.support.errors import UserError
-    from halfway.experiments.scripts import blame
-
-    try:
-        yield
-    except (UserError, ModuleNotFoundError, OSError) as error:
-        line = blame(error, f"halfway {name}")
-        if line is None:
-            raise
-        complain(line)
-        raise typer.Exit(USER_ERROR) from None
 
 
 @contextmanager
@@ -111,8 +93,7 @@ def one_line_usage() -> Iterator[None]:
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # `halfway` alone, which has printed its help
             raise
-        complain(usage_line(error))
-        raise typer.Exit(USER_ERROR) from None
+        refuse(usage_line(error))
 
 
 def usage_line(error: Any) -> str:
@@ -126,11 +107,6 @@ def usage_line(error: Any) -> str:
     message = error.format_message().rstrip(".")
     remedy = "" if message.endswith(("?", ")")) else f"; see `{command} --help`"  # else typer has named what exists
     return f"{command}: {message[:1].lower()}{message[1:]}{remedy}"
-
-
-def complain(message: str) -> None:
-    """Print one line on stderr, red in a terminal."""
-    typer.secho(f"error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""What the scripts share: help from the docstring, and a user's mistake told in one line, with exit status 2."""
+"""What commands and scripts share: a user's mistake is shown in one line, with exit status 2."""
 
 import argparse
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -12,14 +13,53 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import remedy
 
 USER_ERROR = 2
+RED, PLAIN = "\033[31m", "\033[0m"
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@contextmanager
+def one_line_errors(command: str) -> Iterator[None]:
+    """Show a UserError, a missing extra or an error of the operating system as one line, and exit with status 2.
+
+    If the reader of the output leaves, as in `... | head -1`, the command ends without a word, with status 1. Errors of
+    our own are raised.
+
+    Args:
+        command: what the user has called, for errors that do not say it.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # the rest of the output goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except UserError as error:
+        refuse(str(error))
+    except ModuleNotFoundError as error:
+        lacking = remedy(error)
+        if lacking is None:
+            raise
+        refuse(f"{command}: {lacking}")
+    except OSError as error:
+        refuse(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
+
+
+def refuse(message: str) -> NoReturn:
+    """Print one line on stderr and exit with the status of a user's mistake."""
+    complain(message)
+    raise SystemExit(USER_ERROR) from None
+
+
+def complain(message: str) -> None:
+    """Print one line on stderr, red in a terminal."""
+    line = f"error: {' '.join(message.split())}"
+    print(f"{RED}{line}{PLAIN}" if sys.stderr.isatty() else line, file=sys.stderr)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {message}; --help lists the options\n")
+        refuse(f"{message}; --help lists the options")
 
 
 def script_parser(document: str | None) -> argparse.ArgumentParser:
@@ -28,35 +68,11 @@ def script_parser(document: str | None) -> argparse.ArgumentParser:
 
 
 def script(main: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a script's main function: a user's mistake ends the script with one line and status 2.
-
-    If the reader of its output leaves, it ends without a word, with status 1.
-    """
+    """Decorate a script's main function with `one_line_errors`."""
 
     @functools.wraps(main)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with one_line_errors(Path(sys.argv[0]).stem):
             return main(*args, **kwargs)
-        except BrokenPipeError:  # whoever read our output has left, as in `... | head -1`; the rest goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(1) from None
-        except (UserError, ModuleNotFoundError, OSError) as error:
-            line = blame(error, Path(sys.argv[0]).stem)
-            if line is None:
-                raise
-            print(f"error: {line}", file=sys.stderr)
-            raise SystemExit(USER_ERROR) from None
 
     return guarded
-
-
-def blame(error: UserError | ModuleNotFoundError | OSError, command: str) -> str | None:
-    """What a user can do about an error of a command, in one line; None if it is our own, or a reader that has left."""
-    if isinstance(error, UserError):
-        return str(error)
-    if isinstance(error, ModuleNotFoundError):
-        lacking = remedy(error)
-        return None if lacking is None else f"{command}: {lacking}"
-    if isinstance(error, BrokenPipeError):  # as in `halfway list | head -1`
-        return None
-    return f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path"

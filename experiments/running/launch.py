@@ -21,6 +21,8 @@ POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 LOCAL = ("localhost", "127.0.0.1")
 PYTHON = (sys.executable, "-m")
+SAFE = {"PYTHONSAFEPATH": "1"}
+"""Keeps Python, and what it starts, from importing a `torch.py` of the folder in which the user stands."""
 ACCELERATE, TORCH = "accelerate.commands.launch", "torch.distributed.run"
 
 
@@ -40,7 +42,8 @@ class Command:
     @property
     def line(self) -> str:
         """The command as a line for a shell on that host."""
-        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        environment = {**SAFE, **self.environment}
+        settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
         return " ".join([*settings, shlex.join(self.words)])
 
 
@@ -69,10 +72,12 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
             "such as vllm_servers"
         )
     training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
-    servers = [Command(host, each.words, each.environment, serves=True) for host in serving for each in services]
+    servers = [
+        Command(host, service.words, service.environment, serves=True) for host in serving for service in services
+    ]
     changes = list(overrides)
     if servers:
-        addresses = ",".join(f"{host}:{each.port}" for host in serving for each in services)
+        addresses = ",".join(f"{host}:{service.port}" for host in serving for service in services)
         changes.append(f"rollouts.engine.{name}.{engine.address_option}=[{addresses}]")
     return [*servers, *(train_command(config, file, training, rank, changes) for rank in range(len(training)))]
 
@@ -131,7 +136,7 @@ class Running:
             self._start()
 
 
-def run_all(found: Sequence[Command], through: str) -> int:
+def run_all(commands: Sequence[Command], through: str) -> int:
     """Run all commands until the training commands have ended or one of them has failed; then end the rest.
 
     A server that ends too early is started again; the run uses it again once it answers.
@@ -139,7 +144,7 @@ def run_all(found: Sequence[Command], through: str) -> int:
     Returns:
         0, or the exit status of the first command that failed.
     """
-    running = [Running(command, through) for command in found]
+    running = [Running(command, through) for command in commands]
     try:
         while True:
             states = [one.process.poll() for one in running if not one.command.serves]

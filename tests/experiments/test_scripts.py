@@ -1,4 +1,4 @@
-"""Scripts tell a user's mistake in one line with status 2, and let errors of our own through."""
+"""Commands and scripts show a user's mistake in one line with status 2, and let errors of our own through."""
 
 import errno
 import subprocess

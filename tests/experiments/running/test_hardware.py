@@ -317,6 +317,19 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
     assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh") == 7
 
 
+def test_a_torch_of_the_folder_in_which_the_user_stands_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by the launcher nor by the ranks that it starts."""
+    from halfway.experiments.running.launch import PYTHON, TORCH, Command
+
+    (tmp_path / "torch.py").write_text("open('executed', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    rank = ("--nnodes", "1", "--nproc-per-node", "1", "--master-port", "0", "--module", "torch.version")
+    assert run_all([Command("localhost", (*PYTHON, TORCH, *rank))], "ssh") == 0
+    assert not Path("executed").exists()
+
+
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from halfway.experiments.running import launch
 
