@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Near
-from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.slots import fill_by_rate
 from halfway.curriculum.controller import PassRateController

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.calibration import Calibration, Line, Residual, guesses_of
 from halfway.controllers.beliefs.forest import Floats
-from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan

@@ -12,6 +12,7 @@ Nothing here loads torch.
 - `states`: controller states as JSON, and back
 - `signals`: how much a group of binary rewards can teach
 - `decision_log`: one JSON record per group: what was decided, and the outcome
+- `registries`: problem sources and environments by name
 - `tasks`: sources of problems, problem files, verifiers, the lab's small tasks
 - `environments`: tasks of one turn and of many
 - `boxes`: isolated work trees in which commands run, and the sandbox of unread programs

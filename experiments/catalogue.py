@@ -8,14 +8,14 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.environments import ENVIRONMENTS
+from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.registry import Registry, unknown
-from halfway.curriculum.tasks.sources import SOURCES
-from halfway.curriculum.tasks.verifiers import VERIFIERS, Batched
+from halfway.curriculum.tasks.answers import Batched
+from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.engines import ENGINES
-from halfway.trainers.propel.domains.base import DOMAINS
+from halfway.trainers.propel.domains import DOMAINS
 
 KINDS: Mapping[str, Registry] = {
     "controllers": CONTROLLERS,

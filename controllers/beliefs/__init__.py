@@ -9,6 +9,7 @@
 - `item_response`: the pass rate as a function of the hint's length
 - `forest`: problems and the prefixes that grew from them, with evidence on every node
 - `forest_beliefs`: the beliefs about a forest behind one interface
+- `logit_normal`: rates whose log-odds are normal, and the posterior of trees given Polya-Gamma variables
 - `hierarchical_bayes`: the belief of PROS: logit-normal rates, collapsed Gibbs sampling
 - `polya_gamma`: the variables that make a logistic likelihood Gaussian
 - `bayes_model`: the same model in Pyro: a reference, and a fit of its scales

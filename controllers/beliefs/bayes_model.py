@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from halfway.controllers.beliefs.forest import Floats, Forest, Scales, nodes_of
-from halfway.controllers.beliefs.hierarchical_bayes import Trees, fixed_point, with_evidence
+from halfway.controllers.beliefs.logit_normal import Trees, fixed_point, with_evidence
 
 # A fit sees at most this many trees with evidence, drawn at random: more would sharpen three numbers no further.
 MOST_TREES = 4096

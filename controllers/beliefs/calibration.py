@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats
-from halfway.controllers.beliefs.hierarchical_bayes import POINTS, WEIGHTS, sigmoid
+from halfway.controllers.beliefs.logit_normal import POINTS, WEIGHTS, sigmoid
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.errors import UserError, require
 

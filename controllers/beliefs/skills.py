@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats
-from halfway.controllers.beliefs.hierarchical_bayes import sigmoid
+from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.support.errors import UserError, require
 

@@ -1,6 +1,6 @@
 """Isolated work trees in which a policy's commands run; what the commands change is a value.
 
-- `base`: the contract of a box, boxes by name
+- `base`: the contract of a box
 - `bubblewrap`: the default: bubblewrap, with an overlay for the work tree
 - `box_worker`: the process between Halfway and the commands of one box
 - `bases`: what work trees begin as, kept on this machine
@@ -11,3 +11,14 @@
 - `docker`: limits and removal of docker's and podman's containers
 - `container_shell`: the lines of bash around a command in a container
 """
+
+from halfway.curriculum.support.registry import Registry
+
+BOXES = Registry(
+    what="box",
+    group="halfway.boxes",
+    builtin={
+        "bubblewrap": "halfway.curriculum.boxes.bubblewrap:Bubblewrap",
+        "swerex": "halfway.curriculum.boxes.swerex:SweRex",
+    },
+)

@@ -3,17 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from halfway.curriculum.support.registry import Registry
-
-BOXES = Registry(
-    what="box",
-    group="halfway.boxes",
-    builtin={
-        "bubblewrap": "halfway.curriculum.boxes.bubblewrap:Bubblewrap",
-        "swerex": "halfway.curriculum.boxes.swerex:SweRex",
-    },
-)
-
 Ended = Literal["exit", "time", "memory"]
 
 

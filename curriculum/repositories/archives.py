@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.boxes.base import BOXES, Base, BoxMaker
+from halfway.curriculum.boxes import BOXES
+from halfway.curriculum.boxes.base import Base, BoxMaker
 from halfway.curriculum.boxes.bases import cache_folder
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.judge import reports_of

@@ -8,7 +8,8 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
-from halfway.curriculum.boxes.base import BOXES, Box, BoxFullError, BoxLostError, BoxMaker, Executed
+from halfway.curriculum.boxes import BOXES
+from halfway.curriculum.boxes.base import Box, BoxFullError, BoxLostError, BoxMaker, Executed
 from halfway.curriculum.boxes.determinism import normalised
 from halfway.curriculum.boxes.trees import digest
 from halfway.curriculum.environments.base import StepResult

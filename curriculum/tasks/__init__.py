@@ -1,8 +1,11 @@
 """Where problems come from, and who judges the answers.
 
-- `sources`: sources by name; the split into training and held-out problems
+- `sources`: what a source is; the split into training and held-out problems
 - `files`: problems from JSONL, JSON or Parquet files
-- `variations`: variations by verifier: new problems like a given one
+- `reasoning_gym`: the families of reasoning-gym, source and verifier
 - `lab`: the small tasks on which whole runs take minutes
-- `verifiers`: verifiers by name, which compare a response with the problem's answer
+- `variations`: variations by verifier: new problems like a given one
+- `verifiers`: verifiers by name, and the verdict of the one that a problem names
+- `answers`: what a verifier is; comparing texts, numbers and expressions
+- `function_induction`: the verifier that runs a function on hidden inputs
 """

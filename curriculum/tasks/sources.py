@@ -1,47 +1,20 @@
-"""Where problems come from: sources by name, and the split into a training set and held-out problems."""
+"""What a source of problems is, and the split of its problems into a training set and held-out problems."""
 
-import ast
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count as count_up
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.curriculum.support.registry import Registry, unknown
-
-SOURCES = Registry(
-    what="source",
-    group="halfway.sources",
-    builtin={
-        "file": "halfway.curriculum.tasks.files:File",
-        "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
-        "ledger": "halfway.curriculum.tasks.lab.sources:LedgerAccounts",
-        "operator_sheets": "halfway.curriculum.tasks.lab.sources:OperatorSheets",
-        "pool": "halfway.curriculum.tasks.files:Pool",
-        "reasoning_gym": "halfway.curriculum.tasks.sources:ReasoningGym",
-        "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
-        "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
-        "running_sums": "halfway.curriculum.tasks.lab.sources:RunningSums",
-    },
-)
 
 MAX_REPEATS = 1000
 """A generating source gives up after this many consecutive draws of problems that it has drawn before."""
 
 MAX_EXAMPLES = 5
 """How many dropped rows a report names."""
-
-CHUNK = 4096
-"""Number of entries in one reasoning-gym data set; longer sequences continue in further data sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,78 +200,3 @@ def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
             )
     dropped = {"drawn before": repeats} if repeats else {}
     return Loaded(tuple(found.values()), SourceReport(len(found), dropped))
-
-
-@dataclass(frozen=True)
-class ReasoningGym(Source):
-    """Problems of one reasoning-gym family, judged by the family itself.
-
-    The answer of each problem is a Python literal with the family, its configuration and the whole entry, which is
-    what `halfway.curriculum.tasks.verifiers.reasoning_gym` reads.
-
-    A few families (word_ladder, ransom_note, isomorphic_strings and others) depend on Python's hash seed, so each
-    process draws different problems. Set PYTHONHASHSEED for them, or write the problems to a file once
-    (`write_problems` of `halfway.curriculum.tasks.files`) and train from that. `fingerprint` tells whether two sets are
-    equal.
-
-    Attributes:
-        family: name of the data set, for example "chain_sum".
-        config: its options; seed and size are not among them.
-    """
-
-    family: str
-    config: dict[str, Any] = field(default_factory=dict)
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return distinct(f"reasoning_gym/{self.family}", wanted, self._draws(stream.integer() % 2**31))
-
-    def _draws(self, seed: int) -> Iterator[Problem]:
-        # Entry i is a function of seed + i, so that chunks continue each other; families take seeds below 2^32.
-        for first in count_up(0, CHUNK):
-            create = self._family()
-            with self._errors():
-                dataset = create(seed=seed + first, size=CHUNK)
-            for i in range(CHUNK):
-                with self._errors():
-                    problem = self._problem(dataset[i])
-                yield problem
-
-    def _family(self) -> Callable[..., Any]:
-        """A function that makes the family's data set for a seed and a size."""
-        families = load_extra("reasoning_gym.factory", "source reasoning_gym").DATASETS
-        if self.family not in families:
-            raise unknown("source reasoning_gym: family", self.family, families)
-        _, config_type = families[self.family]
-        options = set(config_type.__dataclass_fields__) - {"seed", "size"}
-        for name in self.config:
-            if name not in options:
-                raise unknown(f"source reasoning_gym: option of {self.family}", name, options)
-        return partial(load_extra("reasoning_gym", "source reasoning_gym").create_dataset, self.family, **self.config)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn a family's errors into UserErrors. Families check their configuration in their own ways, some late."""
-        try:
-            yield
-        except Exception as error:
-            raise UserError(
-                f"source reasoning_gym: {self.family} with config {self.config} raised {one_line(error)}; correct it"
-            ) from error
-
-    def _problem(self, entry: Mapping[str, Any]) -> Problem:
-        name = f"reasoning_gym/{self.family}"
-        answer = repr(_plain({"family": self.family, "config": self.config, "entry": entry}))
-        ast.literal_eval(answer)  # raises for an entry that the verifier could not read back
-        identity = content_id(name, entry["question"], str(entry["answer"]))
-        return Problem(identity, entry["question"], answer, name, "reasoning_gym")
-
-
-def _plain(value: Any) -> Any:
-    """The same value without NumPy scalars, whose text is not a literal."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {_plain(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return type(value)(_plain(item) for item in value)
-    return value

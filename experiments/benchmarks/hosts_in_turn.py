@@ -11,8 +11,8 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.tasks.sources import SOURCES
 from halfway.curriculum.tasks.verifiers import verify_all
 from halfway.experiments.config.paths import REPOSITORY
 

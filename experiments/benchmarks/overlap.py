@@ -23,12 +23,13 @@ from halfway.curriculum.groups import Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.tasks import function_induction
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.policy import ModelOptions, load_policy
-from halfway.trainers.propel.domains import functions, induction
+from halfway.trainers.propel.domains import functions
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction
 
@@ -93,12 +94,12 @@ def main() -> int:
             for rollout in group.rollouts
         ]
         acts: dict[str, Callable[[], object]] = {
-            "judging alone": partial(induction.judge, each, texts),
+            "judging alone": partial(function_induction.judge, each, texts),
             "one after the other": partial(in_turn.run, requests, stream),
             "both at once": partial(together.run, requests, stream),
         }
         for name, act in acts.items():
-            induction._memory.cache_clear()  # otherwise the verdicts would be remembered
+            function_induction._memory.cache_clear()  # otherwise the verdicts would be remembered
             taken = seconds(act)
             if number:  # the first round starts the sandbox
                 times.setdefault(name, []).append(taken)

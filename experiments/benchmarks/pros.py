@@ -21,7 +21,8 @@ from rich.table import Table
 
 from halfway.controllers.beliefs.forest import Floats, Forest, Scales, grow, learn, nodes_of
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, Trees, gibbs, sigmoid
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, gibbs
+from halfway.controllers.beliefs.logit_normal import Trees, sigmoid
 from halfway.controllers.beliefs.polya_gamma import draw
 from halfway.controllers.prefixes.reuse import Start
 from halfway.controllers.pros import Pros, ProsState

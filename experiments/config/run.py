@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.tasks.sources import SOURCES, Source
+from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import paths, yaml_files
 from halfway.experiments.config.components import (
     Component,

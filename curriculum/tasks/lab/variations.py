@@ -1,11 +1,13 @@
 """The lab's variations of a problem: the same skills, from another start and in another order."""
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.lab import operators, sums
-from halfway.curriculum.tasks.variations import varied
+from halfway.curriculum.tasks.sources import content_id
 
 
 def running_sums(problem: Problem, stream: Stream) -> Problem:
@@ -26,3 +28,15 @@ def operator_sheets(problem: Problem, stream: Stream) -> Problem:
     start = (sheet.start + rng.randrange(1, operators.VALUES)) % operators.VALUES
     other = sheet._replace(start=start, operators="".join(rng.sample(sheet.operators, len(sheet.operators))))
     return varied(problem, operators.render(other), operators.solve(other), {})
+
+
+def varied(problem: Problem, prompt: str, answer: str, features: Mapping[str, float]) -> Problem:
+    """The problem with another prompt and answer; `features` replace those that differ."""
+    return replace(
+        problem,
+        id=content_id(f"{problem.source or problem.verifier}-varied", prompt, answer),
+        prompt=prompt,
+        answer=answer,
+        solution=answer if problem.solution else "",
+        features={**problem.features, **features},
+    )

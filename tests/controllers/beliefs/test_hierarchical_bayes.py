@@ -8,14 +8,8 @@ import pytest
 
 from halfway.controllers.beliefs.forest import Forest, Scales, grow, learn
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.beliefs.hierarchical_bayes import (
-    HierarchicalBayes,
-    Trees,
-    fixed_point,
-    gibbs,
-    mean_sigmoid,
-    sigmoid,
-)
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, gibbs
+from halfway.controllers.beliefs.logit_normal import Trees, fixed_point, mean_sigmoid, sigmoid
 from halfway.curriculum import Stream, UserError, restore_state, save_state
 
 COPIES = 250

@@ -17,9 +17,9 @@ import pytest
 from hostile import HOSTILE
 from repositories import needs_boxes, small_repository
 
+from halfway.curriculum.boxes import BOXES, trees
 from halfway.curriculum.boxes import bubblewrap as module
-from halfway.curriculum.boxes import trees
-from halfway.curriculum.boxes.base import BOXES, Base, Box, BoxFullError, BoxLostError
+from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError
 from halfway.curriculum.boxes.bases import kept
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.boxes.determinism import normalised, pytest_options

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.registries import ENVIRONMENTS
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError

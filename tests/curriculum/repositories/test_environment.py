@@ -10,8 +10,8 @@ import pytest
 from repositories import FAIL, FAULTY, MEND, PASS, SOUND, needs_boxes, said, small_problem, small_task
 
 from halfway.curriculum.boxes.base import BoxFullError, BoxLostError
-from halfway.curriculum.environments import ENVIRONMENTS
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.registries import ENVIRONMENTS
 from halfway.curriculum.repositories.environment import NO_BLOCK, Repository, RepositoryEpisode, shortened
 from halfway.curriculum.repositories.judge import Judged, judge, reports_of
 from halfway.curriculum.repositories.task import from_text, is_test, to_problem

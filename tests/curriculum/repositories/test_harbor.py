@@ -8,13 +8,13 @@ from repositories import needs_boxes
 
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
+from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.repositories.checking import checked
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.harbor import HarborTasks, reward_of
 from halfway.curriculum.repositories.task import from_text
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.sources import SOURCES
 
 SETTINGS = """schema_version = "1.4"
 

@@ -15,6 +15,7 @@ from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_re
 
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
+from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.repositories.archives import RepositoryArchives, unpacked
 from halfway.curriculum.repositories.checking import checked
 from halfway.curriculum.repositories.environment import Repository
@@ -24,7 +25,7 @@ from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_p
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import Bad
-from halfway.curriculum.tasks.sources import SOURCES, split
+from halfway.curriculum.tasks.sources import split
 
 FIX = patch("stats/means.py", FAULTY, SOUND)
 

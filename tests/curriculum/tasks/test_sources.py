@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfway.curriculum.problems import Problem, fingerprint
+from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File, Pool, write_problems
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
+from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
 from halfway.curriculum.tasks.sources import (
-    SOURCES,
     Loaded,
-    ReasoningGym,
     Source,
     SourceReport,
     content_id,
@@ -152,7 +152,7 @@ def test_what_a_source_shares_with_the_held_out_problems_does_not_train() -> Non
 def test_a_family_goes_on_beyond_one_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ReasoningGym("chain_sum")
     whole = [p.id for p in source.load(9, STREAM).problems]
-    monkeypatch.setattr("halfway.curriculum.tasks.sources.CHUNK", 4)
+    monkeypatch.setattr("halfway.curriculum.tasks.reasoning_gym.CHUNK", 4)
     assert [p.id for p in source.load(9, STREAM).problems] == whole
 
 

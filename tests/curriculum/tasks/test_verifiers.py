@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support import extras
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks import verifiers
+from halfway.curriculum.tasks import answers
+from halfway.curriculum.tasks.answers import last_number
 from halfway.curriculum.tasks.lab import sums
-from halfway.curriculum.tasks.verifiers import VERIFIERS, last_number, verify
+from halfway.curriculum.tasks.verifiers import VERIFIERS, verify
 
 
 def problem(answer: str, verifier: str, prompt: str = "?") -> Problem:
@@ -132,7 +133,7 @@ def test_symbolic_works_off_the_main_thread() -> None:
 @pytest.mark.parametrize("judge", [off_the_main_thread, lambda a, r: verify(problem(a, "symbolic"), r)])
 def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Callable[[str, str], bool]) -> None:
     off_the_main_thread("1", "1")  # its process has started
-    monkeypatch.setattr(verifiers, "SYMBOLIC_TIMEOUT", 1)
+    monkeypatch.setattr(answers, "SYMBOLIC_TIMEOUT", 1)
     began = time.monotonic()
     assert judge("7", r"$\sum_{k=1}^{10000000} \frac{1}{k^{k}}$") is False
     assert time.monotonic() - began < 20  # without a limit: minutes
@@ -141,7 +142,7 @@ def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Calla
 def test_the_helping_process_ends_with_a_killed_parent() -> None:
     program = (
         "import os, signal\n"
-        "from halfway.curriculum.tasks.verifiers import _helper\n"
+        "from halfway.curriculum.tasks.answers import _helper\n"
         "if __name__ == '__main__':\n"
         "    print(_helper().submit(os.getpid).result(), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -8,7 +8,7 @@ import pytest
 from paths import REPOSITORY
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks.sources import ReasoningGym
+from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.starting_models import smollm2

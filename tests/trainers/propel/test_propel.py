@@ -34,8 +34,7 @@ from halfway.trainers.propel.corpus import (
 )
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import Candidate, read
-from halfway.trainers.propel.domains.sums import Sums
-from halfway.trainers.propel.domains.sums_writer import SHEETS, SheetAuthor, spoil, write_sheet
+from halfway.trainers.propel.domains.sums import SHEETS, SheetAuthor, Sums, spoil, write_sheet
 from halfway.trainers.propel.evaluation import (
     CheckpointHealth,
     check_health,

@@ -15,18 +15,6 @@ from typing import Protocol, TypeVar
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.registry import Registry
-
-DOMAINS = Registry(
-    what="domain",
-    group="halfway.domains",
-    builtin={
-        "function_induction": "halfway.trainers.propel.domains.induction:FunctionInduction",
-        "maths": "halfway.trainers.propel.domains.maths:Maths",
-        "operators": "halfway.trainers.propel.domains.operators:Operators",
-        "sums": "halfway.trainers.propel.domains.sums:Sums",
-    },
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,30 @@
 """Function induction: the generator writes a function, ten inputs and a message; the solver infers the function.
 
 The solver sees half of the input-output pairs and the message, writes a function, and passes if it gives the
-reference's result on every other input. After Absolute Zero (function induction) and PROPEL, section 4.2, with stricter
-validity: see `FunctionInduction.check`.
+reference's result on every other input, as `halfway.curriculum.tasks.function_induction` judges. After Absolute Zero
+(function induction) and PROPEL, section 4.2, with stricter validity: see `FunctionInduction.check`.
 """
 
 import ast
-import json
 import re
-import threading
-import zlib
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions, shared
+from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.function_induction import Reference, run
 from halfway.curriculum.tasks.sources import content_id
-from halfway.curriculum.tasks.verifiers import Batched
 from halfway.trainers.propel.domains.base import Invalid
-from halfway.trainers.propel.domains.induction_rules import MODULES, arguments, function_name
+from halfway.trainers.propel.domains.induction_rules import arguments, function_name
 from halfway.trainers.propel.domains.induction_text import SYNTAXES, Shown
 
 CODE_IN_MESSAGE = re.compile(r"```|\bdef \w+\s*\(|\blambda\b[^.]*:|\breturn\s+[\w(\[{]+\s*[-+*/%]")
 INTEGER = re.compile(r"-?\d+")
 MAX_MESSAGE = 1_000
-SHARED_MODULES = tuple(MODULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +141,7 @@ class FunctionInduction:
         for task in tasks:
             jobs.append(Job(task.code, task.entry, task.inputs, lane=0))
             jobs.append(Job(task.code, task.entry, task.inputs[::-1], lane=1))
-        outcomes = _run(jobs, self.seconds, self.processes)
+        outcomes = run(jobs, self.seconds, self.processes)
         return [self._judge(task, *outcomes[2 * i : 2 * i + 2]) for i, task in enumerate(tasks)]
 
     def _judge(self, task: FunctionTask, forward: Outcome, backward: Outcome) -> FunctionTask | Invalid:
@@ -173,25 +166,19 @@ class FunctionInduction:
         half, syntax = self.inputs // 2, SYNTAXES[self.syntax]
         pairs = [Shown(text, result.shown) for text, result in zip(task.inputs, task.results, strict=True)]
         prompt = syntax.pose(pairs[:half], task.message)
-        answer = json.dumps(
-            {
-                "syntax": self.syntax,
-                "seconds": self.seconds,
-                "inputs": task.inputs[half:],
-                "results": [result.key for result in task.results[half:]],
-            }
-        )
+        hidden = tuple(result.key for result in task.results[half:])
+        answer = Reference(self.syntax, self.seconds, task.inputs[half:], hidden).as_text()
         features: dict[str, float | str] = {"code_length": len(task.code), "topic": self.topic(task)}
         identity = content_id(self.name, prompt, answer)
         return Problem(identity, prompt, answer, self.name, "function_induction", features)
 
     def topic(self, task: FunctionTask) -> str:
         """What the function is made of: its kinds of operators and statements, sorted, as in "Add+If"."""
-        kinds = {type(node).__name__ for node in ast.walk(ast.parse(task.code)) if isinstance(node, TELLING)}
+        kinds = {type(node).__name__ for node in ast.walk(ast.parse(task.code)) if isinstance(node, STRUCTURE)}
         return "+".join(sorted(kinds)) or "plain"
 
 
-TELLING = (
+STRUCTURE = (
     *(ast.operator, ast.unaryop, ast.boolop, ast.If, ast.IfExp, ast.For, ast.While, ast.Call, ast.Subscript),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr),
 )
@@ -200,96 +187,3 @@ TELLING = (
 def _in_range(literal: str, bounds: tuple[int, int] | None) -> bool:
     """Whether a literal is an integer within the bounds, or there are none."""
     return bounds is None or (INTEGER.fullmatch(literal) is not None and bounds[0] <= int(literal) <= bounds[1])
-
-
-@dataclass
-class Memory:
-    """Remembers what programs did, so that an equal program need not run again.
-
-    A program that ran out of time, or whose worker died, is not remembered, since the machine may be to blame.
-
-    Attributes:
-        capacity: largest number of programs; the oldest are forgotten.
-    """
-
-    capacity: int = 100_000
-    outcomes: dict[Job, Outcome] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def run(self, jobs: Sequence[Job], options: SandboxOptions) -> list[Outcome]:
-        """What each program does, as `Sandbox.run` says. Raises UserError if there is no sandbox."""
-        distinct = dict.fromkeys(jobs)
-        with self.lock:
-            known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
-        fresh = [job for job in distinct if job not in known]
-        ran = dict(zip(fresh, shared(options, SHARED_MODULES).run(fresh), strict=True)) if fresh else {}
-        with self.lock:
-            self.outcomes.update((job, one) for job, one in ran.items() if _lasting(one))
-            for job in list(islice(self.outcomes, max(0, len(self.outcomes) - self.capacity))):
-                del self.outcomes[job]
-        return [known[job] if job in known else ran[job] for job in jobs]
-
-
-def _lasting(outcome: Outcome) -> bool:
-    return not isinstance(outcome, Failure) or outcome.fault == "error"
-
-
-@lru_cache(maxsize=8)
-def _memory(options: SandboxOptions) -> Memory:
-    return Memory()
-
-
-def _run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcome]:
-    options = SandboxOptions(seconds, processes=processes)
-    return _memory(options).run(jobs, options)
-
-
-def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the function in each response gives the reference's results on its problem's hidden inputs.
-
-    A response may define anything else beside the function. Results are compared by Python's ==, outside the sandbox;
-    the code that runs inside sees the hidden inputs but none of their results.
-
-    Raises:
-        ValueError: if a problem's answer does not belong to this domain.
-        UserError: if there is no sandbox.
-    """
-    references = [_reference(problem.answer) for problem in problems]
-    jobs: dict[float, list[tuple[int, Job]]] = defaultdict(list)
-    for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
-        code = SYNTAXES[reference.syntax].answer(response)
-        if code is not None:
-            # Both lanes are used, and equal programs go to the same lane.
-            jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))
-    verdicts = [False] * len(problems)
-    for seconds, numbered in jobs.items():
-        for (row, _), outcome in zip(numbered, _run([job for _, job in numbered], seconds), strict=True):
-            right = references[row].results
-            verdicts[row] = not isinstance(outcome, Failure) and tuple(result.key for result in outcome) == right
-    return verdicts
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """The content of a problem's answer: the hidden inputs and the keys of their results."""
-
-    syntax: str
-    seconds: float
-    inputs: tuple[str, ...]
-    results: tuple[str, ...]
-
-
-@lru_cache(maxsize=4096)
-def _reference(answer: str) -> _Reference:
-    try:
-        found = json.loads(answer)
-        syntax, seconds = found["syntax"], float(found["seconds"])
-        if syntax not in SYNTAXES:
-            raise ValueError(f"there is no syntax {syntax!r}")
-        return _Reference(syntax, seconds, tuple(map(str, found["inputs"])), tuple(map(str, found["results"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not an answer of function induction ({one_line(error)})") from error
-
-
-verify = Batched(judge)
-"""The verifier `function_induction`."""

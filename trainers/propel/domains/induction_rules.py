@@ -13,31 +13,21 @@ from types import ModuleType
 from halfway.curriculum.boxes.sandbox import Result
 from halfway.curriculum.boxes.sandbox_worker import literal
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.function_induction import PURE_MODULES
 from halfway.trainers.propel.domains.base import Invalid
 
 MAX_CODE = 8_192
 MAX_INPUT = 1_024
 
-# Modules that are pure and equal in every process, each with the attributes that are not, or that reach any name by a
-# string.
-MODULES: Mapping[str, frozenset[str]] = {
-    "bisect": frozenset(),
-    "cmath": frozenset(),
+MODULES: Mapping[str, frozenset[str]] = dict.fromkeys(PURE_MODULES, frozenset[str]()) | {
     "collections": frozenset({"namedtuple"}),
-    "collections.abc": frozenset(),
-    "copy": frozenset(),
-    "decimal": frozenset(),
-    "fractions": frozenset(),
-    "functools": frozenset(),
-    "heapq": frozenset(),
-    "itertools": frozenset(),
-    "math": frozenset(),
     "operator": frozenset({"attrgetter", "methodcaller"}),
-    "re": frozenset(),
     "statistics": frozenset({"NormalDist"}),
     "string": frozenset({"Formatter"}),
     "typing": frozenset({"get_type_hints"}),
 }
+"""Modules that a function may import, each with the attributes that differ between processes, or that reach any name by
+a string."""
 
 # Names that begin with two underscores are banned too.
 BANNED_NAMES = frozenset(

@@ -1,13 +1,12 @@
-"""The two ways in which function-induction tasks and their answers are written."""
+"""The two ways in which function-induction tasks are written. How answers are read stands with their verifier."""
 
-import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from halfway.curriculum.support.blocks import fenced
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.function_induction import as_function
 from halfway.trainers.propel.domains.base import Invalid
 
 ASK = """\
@@ -53,7 +52,7 @@ class Shown(NamedTuple):
 
 
 class Syntax(Protocol):
-    """How tasks are asked for, written, posed and answered."""
+    """How tasks are asked for, written and posed."""
 
     @property
     def has_message(self) -> bool: ...
@@ -68,10 +67,6 @@ class Syntax(Protocol):
 
     def pose(self, pairs: Sequence[Shown], message: str) -> str:
         """The solver's prompt."""
-        ...
-
-    def answer(self, response: str) -> str | None:
-        """Python that defines f, from a solver's response; None if there is none in it."""
         ...
 
 
@@ -99,11 +94,6 @@ class Fenced:
         lines = "\n".join(f"f({_inner(pair.arguments)}) = {pair.result}" for pair in pairs)
         return POSE.format(pairs=lines, message=message)
 
-    def answer(self, response: str) -> str | None:
-        """The last python block."""
-        blocks = [body for name, body in fenced(response) if name == "python"]
-        return blocks[-1] if blocks else None
-
 
 def _inner(arguments: str) -> str:
     """A tuple literal without its brackets."""
@@ -127,34 +117,13 @@ class Short:
 
     def read(self, text: str) -> Written | Invalid:
         inputs, mark, expression = text.partition(">")
-        code = _as_function(expression)
+        code = as_function(expression)
         if not mark or code is None:
             return Invalid("unreadable", one_line(text))
         return Written(code, tuple(inputs.split(",")), "")
 
     def pose(self, pairs: Sequence[Shown], message: str) -> str:
         return ",".join(f"{_inner(pair.arguments)}:{pair.result}" for pair in pairs) + "="
-
-    def answer(self, response: str) -> str | None:
-        return _as_function(response)
-
-
-SHORT_TEXT = re.compile(r"[x0-9+\-*/%()<>=ie]{1,60}")
-SHORT_WORDS = {"i": " if ", "e": " else ", "/": "//"}
-
-
-def _as_function(expression: str) -> str | None:
-    """The function of a short expression; None unless it is one expression of x without powers."""
-    if not SHORT_TEXT.fullmatch(expression) or "**" in expression or "//" in expression:
-        return None
-    python = "".join(SHORT_WORDS.get(character, character) for character in expression)
-    try:
-        tree = ast.parse(python, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if any(isinstance(node, ast.Call | ast.Tuple) for node in ast.walk(tree)):
-        return None
-    return f"def f(x):\n    return {python}"
 
 
 SYNTAXES: Mapping[str, Syntax] = {"fenced": Fenced(), "short": Short()}

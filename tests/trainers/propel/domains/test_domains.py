@@ -13,7 +13,8 @@ from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.lab.sources import RunningSums
 from halfway.curriculum.tasks.lab.sums import Sheet, SumsOptions, SumsTeacher
 from halfway.curriculum.tasks.verifiers import verify
-from halfway.trainers.propel.domains.base import DOMAINS, Invalid
+from halfway.trainers.propel.domains import DOMAINS
+from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read, reasons
 from halfway.trainers.propel.domains.sums import Sums
 

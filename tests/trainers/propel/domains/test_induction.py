@@ -13,11 +13,12 @@ from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, Sand
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks import function_induction
+from halfway.curriculum.tasks.function_induction import Memory
 from halfway.curriculum.tasks.verifiers import verify, verify_all
-from halfway.trainers.propel.domains import induction
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read
-from halfway.trainers.propel.domains.induction import FunctionInduction, Memory
+from halfway.trainers.propel.domains.induction import FunctionInduction
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
 from halfway.trainers.propel.domains.induction_text import Fenced, Shown
 
@@ -217,7 +218,7 @@ def test_an_answer_of_another_domain_is_one_line() -> None:
 
 
 def test_a_response_without_code_needs_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(induction, "_run", None)
+    monkeypatch.setattr(function_induction, "run", None)
     answer = json.dumps({"syntax": "fenced", "seconds": 1, "inputs": ["(1,)"], "results": ["2"]})
     assert not verify(Problem("p", "?", answer, "", "function_induction"), "I do not know")
 
@@ -289,7 +290,7 @@ class CountingSandbox:
 
 def test_an_equal_program_runs_once_unless_time_or_worker_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox, memory, options = CountingSandbox(), Memory(capacity=3), SandboxOptions()
-    monkeypatch.setattr(induction, "shared", lambda options, modules: sandbox)
+    monkeypatch.setattr(function_induction, "shared", lambda options, modules: sandbox)
 
     def run(codes: str) -> list[str]:
         outcomes = memory.run([Job(code, "f", ("(1,)",)) for code in codes.split()], options)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxes import needs_sandbox
 
+from halfway.curriculum.tasks.function_induction import as_function
 from halfway.experiments.starting_models.tokenizers import INTEGERS, by_integer
 from halfway.trainers.propel.domains import functions
 from halfway.trainers.propel.domains.base import Invalid
@@ -25,7 +26,6 @@ from halfway.trainers.propel.domains.functions import (
     MostlySmall,
 )
 from halfway.trainers.propel.domains.induction import FunctionInduction
-from halfway.trainers.propel.domains.induction_text import Short
 
 DOMAIN = FunctionInduction(
     syntax="short", input_range=(0, 12), result_range=(-40, 160), distinct_results=2, seconds=5.0
@@ -43,7 +43,7 @@ def tokenizer() -> Any:
 def test_the_text_of_a_function_computes_its_value(kind: str, constants: Constants) -> None:
     for seed in range(60):
         example = functions.draw_example(Habits({kind: 1.0}, constants), random.Random(seed))
-        code = Short().answer(example.function.text)
+        code = as_function(example.function.text)
         assert code is not None
         names: dict[str, Any] = {}
         exec(code, names)

@@ -13,8 +13,15 @@ from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOp
 from halfway.curriculum.tasks.lab.sources import OperatorSheets
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.trainers.propel.domains.candidates import read
-from halfway.trainers.propel.domains.operators import BEGIN, Operators
-from halfway.trainers.propel.domains.operators_writer import SHEETS, OperatorAuthor, on_frontier, spoil, write_sheet
+from halfway.trainers.propel.domains.operators import (
+    BEGIN,
+    SHEETS,
+    OperatorAuthor,
+    Operators,
+    on_frontier,
+    spoil,
+    write_sheet,
+)
 
 SHORT = OperatorOptions(min_lines=2, max_lines=3, min_allowed=0, max_allowed=2)
 

@@ -1,0 +1,29 @@
+"""Problem sources and environments by name. They come from several rooms, above which this file stands."""
+
+from halfway.curriculum.support.registry import Registry
+
+SOURCES = Registry(
+    what="source",
+    group="halfway.sources",
+    builtin={
+        "file": "halfway.curriculum.tasks.files:File",
+        "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
+        "ledger": "halfway.curriculum.tasks.lab.sources:LedgerAccounts",
+        "operator_sheets": "halfway.curriculum.tasks.lab.sources:OperatorSheets",
+        "pool": "halfway.curriculum.tasks.files:Pool",
+        "reasoning_gym": "halfway.curriculum.tasks.reasoning_gym:ReasoningGym",
+        "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
+        "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
+        "running_sums": "halfway.curriculum.tasks.lab.sources:RunningSums",
+    },
+)
+
+ENVIRONMENTS = Registry(
+    what="environment",
+    group="halfway.environments",
+    builtin={
+        "ledger": "halfway.curriculum.environments.ledger:Ledger",
+        "repository": "halfway.curriculum.repositories.environment:Repository",
+        "single_turn": "halfway.curriculum.environments.single_turn:SingleTurn",
+    },
+)

@@ -1,0 +1,160 @@
+"""The verifier of function induction: a function is run on hidden inputs, in the sandbox.
+
+The answer of a problem is a `Reference`: inputs that the solver has not seen, and what the right function returns.
+"""
+
+import ast
+import json
+import re
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import islice
+
+from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, SandboxOptions, shared
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.blocks import fenced
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.answers import Batched
+
+PURE_MODULES = (
+    *("bisect", "cmath", "collections", "collections.abc", "copy", "decimal", "fractions", "functools", "heapq"),
+    *("itertools", "math", "operator", "re", "statistics", "string", "typing"),
+)
+"""Modules of the standard library that compute and do nothing else; the sandbox has them imported already."""
+
+SHORT_TEXT = re.compile(r"[x0-9+\-*/%()<>=ie]{1,60}")
+SHORT_WORDS = {"i": " if ", "e": " else ", "/": "//"}
+
+
+def as_function(expression: str) -> str | None:
+    """The function of a short expression; None unless it is one expression of x without powers."""
+    if not SHORT_TEXT.fullmatch(expression) or "**" in expression or "//" in expression:
+        return None
+    python = "".join(SHORT_WORDS.get(character, character) for character in expression)
+    try:
+        tree = ast.parse(python, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if any(isinstance(node, ast.Call | ast.Tuple) for node in ast.walk(tree)):
+        return None
+    return f"def f(x):\n    return {python}"
+
+
+def last_python_block(response: str) -> str | None:
+    """The content of a response's last block of Python; None if there is none."""
+    blocks = [content for name, content in fenced(response) if name == "python"]
+    return blocks[-1] if blocks else None
+
+
+CODE_IN: Mapping[str, Callable[[str], str | None]] = {"fenced": last_python_block, "short": as_function}
+"""By syntax: Python that defines f, from a solver's response; None if there is none in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A problem's answer.
+
+    Attributes:
+        syntax: how responses are written, one of `CODE_IN`.
+        seconds: time limit on a function over all inputs.
+        inputs: the hidden inputs, each as the text of a tuple literal.
+        results: what the right function returns for them, as `Result.key`.
+    """
+
+    syntax: str
+    seconds: float
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+
+@lru_cache(maxsize=4096)
+def reference_of(answer: str) -> Reference:
+    """The inverse of `Reference.as_text`. Raises ValueError for other text."""
+    try:
+        facts = json.loads(answer)
+        syntax, seconds = facts["syntax"], float(facts["seconds"])
+        if syntax not in CODE_IN:
+            raise ValueError(f"there is no syntax {syntax!r}")
+        return Reference(syntax, seconds, tuple(map(str, facts["inputs"])), tuple(map(str, facts["results"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not an answer of function induction ({one_line(error)})") from error
+
+
+@dataclass
+class Memory:
+    """Remembers what programs did, so that an equal program need not run again.
+
+    A program that ran out of time, or whose worker died, is not remembered, since the machine may be to blame.
+
+    Attributes:
+        capacity: largest number of programs; the oldest are forgotten.
+    """
+
+    capacity: int = 100_000
+    outcomes: dict[Job, Outcome] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, jobs: Sequence[Job], options: SandboxOptions) -> list[Outcome]:
+        """What each program does, as `Sandbox.run` says. Raises UserError if there is no sandbox."""
+        distinct = dict.fromkeys(jobs)
+        with self.lock:
+            known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
+        fresh = [job for job in distinct if job not in known]
+        ran = dict(zip(fresh, shared(options, PURE_MODULES).run(fresh), strict=True)) if fresh else {}
+        with self.lock:
+            self.outcomes.update((job, one) for job, one in ran.items() if _lasting(one))
+            for job in list(islice(self.outcomes, max(0, len(self.outcomes) - self.capacity))):
+                del self.outcomes[job]
+        return [known[job] if job in known else ran[job] for job in jobs]
+
+
+def _lasting(outcome: Outcome) -> bool:
+    return not isinstance(outcome, Failure) or outcome.fault == "error"
+
+
+@lru_cache(maxsize=8)
+def _memory(options: SandboxOptions) -> Memory:
+    return Memory()
+
+
+def run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcome]:
+    """What each program does; equal programs run once in a process's life. Raises UserError if there is no sandbox."""
+    options = SandboxOptions(seconds, processes=processes)
+    return _memory(options).run(jobs, options)
+
+
+def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
+    """Whether the function in each response gives the reference's results on its problem's hidden inputs.
+
+    A response may define anything else beside the function. Results are compared by Python's ==, outside the sandbox;
+    the code that runs inside sees the hidden inputs but none of their results.
+
+    Raises:
+        ValueError: if a problem's answer does not belong to this task.
+        UserError: if there is no sandbox.
+    """
+    references = [reference_of(problem.answer) for problem in problems]
+    jobs: dict[float, list[tuple[int, Job]]] = defaultdict(list)
+    for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
+        code = CODE_IN[reference.syntax](response)
+        if code is not None:
+            # Both lanes are used, and equal programs go to the same lane.
+            jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))
+    verdicts = [False] * len(problems)
+    for seconds, numbered in jobs.items():
+        for (row, _), outcome in zip(numbered, run([job for _, job in numbered], seconds), strict=True):
+            right = references[row].results
+            verdicts[row] = not isinstance(outcome, Failure) and tuple(result.key for result in outcome) == right
+    return verdicts
+
+
+verify = Batched(judge)
+"""The verifier `function_induction`."""
