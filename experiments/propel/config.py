@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -86,17 +86,11 @@ class OracleOptions:
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What an arm trains: the study's settings, with the arm's own changes.
-
-    Attributes:
-        baseline: a baseline has no generator and trains nothing: "mutation" = the domain mutates what is in the
-            prompts; "lookup" = the same, with the single kind of mutation that was useful most often in the corpus.
-    """
+    """What an arm trains: the study's settings, with the arm's own changes."""
 
     generator: GeneratorOptions
     reward: RewardOptions
     training: GeneratorTraining
-    baseline: Literal["", "mutation", "lookup"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +183,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     """
     raw = yaml_files.read(path)
     if not yaml_files.is_study(raw):
-        raise UserError(f"{path}: has no domain, so it is no study of task generators; {_remedy(raw, path)}")
+        raise UserError(f"{path}: has no domain, so it is not a study of task generators; {_remedy(raw, path)}")
     raw = yaml_files.merge(raw.pop("base", {}), raw)
     return study_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
 
@@ -259,7 +253,6 @@ def _check_arms(config: PropelConfig) -> None:
     for name in config.arms:
         arm = config.arm(name)
         reward, source = arm.reward, arm.reward.adversary_arm
-        _check_baseline(config, name, arm)
         if arm.training.steps:
             check_precision(arm.generator.model, arm.training.learner)
         require(reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
@@ -276,15 +269,6 @@ def _check_arms(config: PropelConfig) -> None:
             "name an arm that a probe rewards",
         )
         earlier.append(name)
-
-
-def _check_baseline(config: PropelConfig, name: str, arm: ArmConfig) -> None:
-    if not arm.baseline:
-        return
-    [domain], steps = config.domain, arm.training.steps
-    mutates = hasattr(config.build_domain(), "mutation")
-    require(mutates, f"arms.{name}.baseline", arm.baseline, f"{domain} makes no tasks by itself; leave it out")
-    require(steps == 0, f"arms.{name}.training.steps", steps, "a baseline is not trained; give 0")
 
 
 def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:

@@ -25,7 +25,6 @@ from halfway.trainers.policy import Policy
 from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
-    best_kind,
     build_corpus,
     costs,
     label_texts,
@@ -52,7 +51,7 @@ from halfway.trainers.propel.probes.sweep import (
 )
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
-from halfway.trainers.propel.writing import Mutator, Writer, Written
+from halfway.trainers.propel.writing import Author, Written
 
 Progress = Callable[[int, int], None]
 ProbeAt = tuple[Probe, Site]
@@ -298,14 +297,9 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[s
     }
 
 
-def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Writer:
+def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:
     """The generator of one checkpoint; step 0 is the model from which the arm starts."""
     config = study.config.arm(arm)
-    if config.baseline:
-        domain: Any = study.domain
-        return Mutator(
-            domain, best_kind(study.corpus, study.solver, domain.kinds) if config.baseline == "lookup" else ""
-        )
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
     base = study.generator(config.generator.model)
     if step == 0:
@@ -318,7 +312,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Write
     return study.author(loaded, config.generator.rollouts, oracles)
 
 
-def trained_author(study: Study, arm: str) -> tuple[Writer, int]:
+def trained_author(study: Study, arm: str) -> tuple[Author, int]:
     """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator.
 
     Raises:
@@ -388,11 +382,11 @@ def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
 
 
 def _offline(study: Study, arm: str) -> int:
-    """Solver trials behind an arm's probes, or behind its lookup."""
+    """Solver trials behind an arm's probes."""
     if arm == BASE:
         return 0
     own = study.config.arm(arm)
-    if own.baseline != "lookup" and (own.reward.kind == "solver" or not own.training.steps):
+    if own.reward.kind == "solver" or not own.training.steps:
         return 0
     mined = study.arm_folder(arm) / "adversary.json"
     extra = json.loads(mined.read_text())["trials"] if mined.exists() else 0

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -43,25 +43,7 @@ def first_and_last_steps(config: PropelConfig, arm: str) -> dict[str, Any] | Non
     }
 
 
-def training_table(training: Mapping[str, Any]) -> str:
-    """A table of the first and last steps of training, with two lines per arm."""
-    heads = ["arm", "steps", *QUANTITIES]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for arm, ends in training.items():
-        for end, figures in ends.items():
-            cells = [number_text(figures[name]) for name in QUANTITIES]
-            lines.append(f"| {arm} | {end} {WINDOW} | {' | '.join(cells)} |")
-    about = "During training, means over steps. Parsed: what the domain can read; of a patch, that it applies."
-    return "\n".join(lines) + f"\n\n{about}\n"
-
-
 def over_all_seeds(values: Sequence[float]) -> dict[str, Any]:
     """Mean, standard error (None for one seed), and the values themselves."""
     stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
-
-
-def number_text(figures: Mapping[str, Any], digits: int = 3) -> str:
-    """A mean with its standard error, as text."""
-    text = f"{figures['mean']:.{digits}f}"
-    return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"

@@ -17,7 +17,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.propel.options import CorpusOptions
 from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.solver import Solver
-from halfway.trainers.propel.writing import Writer, Written
+from halfway.trainers.propel.writing import Author, Written
 
 PROVENANCE = b"halfway"
 
@@ -88,7 +88,7 @@ class Corpus:
 
 
 def build_corpus(
-    author: Writer,
+    author: Author,
     solver: Solver,
     options: CorpusOptions,
     provenance: Mapping[str, Any],
@@ -270,7 +270,7 @@ def groups_of(rows: Sequence[CorpusRow], by: str) -> Any:
         return np.asarray([row.topic for row in rows])
     facts = [json.loads(row.features) for row in rows]
     if facts and by not in facts[0]:
-        raise UserError(f"sweep.split.by: {by!r} is no feature of these tasks; choose from {['topic', *facts[0]]}")
+        raise UserError(f"sweep.split.by: {by!r} is not a feature of these tasks; choose from {['topic', *facts[0]]}")
     return np.asarray([str(fact[by]) for fact in facts])
 
 
@@ -282,7 +282,7 @@ def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         if name not in known:
-            raise UserError(f"sweep.surface: {name!r} is no feature of these tasks; choose from {sorted(known)}")
+            raise UserError(f"sweep.surface: {name!r} is not a feature of these tasks; choose from {sorted(known)}")
         if name == "length":
             found[name] = np.asarray([len(row.text) for row in rows], float)
         elif name == "topic":
@@ -290,21 +290,6 @@ def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
         else:
             found[name] = np.asarray([fact[name] for fact in facts])
     return found
-
-
-def best_kind(corpus: Corpus, solver: Solver, kinds: Sequence[str]) -> str:
-    """The kind of mutation, of these, that has the largest share of useful tasks among the labelled rows.
-
-    One imagined average row per kind keeps a rare kind from winning by chance, as in lookups.
-    """
-    rows = [(json.loads(row.features)["kind"], solver.useful(row.passed)) for row in corpus.labelled]
-    mean = sum(useful for _, useful in rows) / len(rows)
-
-    def share(kind: str) -> float:
-        own = [useful for known, useful in rows if known == kind]
-        return (sum(own) + mean) / (len(own) + 1)
-
-    return max(kinds, key=share)
 
 
 @dataclass(frozen=True)

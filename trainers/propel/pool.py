@@ -19,7 +19,7 @@ from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.candidates import Candidate, read
 from halfway.trainers.propel.probes.heads import Probe, Site
 from halfway.trainers.propel.rewards import Reader
-from halfway.trainers.propel.writing import Writer, Written
+from halfway.trainers.propel.writing import Author, Written
 
 COLUMNS = ("id", "prompt", "answer", "verifier", "probed_rate", "probed_by", "topic")
 
@@ -34,7 +34,7 @@ class Guessed:
     left_out: Mapping[str, int]
 
 
-def write_fresh(author: Writer, texts: int, reader: Reader, probe: tuple[Probe, Site], stream: Stream) -> Guessed:
+def write_fresh(author: Author, texts: int, reader: Reader, probe: tuple[Probe, Site], stream: Stream) -> Guessed:
     """The valid tasks among `texts` new texts of a generator, each problem once.
 
     Raises:

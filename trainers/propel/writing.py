@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -63,37 +63,6 @@ def judge(
         next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, "")
         for text, ended in zip(texts, ended_N, strict=True)
     ]
-
-
-class Writer(Protocol):
-    """Writes tasks: a generator, or a baseline without a model."""
-
-    def write(self, count: int, stream: Stream) -> list[Written]:
-        """`count` texts. Text i, including its prompt, is a function of the stream and i."""
-        ...
-
-
-@dataclass(frozen=True)
-class Mutator:
-    """A baseline without a model: the prompts that a generator would get, each with a mutation by the domain.
-
-    Attributes:
-        kind: the only kind of mutation, where a prompt has a place for it; "" = any.
-    """
-
-    domain: Any
-    kind: str = ""
-
-    def write(self, count: int, stream: Stream) -> list[Written]:
-        """See `Writer.write`. Prompt i is also the one that `Author.write` gives to text i."""
-        streams = [stream.at(i) for i in range(count)]
-        prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
-        texts = [
-            self.domain.mutation(prompt, one.at("text"), self.kind)
-            for prompt, one in zip(prompts, streams, strict=True)
-        ]
-        candidates = judge(self.domain, prompts, texts, [True] * count)
-        return [Written(prompt, candidate, 0) for prompt, candidate in zip(prompts, candidates, strict=True)]
 
 
 @dataclass(frozen=True)

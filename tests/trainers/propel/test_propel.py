@@ -209,7 +209,7 @@ def test_surface_features(lab_tokenizer: Any, tmp_path: Path) -> None:
     found = surface(corpus, ("length", "topic", "lines"))
     assert found["length"].tolist() == [len(row.text) for row in corpus.labelled]
     assert found["lines"].tolist() == [len(sums.parse(row.text).operands) for row in corpus.labelled]
-    with pytest.raises(UserError, match=r"sweep\.surface: 'colour' is no feature"):
+    with pytest.raises(UserError, match=r"sweep\.surface: 'colour' is not a feature"):
         surface(corpus, ("colour",))
 
 

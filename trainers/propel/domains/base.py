@@ -4,9 +4,7 @@ A domain is a frozen dataclass whose fields are its options. It knows how to ask
 means, when it is valid, and which problem a solver gets. It knows no model.
 
 A domain whose texts are written in turns may have a method `turns(text) -> tuple[str, ...]`, which probes need for
-`activations.turn_pooling`. One that can make tasks without a generator has a method `mutation(prompt, stream, kind) ->
-str`, which an arm with `baseline: mutation` or `lookup` writes; a lookup also needs `kinds`, the names of its
-mutations, and the kind of each task among its problem's features.
+`activations.turn_pooling`.
 """
 
 from collections.abc import Sequence
