@@ -42,8 +42,8 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format .
 
 bench: $(VENV)/installed-train
-	$(VENV)/bin/python -m halfway.experiments.benchmarks.controllers
-	$(VENV)/bin/python -m halfway.experiments.benchmarks.pros
+	$(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
+	$(VENV)/bin/python experiments/results/how_fast_is_it/pros.py
 
 reproduction: $(VENV)/installed-train
 	$(VENV)/bin/python -m halfway.experiments.studies.reproduction

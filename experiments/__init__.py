@@ -1,6 +1,6 @@
 """The command line and everything it needs, from YAML files to tables.
 
-Beside the code are `recipes/` and committed `results/`.
+Beside the code are `recipes/` and the research record, `results/`, which nothing imports.
 
 - `audit`: shows from any trainer's rollout log where its rollouts went
 - `cli`: the commands of `halfway`
@@ -11,8 +11,7 @@ Beside the code are `recipes/` and committed `results/`.
 - `running`: builds, launches and tracks runs
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
-- `studies`: answers single questions, and writes the page of reproduced results
+- `studies`: writes the pages of results from their numbers
 - `propel`: runs PROPEL from a YAML file
 - `starting_models`: makes the lab's starting policies
-- `benchmarks`: measures what things cost in time, memory and disk space
 """

@@ -157,6 +157,15 @@ def test_no_rooms_import_one_another() -> None:
     assert circles(by_rooms(import_graph(REPOSITORY))) == set()
 
 
+def test_nothing_imports_the_research_record() -> None:
+    """Its scripts import the product, are run by hand, and are not in the wheel."""
+    record = REPOSITORY / "experiments" / "results"
+    assert list(record.rglob("*.py")) and not list(record.rglob("__init__.py"))
+    folders = [REPOSITORY / name for name in (*LAYERS, "src", "tests")]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    assert [path for path in files if any(name.startswith("experiments.results") for name in imports(path))] == []
+
+
 def test_no_test_imports_another() -> None:
     """What they share is in `tests/support/`."""
     found = {path.name: imports(path) for path in (REPOSITORY / "tests").rglob("*.py")}

@@ -24,9 +24,11 @@ def blocks(language: str, page: str = "README.md", heading: str = "") -> list[st
     return re.findall(rf"^```{language}\n(.*?)^```", under, re.MULTILINE | re.DOTALL)
 
 
-def test_every_module_and_recipe_that_a_page_names_exists() -> None:
+def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
+    """Except in the log, whose commands are those of their day."""
+    log = REPOSITORY / "experiments" / "results" / "log"
     pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
-    texts = {path: path.read_text() for path in pages}
+    texts = {path: path.read_text() for path in pages if path.parent != log}
     modules = {name: path for path, text in texts.items() for name in re.findall(r"python -m (halfway[\w.]*\w)", text)}
     assert {name: path for name, path in modules.items() if find_spec(name) is None} == {}
     recipes = {
@@ -34,8 +36,12 @@ def test_every_module_and_recipe_that_a_page_names_exists() -> None:
         for path, text in texts.items()
         for name in re.findall(r"halfway (?:run|compare|propel \w+|validate) (experiments/[\w/]+\.yaml)", text)
     }
-    assert {name: path for name, path in recipes.items() if not (REPOSITORY / name).is_file()} == {}
-    assert len(modules) > 15 and len(recipes) > 15
+    scripts = {
+        name: path for path, text in texts.items() for name in re.findall(r"python (experiments/[\w/]+\.py)", text)
+    }
+    files = recipes | scripts
+    assert {name: path for name, path in files.items() if not (REPOSITORY / name).is_file()} == {}
+    assert modules and len(recipes) > 15 and scripts
 
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 | `halfway.controllers` | one file per method; their beliefs, laws and prefixes | curriculum |
 | `halfway.trainers` | the loop, the rollouts and their engines, the learner, several processes; probes, PROPEL; other \
 trainers as hosts | the above |
-| `halfway.experiments` | configuration, command line, comparison, report, studies, recipes | the above |
+| `halfway.experiments` | configuration, command line, comparison, report, recipes | the above |
 
 For the trainer that you already use: `from_yaml` reads a chain, and `trl` makes it the curriculum of a `GRPOTrainer`.
 """

@@ -9,7 +9,6 @@ import pytest
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.scripts import script, script_parser
-from halfway.experiments.studies import consistency, counterfactual
 
 
 def failing(error: Exception) -> Callable[[], int]:
@@ -37,7 +36,7 @@ def failing(error: Exception) -> Callable[[], int]:
 def test_a_mistake_is_one_line(
     error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["studies/tool.py"])
+    monkeypatch.setattr("sys.argv", ["results/tool.py"])
     monkeypatch.setattr("halfway.curriculum.support.extras.find_spec", lambda name: None)
     with pytest.raises(SystemExit) as stopped:
         failing(error)()
@@ -82,17 +81,3 @@ def test_wrong_words_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
             parser.parse_args(words)
         assert stopped.value.code == 2
         assert capsys.readouterr().err == f"error: {complaint}; --help lists the options\n"
-
-
-def test_studies_without_anything_to_compare_say_so(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for study, words, complaint in (
-        (counterfactual, [str(tmp_path), str(tmp_path)], "no seed has a "),
-        (consistency, [f"{tmp_path}/none"], "none"),
-    ):
-        monkeypatch.setattr("sys.argv", ["study", *words])
-        with pytest.raises(SystemExit) as stopped:
-            study.main()
-        error = capsys.readouterr().err
-        assert stopped.value.code == 2 and complaint in error and error.count("\n") == 1
