@@ -1,6 +1,5 @@
-"""Turns groups into padded arrays: what the loss sees, and what it does not. Needs only numpy."""
+"""Turns groups into the sequences that the loss sees, and says what it does not see. Needs only numpy."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import IntArray, Origin, Rollout
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.objective.advantages import advantages
 from halfway.trainers.learner.options import LearnerOptions
@@ -83,29 +81,6 @@ class Batch:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Padded:
-    """Sequences padded on the right to a common length.
-
-    Attributes:
-        tokens_BT: int64.
-        mask_BT: False on padding.
-        advantages_BT: advantage of every token, including weights; or one column if all tokens of a sequence share
-            theirs.
-        engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
-            on padding.
-    """
-
-    tokens_BT: NDArray[np.int64]
-    mask_BT: BoolArray
-    advantages_BT: Floats
-    engine_logprobs_BT: Floats
-    old_logprobs_BT: Floats | None
-    reference_logprobs_BT: Floats | None
-    values_BT: Floats | None = None
-    returns_BT: Floats | None = None
-
-
 def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
     """The sequences of the groups.
 
@@ -150,13 +125,13 @@ def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
 
 def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -> TrainingSequence:
     """Rollout i of a group as the loss sees it."""
-    rollout, given = group.rollouts[i], group.weights and group.weights.advantages_NT
+    rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
     sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
     own = options.old_logprobs == "engine" or group.request.origin is Origin.STORED
     advantages_T = None
-    if given:
+    if advantages_NT:
         advantages_T = np.zeros(sequence.length)
-        advantages_T[sequence.mask_T] = given[i]
+        advantages_T[sequence.mask_T] = advantages_NT[i]
     return replace(
         sequence,
         old_logprobs_T=sequence.engine_logprobs_T if own else None,
@@ -179,8 +154,8 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
             "learner.advantage=leave_one_out, or leave that controller out"
         )
     if group.weights is not None and steers:
-        given_N = group.weights.advantages_N
-        return np.zeros(group.size) if given_N is None else np.asarray(given_N, np.float64)
+        advantages_N = group.weights.advantages_N
+        return np.zeros(group.size) if advantages_N is None else np.asarray(advantages_N, np.float64)
     if options.advantage == "gae":
         return np.zeros(group.size)
     rewards_N = [rollout.trained_reward for rollout in group.rollouts]
@@ -203,122 +178,8 @@ def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float)
     return sequence
 
 
-def split_minibatches(
-    sequences: Sequence[TrainingSequence], options: LearnerOptions, stream: Stream
-) -> list[list[TrainingSequence]]:
-    """Shuffle the sequences and deal them out to optimizer steps: `count_minibatches` parts, none of them empty.
-
-    With `options.minibatch_groups` whole groups are dealt out in shuffled order, otherwise sequences; the sizes of
-    parts differ by at most one. A single mini-batch is not shuffled.
-    """
-    num = count_minibatches(sequences, options)
-    if num <= 1:
-        return [list(sequences)] if sequences else []
-    dealt = by_group(sequences) if options.minibatch_groups else [[sequence] for sequence in sequences]
-    order = stream.generator().permutation(len(dealt))
-    return [[sequence for i in part for sequence in dealt[i]] for part in np.array_split(order, num)]
-
-
-def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOptions) -> int:
-    """Number of optimizer steps in one epoch; 0 if there is no sequence.
-
-    With `options.minibatch_groups`, the number of groups divided by it, rounded (halves up), and at least 1; groups of
-    which no sequence is left do not count. Otherwise `options.num_minibatches`, or the number of sequences if that is
-    smaller.
-    """
-    if not sequences or not options.minibatch_groups:
-        return min(options.num_minibatches, len(sequences))
-    return max(1, math.floor(len(by_group(sequences)) / options.minibatch_groups + 0.5))
-
-
-def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequence]]:
-    """The sequences of each group, in the order of the groups' first sequences."""
-    groups: dict[int, list[TrainingSequence]] = {}
-    for sequence in sequences:
-        groups.setdefault(sequence.group, []).append(sequence)
-    return list(groups.values())
-
-
-def split_microbatches(
-    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
-) -> list[list[int]]:
-    """Positions of the sequences in batches for one forward pass each: longest first, ties in the given order.
-
-    Args:
-        max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
-        max_padding: if a row would be shorter than the longest of its micro-batch by more than this share, a new
-            micro-batch begins, unless the current one is still below an eighth of `max_tokens`.
-    """
-    order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
-    parts: list[list[int]] = []
-    for i in order:
-        if parts:
-            # The first row of a part is its longest.
-            longest, rows = sequences[parts[-1][0]].length, len(parts[-1])
-            fits = (rows + 1) * longest <= max_tokens
-            like = sequences[i].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
-            if fits and like:
-                parts[-1].append(i)
-                continue
-        parts.append([i])
-    return parts
-
-
-def scatter(
-    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int, max_padding: float = 1.0
-) -> list[list[tuple[list[int], float]]]:
-    """The micro-batches of every process as positions, each with its weight, 0 or 1.
-
-    Processes get about equally many tokens: longest sequence first, each to the process that has the fewest so far. All
-    get equally many micro-batches, as collective operations require; a process that has run out gets the shortest
-    sequence with weight 0.
-    """
-    shares: list[list[int]] = [[] for _ in range(num_processes)]
-    loads = [0] * num_processes
-    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
-        process = loads.index(min(loads))
-        shares[process].append(i)
-        loads[process] += sequences[i].length
-    dealt = []
-    for share in map(sorted, shares):
-        parts = split_microbatches([sequences[i] for i in share], max_tokens, max_padding)
-        dealt.append([([share[i] for i in part], 1.0) for part in parts])
-    rounds = max(map(len, dealt))
-    shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
-    return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
-
-
-def pad(sequences: Sequence[TrainingSequence], pad_token_id: int) -> Padded:
-    """Right-padded arrays of at least one sequence. An optional array is present in all sequences or in none."""
-    int64 = np.dtype(np.int64)
-    return Padded(
-        tokens_BT=_stack([s.tokens_T for s in sequences], pad_token_id, int64),
-        mask_BT=_stack([s.mask_T for s in sequences], False),
-        advantages_BT=_advantages(sequences),
-        engine_logprobs_BT=_stack([s.engine_logprobs_T for s in sequences], 0),
-        old_logprobs_BT=_stack_optional([s.old_logprobs_T for s in sequences]),
-        reference_logprobs_BT=_stack_optional([s.reference_logprobs_T for s in sequences]),
-        values_BT=_stack_optional([s.values_T for s in sequences]),
-        returns_BT=_stack_optional([s.returns_T for s in sequences]),
-    )
-
-
-def _advantages(sequences: Sequence[TrainingSequence]) -> NDArray[Any]:
-    """One column, unless some sequence has an advantage for every token."""
-    if all(s.advantages_T is None for s in sequences):
-        return np.asarray([[s.weight * s.advantage] for s in sequences])
-    rows = [np.where(s.mask_T, s.advantage, 0) if s.advantages_T is None else s.advantages_T for s in sequences]
-    return _stack([s.weight * row_T for s, row_T in zip(sequences, rows, strict=True)], 0)
-
-
-def _stack(rows: Sequence[NDArray[Any]], fill: float, dtype: "np.dtype[Any] | None" = None) -> NDArray[Any]:
-    stacked_BT = np.full((len(rows), max(len(row) for row in rows)), fill, dtype or np.result_type(*rows))
-    for b, row in enumerate(rows):
-        stacked_BT[b, : len(row)] = row
-    return stacked_BT
-
-
-def _stack_optional(rows: Sequence[Floats | None]) -> Floats | None:
-    given = [row for row in rows if row is not None]
-    assert len(given) in (0, len(rows)), "an optional array is missing in some of the sequences"
-    return _stack(given, 0) if given else None
+def continuation(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:
+    """A context and the tokens after it, which are to be scored."""
+    length = len(context_P) + len(tokens_T)
+    mask_T = np.arange(length) >= len(context_P)
+    return TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))

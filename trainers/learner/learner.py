@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -14,33 +14,21 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.learner.adapters import adapters_off, has_adapters
+from halfway.trainers.learner.adapters import has_adapters
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
-from halfway.trainers.learner.batch import (
-    Batch,
-    Floats,
-    Padded,
-    TrainingSequence,
-    count_minibatches,
-    make_batch,
-    make_sequence,
-    pad,
-    scatter,
-    split_minibatches,
-)
+from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, make_batch, make_sequence
 from halfway.trainers.learner.critic import Critic, valued
+from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
-from halfway.trainers.learner.objective.loss import TokenSums, loss_denominator, policy_loss, value_loss
-from halfway.trainers.learner.objective.mismatch import mismatch_weights
+from halfway.trainers.learner.objective.loss import loss_denominator
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.learner.scoring import TokenScores, score_tokens
+from halfway.trainers.learner.passes import Passes
 
 COUNTERS_FILE = "learner.json"
 
@@ -80,13 +68,11 @@ class PolicyGradientLearner:
         """
         self.options = options
         self.tokenizer = tokenizer
-        self.pad_token_id = pad_token_id
-        self.temperature = temperature
         # Checked here, before DeepSpeed takes the weights apart.
         self._adapted = has_adapters(policy)
         self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
-        kept = policy if self._adapted else self._reference
-        self._start_digest = "" if kept is None else _digest(kept)
+        start = policy if self._adapted else self._reference
+        self._start_digest = "" if start is None else _digest(start)
         self._layers = enable_checkpointing(policy) if options.activation_checkpointing else []
         self._backend = build_backend(policy, options, accelerator)
         self._model, self._accelerator = self._backend.model, self._backend.accelerator
@@ -94,6 +80,9 @@ class PolicyGradientLearner:
         if self._reference is not None:
             self._reference.to(self._accelerator.device)
         self._critic = Critic(self.policy, options, self._accelerator) if options.advantage == "gae" else None
+        self._passes = Passes(
+            self._model, self._reference, self._critic, options, pad_token_id, temperature, self._accelerator
+        )
         self._optimizer_steps = 0
         self._version = 0
 
@@ -151,7 +140,7 @@ class PolicyGradientLearner:
         generated = [rollout for group in groups for rollout in group.rollouts if rollout.num_generated > 0]
         prompts = [g.prompt_tokens_P for g in groups for rollout in g.rollouts if rollout.num_generated > 0]
         sequences = [make_sequence(prompt_P, r, 0.0) for prompt_P, r in zip(prompts, generated, strict=True)]
-        values = iter(self._score(self._values, sequences)) if sequences else iter(())
+        values = iter(self._passes.values(sequences)) if sequences else iter(())
 
         def appraise(rollout: Rollout, num_prompt: int) -> Rollout:
             if rollout.num_generated > 0:
@@ -163,11 +152,9 @@ class PolicyGradientLearner:
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
         """Natural-log probability of each token after the context, under the present weights."""
-        length = len(context_P) + len(tokens_T)
-        mask_T = np.arange(length) >= len(context_P)
-        sequence = TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
-        [scored_T] = self._score(self._logprobs_of(self._model), [sequence])
-        return scored_T[mask_T].astype(np.float32)
+        sequence = continuation(context_P, tokens_T)
+        [scored_T] = self._passes.logprobs([sequence])
+        return scored_T[sequence.mask_T].astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
@@ -219,15 +206,13 @@ class PolicyGradientLearner:
         lacking = [i for i, sequence in enumerate(sequences) if sequence.old_logprobs_T is None]
         several = count_minibatches(sequences, options) * options.num_epochs > 1
         if lacking and (several or len(lacking) < len(sequences)):
-            scored = self._score(self._logprobs_of(self._model), [sequences[i] for i in lacking])
             completed = list(sequences)
-            for i, row_T in zip(lacking, scored, strict=True):
+            for i, row_T in zip(lacking, self._passes.logprobs([sequences[i] for i in lacking]), strict=True):
                 completed[i] = replace(completed[i], old_logprobs_T=row_T)
             sequences = completed
         if options.kl_coefficient > 0:
-            with adapters_off(self.policy) if self._adapted else nullcontext():
-                scored = self._score(self._logprobs_of(self._reference or self._model), sequences)
-            sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, scored, strict=True)]
+            rows = self._passes.reference_logprobs(sequences)
+            sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, rows, strict=True)]
         return sequences
 
     def _with_targets(
@@ -236,35 +221,23 @@ class PolicyGradientLearner:
         """Add the critic's values and targets before the first step, if there is a critic, and return its metrics."""
         if self._critic is None:
             return sequences, {}
-        values = self._score(self._values, sequences)
-        filled, metrics = with_targets(sequences, values, self.options.critic)
+        filled, metrics = with_targets(sequences, self._passes.values(sequences), self.options.critic)
         return filled, {**metrics, "warming_up": float(self._warming_up)}
-
-    @torch.no_grad()
-    def _score(self, score: Callable[[Padded], Tensor], sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """The scores of the tokens in the loss, one array per sequence. Every process gets all of them."""
-        own: dict[int, Floats] = {}
-        for positions, weight in self._share(sequences):
-            padded = pad([sequences[i] for i in positions], self.pad_token_id)
-            for i, row_T in zip(positions, score(padded).cpu().numpy(), strict=True):
-                own |= {i: row_T[: sequences[i].length]} if weight else {}
-        scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
-        return [scored[i] for i in range(len(sequences))]
 
     def _step(self, minibatch: Sequence[TrainingSequence], lr: float, spent: float) -> dict[str, float]:
         """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
         num_trained = [sequence.num_trained for sequence in minibatch]
         denominator = loss_denominator(num_trained, self.options)
-        share = self._share(minibatch)
+        microbatches = self._passes.microbatches(minibatch)
         parts: list[dict[str, Tensor]] = []
-        for number, (positions, weight) in enumerate(share, start=1):
-            with self._microbatch(last=number == len(share)):
-                loss, part = self._loss([minibatch[i] for i in positions], denominator)
+        for number, (_, padded, weight) in enumerate(microbatches, start=1):
+            with self._microbatch(last=number == len(microbatches)):
+                loss, sums = self._passes.loss(padded, denominator)
                 # Processes average their gradients, but the sum is wanted.
                 self._backend.backward(loss * (weight * self._accelerator.num_processes))
-            parts.append({name: weight * value for name, value in part.items()})
-        sums = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
-        totals = dict(zip(parts[0], self._accelerator.reduce(sums, "sum").tolist(), strict=True))
+            parts.append({name: weight * value for name, value in sums.items()})
+        sums_S = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
+        totals = dict(zip(parts[0], self._accelerator.reduce(sums_S, "sum").tolist(), strict=True))
         self._require_finite("loss", totals["loss"])
         norms = self._apply(totals, lr, spent)
         return {**totals, **norms, "tokens": sum(num_trained)}
@@ -283,10 +256,10 @@ class PolicyGradientLearner:
         if self._warming_up:
             self._backend.drop_gradients()
             return {**norms, "grad_norm": norm or 0.0}
-        found = self._backend.step(lr)
+        late_norm = self._backend.step(lr)
         if norm is None:
-            assert found is not None
-            norm = found
+            assert late_norm is not None
+            norm = late_norm
             self._require_finite("gradient norm", norm, taken=True)
         return {**norms, "grad_norm": norm}
 
@@ -300,80 +273,6 @@ class PolicyGradientLearner:
         critic = nullcontext() if self._critic is None else self._critic.microbatch(last)
         with self._backend.microbatch(last), critic, checkpointing(self._layers):
             yield
-
-    def _loss(self, sequences: Sequence[TrainingSequence], denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss to minimise in one micro-batch, and the losses and sums over tokens."""
-        padded = pad(sequences, self.pad_token_id)
-        with torch.set_grad_enabled(not self._warming_up):
-            scores = self._scores(self._model, padded, hidden=self._critic is not None and self._critic.shared)
-            loss, sums = self._policy_loss(scores, padded, denominator)
-        sums = {"loss": loss.detach(), **sums}
-        if self._critic is None:
-            return loss, sums
-        value, value_sums = self._value_loss(self._critic, scores.hidden_MD, padded, denominator)
-        total = self.options.critic.value_coefficient * value
-        return total if self._warming_up else loss + total, {**sums, "value_loss": value.detach(), **value_sums}
-
-    def _policy_loss(self, scores: TokenScores, padded: Padded, denominator: float) -> tuple[Tensor, TokenSums]:
-        mask_BT = self._tensor(padded.mask_BT)
-        logprobs_BT = scores.logprobs_BT
-        old, reference = padded.old_logprobs_BT, padded.reference_logprobs_BT
-        old_BT = logprobs_BT.detach() if old is None else self._tensor(old)
-        engine_BT = self._tensor(padded.engine_logprobs_BT)
-        advantages_BT = self._tensor(padded.advantages_BT).to(logprobs_BT.dtype)
-        mismatch: TokenSums = {}
-        if self.options.mismatch != "none":
-            weights_BT, mismatch = mismatch_weights(old_BT, engine_BT, mask_BT, self.options)
-            advantages_BT = advantages_BT * weights_BT
-        loss, sums = policy_loss(
-            logprobs_BT,
-            old_BT,
-            advantages_BT,
-            mask_BT,
-            self.options,
-            denominator,
-            None if reference is None else self._tensor(reference),
-            scores.entropies_BT,
-        )
-        gaps_BT = torch.where(mask_BT, old_BT - engine_BT, 0)
-        return loss, {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
-
-    def _value_loss(
-        self, critic: Critic, hidden_MD: Tensor | None, padded: Padded, denominator: float
-    ) -> tuple[Tensor, TokenSums]:
-        mask_BT = self._tensor(padded.mask_BT)
-        values_BT = critic.values(self._tensor(padded.tokens_BT), mask_BT, hidden_MD)
-        old_BT = self._tensor(padded.values_BT).to(values_BT.dtype)
-        returns_BT = self._tensor(padded.returns_BT).to(values_BT.dtype)
-        return value_loss(values_BT, old_BT, returns_BT, mask_BT, self.options, denominator)
-
-    def _scores(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:
-        """Log-probabilities and entropies of the tokens in the loss, see `score_tokens`."""
-        return score_tokens(
-            model,
-            self._tensor(padded.tokens_BT),
-            self._tensor(padded.mask_BT),
-            self.temperature,
-            entropy_gradient=self.options.entropy_coefficient > 0,
-            hidden=hidden,
-        )
-
-    def _logprobs_of(self, model: nn.Module) -> Callable[[Padded], Tensor]:
-        return lambda padded: self._scores(model, padded).logprobs_BT
-
-    def _values(self, padded: Padded) -> Tensor:
-        assert self._critic is not None, "values need learner.advantage=gae, which the configuration checks"
-        return self._critic.values(self._tensor(padded.tokens_BT), self._tensor(padded.mask_BT))
-
-    def _share(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], float]]:
-        """This process's micro-batches as positions, each with its weight."""
-        accelerator = self._accelerator
-        options = self.options
-        dealt = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
-        return dealt[accelerator.process_index]
-
-    def _tensor(self, values: Any) -> Tensor:
-        return torch.as_tensor(values, device=self._accelerator.device)
 
     def _require_finite(self, what: str, value: float, taken: bool = False) -> None:
         if math.isfinite(value):

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut
-from halfway.trainers.learner.batch import (
-    TrainingSequence,
+from halfway.trainers.learner.batch import TrainingSequence, make_batch, make_sequence
+from halfway.trainers.learner.microbatches import (
     count_minibatches,
-    make_batch,
-    make_sequence,
     pad,
     scatter,
     split_microbatches,

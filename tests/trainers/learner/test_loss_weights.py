@@ -11,7 +11,8 @@ from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Origin, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.prefix import hint_of
-from halfway.trainers.learner.batch import WEIGHED_OUT, make_batch, pad
+from halfway.trainers.learner.batch import WEIGHED_OUT, make_batch
+from halfway.trainers.learner.microbatches import pad
 from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 
 OPTIONS = LearnerOptions(lr=1e-3)
@@ -45,7 +46,7 @@ def test_weights_scale_advantages_and_zero_takes_a_rollout_out_of_the_loss(tiny_
     batch = make_batch([group], OPTIONS)
     assert batch.left_out[WEIGHED_OUT] == 1
     # The baseline is of all four: one success of four has 1, a failure -1/3 (leave one out).
-    assert pad(batch.sequences, PAD).advantages_BT[:, 0] == pytest.approx([1.0, -1 / 6, -2 / 3])
+    assert pad(batch.sequences, PAD).advantages_BT[:, 0].tolist() == pytest.approx([1.0, -1 / 6, -2 / 3])
     seen, _ = gradients(tiny_model, [group], OPTIONS)
     terms = [([7, 8, 9], [1.0] * 3, [1] * 3), ([10, 11], [-1 / 6] * 2, [1] * 2), ([16], [-2 / 3], [1])]
     assert_close(seen, expected(tiny_model, terms, tokens=6), 1e-4)

@@ -16,7 +16,8 @@ from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
 from halfway.trainers.engines.vllm.options import FREE_SHARE, LARGEST_SEED, VllmOptions
 from halfway.trainers.engines.vllm.worker import WeightLoader
-from halfway.trainers.learner.batch import TrainingSequence, pad, split_microbatches
+from halfway.trainers.learner.batch import continuation
+from halfway.trainers.learner.microbatches import pad, split_microbatches
 from halfway.trainers.learner.scoring import token_logprobs
 from halfway.trainers.learner.weights import copy_weights, named_weights
 
@@ -214,23 +215,12 @@ def with_entropies(
     policy: nn.Module, contexts: Sequence[IntArray], completions: Sequence[Completion], temperature: float
 ) -> list[Completion]:
     """The completions with the entropies of `policy` at their tokens, from one more forward pass."""
-    sequences = [_sequence(context, done.tokens_T) for context, done in zip(contexts, completions, strict=True)]
+    sequences = [continuation(context, done.tokens_T) for context, done in zip(contexts, completions, strict=True)]
     entropies: dict[int, FloatArray] = {}
     device = next(policy.parameters()).device
     for positions in split_microbatches(sequences, ENTROPY_TOKENS):
-        padded = pad([sequences[i] for i in positions], 0)
-        _, entropies_BT = token_logprobs(
-            policy,
-            torch.as_tensor(padded.tokens_BT, device=device),
-            torch.as_tensor(padded.mask_BT, device=device),
-            temperature,
-        )
+        padded = pad([sequences[i] for i in positions], 0, device)
+        _, entropies_BT = token_logprobs(policy, padded.tokens_BT, padded.mask_BT, temperature)
         for i, row_T in zip(positions, entropies_BT.float().cpu().numpy(), strict=True):
             entropies[i] = row_T[sequences[i].mask_T.nonzero()]
     return [replace(done, entropies_T=entropies[i]) for i, done in enumerate(completions)]
-
-
-def _sequence(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:
-    length = len(context_P) + len(tokens_T)
-    mask_T = np.arange(length) >= len(context_P)
-    return TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))

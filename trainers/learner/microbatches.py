@@ -1,0 +1,161 @@
+"""Divides the sequences of an update: into optimizer steps, processes and forward passes, as padded tensors."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from halfway.curriculum.streams import Stream
+from halfway.trainers.learner.batch import Floats, TrainingSequence
+from halfway.trainers.learner.options import LearnerOptions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Padded:
+    """Sequences padded on the right to a common length, as tensors on one device.
+
+    Attributes:
+        tokens_BT: int64.
+        mask_BT: bool, False on padding.
+        advantages_BT: advantage of every token, including weights; or one column if all tokens of a sequence share
+            theirs.
+        engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
+            on padding.
+    """
+
+    tokens_BT: Tensor
+    mask_BT: Tensor
+    advantages_BT: Tensor
+    engine_logprobs_BT: Tensor
+    old_logprobs_BT: Tensor | None
+    reference_logprobs_BT: Tensor | None
+    values_BT: Tensor | None = None
+    returns_BT: Tensor | None = None
+
+
+def split_minibatches(
+    sequences: Sequence[TrainingSequence], options: LearnerOptions, stream: Stream
+) -> list[list[TrainingSequence]]:
+    """Shuffle the sequences and deal them out to optimizer steps: `count_minibatches` parts, none of them empty.
+
+    With `options.minibatch_groups` whole groups are dealt out in shuffled order, otherwise sequences; the sizes of
+    parts differ by at most one. A single mini-batch is not shuffled.
+    """
+    num = count_minibatches(sequences, options)
+    if num <= 1:
+        return [list(sequences)] if sequences else []
+    dealt = by_group(sequences) if options.minibatch_groups else [[sequence] for sequence in sequences]
+    order = stream.generator().permutation(len(dealt))
+    return [[sequence for i in part for sequence in dealt[i]] for part in np.array_split(order, num)]
+
+
+def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOptions) -> int:
+    """Number of optimizer steps in one epoch; 0 if there is no sequence.
+
+    With `options.minibatch_groups`, the number of groups divided by it, rounded (halves up), and at least 1; groups of
+    which no sequence is left do not count. Otherwise `options.num_minibatches`, or the number of sequences if that is
+    smaller.
+    """
+    if not sequences or not options.minibatch_groups:
+        return min(options.num_minibatches, len(sequences))
+    return max(1, math.floor(len(by_group(sequences)) / options.minibatch_groups + 0.5))
+
+
+def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequence]]:
+    """The sequences of each group, in the order of the groups' first sequences."""
+    groups: dict[int, list[TrainingSequence]] = {}
+    for sequence in sequences:
+        groups.setdefault(sequence.group, []).append(sequence)
+    return list(groups.values())
+
+
+def split_microbatches(
+    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
+) -> list[list[int]]:
+    """Positions of the sequences in batches for one forward pass each: longest first, ties in the given order.
+
+    Args:
+        max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
+        max_padding: if a row would be shorter than the longest of its micro-batch by more than this share, a new
+            micro-batch begins, unless the current one is still below an eighth of `max_tokens`.
+    """
+    order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
+    parts: list[list[int]] = []
+    for i in order:
+        if parts:
+            # The first row of a part is its longest.
+            longest, rows = sequences[parts[-1][0]].length, len(parts[-1])
+            fits = (rows + 1) * longest <= max_tokens
+            like = sequences[i].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
+            if fits and like:
+                parts[-1].append(i)
+                continue
+        parts.append([i])
+    return parts
+
+
+def scatter(
+    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int, max_padding: float = 1.0
+) -> list[list[tuple[list[int], float]]]:
+    """The micro-batches of every process as positions, each with its weight, 0 or 1.
+
+    Processes get about equally many tokens: longest sequence first, each to the process that has the fewest so far. All
+    get equally many micro-batches, as collective operations require; a process that has run out gets the shortest
+    sequence with weight 0.
+    """
+    shares: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
+        process = loads.index(min(loads))
+        shares[process].append(i)
+        loads[process] += sequences[i].length
+    dealt = []
+    for share in map(sorted, shares):
+        parts = split_microbatches([sequences[i] for i in share], max_tokens, max_padding)
+        dealt.append([([share[i] for i in part], 1.0) for part in parts])
+    rounds = max(map(len, dealt))
+    shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
+    return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
+
+
+def pad(sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch.device | str" = "cpu") -> Padded:
+    """Right-padded tensors of at least one sequence. An optional array is present in all sequences or in none."""
+
+    def stacked(rows: Sequence[NDArray[Any]], fill: float = 0, dtype: "np.dtype[Any] | None" = None) -> Tensor:
+        return torch.as_tensor(_stack(rows, fill, dtype), device=device)
+
+    def optional(rows: Sequence[Floats | None]) -> Tensor | None:
+        present = [row_T for row_T in rows if row_T is not None]
+        assert len(present) in (0, len(rows)), "an optional array is missing in some of the sequences"
+        return stacked(present) if present else None
+
+    return Padded(
+        tokens_BT=stacked([s.tokens_T for s in sequences], pad_token_id, np.dtype(np.int64)),
+        mask_BT=stacked([s.mask_T for s in sequences]),
+        advantages_BT=torch.as_tensor(_advantages(sequences), device=device),
+        engine_logprobs_BT=stacked([s.engine_logprobs_T for s in sequences]),
+        old_logprobs_BT=optional([s.old_logprobs_T for s in sequences]),
+        reference_logprobs_BT=optional([s.reference_logprobs_T for s in sequences]),
+        values_BT=optional([s.values_T for s in sequences]),
+        returns_BT=optional([s.returns_T for s in sequences]),
+    )
+
+
+def _advantages(sequences: Sequence[TrainingSequence]) -> NDArray[Any]:
+    """One column, unless some sequence has an advantage for every token."""
+    if all(s.advantages_T is None for s in sequences):
+        return np.asarray([[s.weight * s.advantage] for s in sequences])
+    rows = [np.where(s.mask_T, s.advantage, 0) if s.advantages_T is None else s.advantages_T for s in sequences]
+    return _stack([s.weight * row_T for s, row_T in zip(sequences, rows, strict=True)], 0)
+
+
+def _stack(rows: Sequence[NDArray[Any]], fill: float, dtype: "np.dtype[Any] | None" = None) -> NDArray[Any]:
+    stacked_BT = np.full((len(rows), max(len(row) for row in rows)), fill, dtype or np.result_type(*rows))
+    for b, row in enumerate(rows):
+        stacked_BT[b, : len(row)] = row
+    return stacked_BT

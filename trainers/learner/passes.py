@@ -1,0 +1,118 @@
+"""The forward passes of policy, reference and critic over the sequences of an update, this process's share of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from halfway.trainers.learner.adapters import adapters_off
+from halfway.trainers.learner.batch import Floats, TrainingSequence
+from halfway.trainers.learner.critic import Critic
+from halfway.trainers.learner.microbatches import Padded, pad, scatter
+from halfway.trainers.learner.objective.loss import TokenSums, policy_loss, value_loss
+from halfway.trainers.learner.objective.mismatch import mismatch_weights
+from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.scoring import TokenScores, score_tokens
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Scores sequences, and computes the losses of micro-batches.
+
+    Attributes:
+        model: the policy, as the accelerator has prepared it.
+        reference: the reference policy; None = the policy without its adapters.
+    """
+
+    model: nn.Module
+    reference: nn.Module | None
+    critic: Critic | None
+    options: LearnerOptions
+    pad_token_id: int
+    temperature: float
+    accelerator: Accelerator
+
+    def microbatches(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], Padded, float]]:
+        """This process's micro-batches: positions of the sequences, the sequences padded, and a weight, 0 or 1."""
+        accelerator, options = self.accelerator, self.options
+        shares = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
+        return [
+            (positions, pad([sequences[i] for i in positions], self.pad_token_id, accelerator.device), weight)
+            for positions, weight in shares[accelerator.process_index]
+        ]
+
+    def logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
+        """The policy's log-probabilities of the tokens in the loss, one array per sequence, on every process."""
+        return self._scored(sequences, lambda padded: self._tokens(self.model, padded).logprobs_BT)
+
+    def reference_logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
+        """The reference policy's, likewise."""
+        scope: AbstractContextManager[None] = nullcontext()
+        if self.reference is None:
+            scope = adapters_off(self.accelerator.unwrap_model(self.model))
+        with scope:
+            return self._scored(
+                sequences, lambda padded: self._tokens(self.reference or self.model, padded).logprobs_BT
+            )
+
+    def values(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
+        """The critic's values, likewise."""
+        critic = self.critic
+        assert critic is not None, "values need learner.advantage=gae, which the configuration checks"
+        return self._scored(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
+
+    def loss(self, padded: Padded, denominator: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The loss to minimise in one micro-batch, and the losses and sums over its tokens."""
+        critic = self.critic
+        warming_up = critic is not None and critic.warming_up
+        with torch.set_grad_enabled(not warming_up):
+            scores = self._tokens(self.model, padded, hidden=critic is not None and critic.shared)
+            loss, sums = self._policy_loss(scores, padded, denominator)
+        sums = {"loss": loss.detach(), **sums}
+        if critic is None:
+            return loss, sums
+        values_BT = critic.values(padded.tokens_BT, padded.mask_BT, scores.hidden_MD)
+        assert padded.values_BT is not None and padded.returns_BT is not None
+        old_BT, returns_BT = padded.values_BT.to(values_BT.dtype), padded.returns_BT.to(values_BT.dtype)
+        value, value_sums = value_loss(values_BT, old_BT, returns_BT, padded.mask_BT, self.options, denominator)
+        total = self.options.critic.value_coefficient * value
+        return total if warming_up else loss + total, {**sums, "value_loss": value.detach(), **value_sums}
+
+    def _policy_loss(self, scores: TokenScores, padded: Padded, denominator: float) -> tuple[Tensor, TokenSums]:
+        logprobs_BT, mask_BT = scores.logprobs_BT, padded.mask_BT
+        old_BT = logprobs_BT.detach() if padded.old_logprobs_BT is None else padded.old_logprobs_BT
+        advantages_BT = padded.advantages_BT.to(logprobs_BT.dtype)
+        mismatch: TokenSums = {}
+        if self.options.mismatch != "none":
+            weights_BT, mismatch = mismatch_weights(old_BT, padded.engine_logprobs_BT, mask_BT, self.options)
+            advantages_BT = advantages_BT * weights_BT
+        loss, sums = policy_loss(
+            logprobs_BT,
+            old_BT,
+            advantages_BT,
+            mask_BT,
+            self.options,
+            denominator,
+            padded.reference_logprobs_BT,
+            scores.entropies_BT,
+        )
+        gaps_BT = torch.where(mask_BT, old_BT - padded.engine_logprobs_BT, 0)
+        return loss, {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
+
+    def _tokens(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:
+        """Log-probabilities and entropies of the tokens in the loss, see `score_tokens`."""
+        gradient = self.options.entropy_coefficient > 0
+        return score_tokens(model, padded.tokens_BT, padded.mask_BT, self.temperature, gradient, hidden)
+
+    @torch.no_grad()
+    def _scored(self, sequences: Sequence[TrainingSequence], score: Callable[[Padded], Tensor]) -> list[Floats]:
+        own: dict[int, Floats] = {}
+        for positions, padded, weight in self.microbatches(sequences):
+            for i, row_T in zip(positions, score(padded).cpu().numpy(), strict=True):
+                own |= {i: row_T[: sequences[i].length]} if weight else {}
+        scored = {i: row_T for part in gather_object([own]) for i, row_T in part.items()}
+        return [scored[i] for i in range(len(sequences))]
