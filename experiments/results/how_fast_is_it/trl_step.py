@@ -116,8 +116,8 @@ def halfway(task: Task, steps: int, clock: Clock) -> None:
     )
     learner = PolicyGradientLearner(model, options, 0)
     engine = TransformersEngine(learner.policy, [-1], 0, 1.0)  # no end token, so lengths are the limits
-    inner, backend = vars(learner), learner._backend
-    inner["_loss"] = clock.timed("log-probs and loss", learner._loss)
+    passes, backend = learner._passes, learner._backend
+    vars(passes)["loss"] = clock.timed("log-probs and loss", passes.loss)
     vars(backend)["backward"] = clock.timed("backward", backend.backward)
     for step in range(steps):
         start = clock.now()
