@@ -11,7 +11,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `running`: builds, launches and tracks runs
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
-- `studies`: writes the pages of results from their numbers
+- `pages`: writes the tables of README and of the result pages from committed numbers
 - `propel`: runs PROPEL from a YAML file
 - `starting_models`: makes the lab's starting policies
 """

@@ -1,0 +1,88 @@
+"""Which tables belong on which page, and how they are written there."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.pages.contests import arms_table, cheapest_table, read_contest, regimes_table
+from halfway.experiments.pages.pooled import front_table, pooled_table, read_pooled
+from halfway.experiments.pages.reproduction import overview, read_rows, reasons_text, rows_text
+
+BEGIN, END = "<!-- {}: begin, written by `halfway pages` -->", "<!-- {}: end -->"
+
+
+def blocks(root: Path) -> dict[Path, dict[str, str]]:
+    """What is written on each page of the repository, by the name in the marks around it.
+
+    Raises:
+        UserError: if the numbers are not there, as in an installed package, or cannot be read.
+    """
+    results = root / "experiments" / "results"
+    paying, reproduced = results / "when_does_it_pay", results / "what_is_reproduced"
+    pooled = read_pooled(paying / "pooled.json")
+    contests = [read_contest(path) for path in sorted((paying / "contests").glob("*.json"))]
+    rows = read_rows(reproduced / "rows.yaml")
+    return {
+        root / "README.md": {"when it pays": front_table(pooled).markdown()},
+        paying / "README.md": {
+            "mean curves": pooled_table(pooled).markdown(),
+            "regimes": regimes_table(contests).markdown(),
+            "every seed": cheapest_table(contests).markdown(),
+            **{contest.name: arms_table(contest).markdown() for contest in contests},
+        },
+        reproduced / "README.md": {
+            "overview": overview(rows.rows),
+            "reasons": reasons_text(rows.reasons),
+            "rows": rows_text(rows.rows, reproduced / "README.md", root),
+        },
+    }
+
+
+def filled(text: str, blocks: Mapping[str, str]) -> str:
+    """The text with each block between its marks, in place of what was there.
+
+    Raises:
+        UserError: unless the text has each block's two marks exactly once, in order.
+    """
+    for name, block in blocks.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        whole = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}\n", re.DOTALL)
+        place = whole.search(text)
+        if place is None or (text.count(begin), text.count(end)) != (1, 1):
+            raise UserError(f"there must be once each, in this order, on lines of their own: {begin} and {end}")
+        text = f"{text[: place.start()]}{begin}\n\n{block.strip()}\n\n{end}\n{text[place.end() :]}"
+    return text
+
+
+def stale_pages(root: Path) -> dict[Path, str]:
+    """The text that each page should have, for those pages that differ from it."""
+    found = {}
+    for path, tables in blocks(root).items():
+        text = path.read_text()
+        try:
+            new = filled(text, tables)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        if new != text:
+            found[path] = new
+    return found
+
+
+def write_pages(root: Path, check: bool = False) -> list[Path]:
+    """Bring the pages up to date, and return those that were not.
+
+    Args:
+        check: only look, and refuse stale pages.
+
+    Raises:
+        UserError: if the numbers or a page's marks are missing; with `check`, if a page is stale.
+    """
+    stale = stale_pages(root)
+    if check and stale:
+        names = ", ".join(str(path.relative_to(root)) for path in stale)
+        raise UserError(f"{names}: not what the committed numbers say; run `halfway pages`")
+    for path, text in stale.items():
+        write_text(path, text)
+    return list(stale)
