@@ -117,7 +117,7 @@ def read_contest(path: Path) -> Contest:
 
 def regimes_table(contests: Sequence[Contest]) -> TextTable:
     """Numbers by which readers recognise a regime in their own logs, one row per regime and budget."""
-    rows = {}
+    rows: dict[str, tuple[str, ...]] = {}
     for contest in contests:
         for name, regime in contest.regimes.items():
             baseline = regime.arms[regime.baseline]

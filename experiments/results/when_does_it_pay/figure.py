@@ -43,7 +43,8 @@ def draw(ax: Axes, y: float, contest: Contest, regime: str, name: str, color: st
     gain = arm.gains.get("rollouts") if arm else None
     if gain is None:
         return
-    ax.plot([gain.low, gain.high], [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
+    ends = [gain.value if end is None else end for end in (gain.low, gain.high)]
+    ax.plot(ends, [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
     ax.plot([gain.value], [y], "o", color=color, markersize=6, markerfacecolor=color if gain.clear else "white")
 
 

@@ -10,7 +10,7 @@ that is overwritten, if there is one; otherwise write them into the new file by 
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def read_arm(summary: Summary, arm: ArmSummary, told: str) -> Arm:
             target_name(reach): row.reached for reach in summary.reach for row in reach.rows if row.arm == arm.arm
         },
         spent={target_name(reach): spent for reach in summary.reach if (spent := ratios(reach, arm.arm))},
-        strata={name: rate.value for name, rate in strata.items()},
+        strata={name: rate.value for name, rate in strata.items() if rate},
         starts={
             row.start: (
                 row.groups,
@@ -93,8 +93,8 @@ def read_arm(summary: Summary, arm: ArmSummary, told: str) -> Arm:
     )
 
 
-def gains(summary: Summary, arm: str) -> Any:
-    """The axis and the gain of each planned contrast with the baseline, or of the pair at the headline."""
+def gains(summary: Summary, arm: str) -> Iterator[tuple[str, Number]]:
+    """The axis and the gain of each planned contrast with the baseline."""
     for matched in summary.matched:
         for row in matched.contrasts:
             if (row.arm, row.reference) == (arm, summary.design.baseline):
@@ -102,12 +102,12 @@ def gains(summary: Summary, arm: str) -> Any:
                 yield matched.axis.name, Number(found.value, found.low, found.high, row.clear)
 
 
-def ratios(reach: Reach, arm: str) -> Mapping[str, Number]:
+def ratios(reach: Reach, arm: str) -> dict[str, Number]:
     row = next(row for row in reach.rows if row.arm == arm)
     return {
-        measure: Number(spent.ratio.value, spent.ratio.low, spent.ratio.high, spent.clear, spent.ratio_bound)
+        measure: Number(ratio.value, ratio.low, ratio.high, row.spent[measure].clear, row.spent[measure].ratio_bound)
         for measure in MEASURES
-        if arm != reach.baseline and (spent := row.spent[measure]).ratio is not None
+        if arm != reach.baseline and (ratio := row.spent[measure].ratio) is not None
     }
 
 
