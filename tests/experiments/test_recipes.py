@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import (
     differences,
     load_comparison_config,
-    load_config,
     load_run_config,
     to_plain,
 )
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.propel.config import is_study, load_study
+from halfway.experiments.propel.config import load_study
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.memory import estimate
 from halfway.experiments.running.runs import prepare, train
@@ -35,7 +35,7 @@ from halfway.trainers.propel.domains.induction_rules import function_name
 FOLDER = REPOSITORY / "experiments" / "recipes"
 FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(FOLDER.rglob("*.yaml"))}
 CLUSTER = [path for name, path in FILES.items() if name.startswith("cluster/")]
-# Made by commands of their own, from packages that the tests may lack.
+# Their models are made by commands of their own, from packages that the tests may lack.
 PRETRAINED = ("smollm2", "smollm2_repositories")
 EVERY_METHOD = FILES["compare/every_method"]
 
@@ -46,51 +46,66 @@ def test_the_folder_holds_what_its_page_lists() -> None:
     assert listed == set(FILES)
 
 
+comparison = cache(lambda name: load_comparison_config(FILES[name]))
+study = cache(lambda name: load_study(FILES[f"propel/{name}"]))
+
+
+def kind(name: str) -> str:
+    """The command for a file: what it describes, and whether its machines are several."""
+    raw = yaml_files.read(FILES[name])
+    several = raw.get("cluster", {}).get("train_nodes", 1) > 1
+    if yaml_files.is_study(raw):
+        return "propel all"
+    return "compare" if "arms" in raw else "launch" if several else "run"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_first_line_says_what_it_is_and_gives_its_command(name: str) -> None:
     first = FILES[name].read_text().splitlines()[0]
-    command = re.search(rf"  halfway (run|compare|propel all|launch) experiments/recipes/{name}\.yaml", first)
-    assert command and first.startswith("# ")
-    kind = "propel all" if is_study(FILES[name]) else None
-    if kind is None:
-        compared = isinstance(load_config(FILES[name]), ComparisonConfig)
-        kind = "compare" if compared else "launch" if "two_pools" in name or "swe" in name else "run"
-    assert command[1] == kind
+    assert first.startswith("# ") and f":  halfway {kind(name)} experiments/recipes/{name}.yaml" in first
 
 
-@pytest.mark.parametrize("name", [name for name, path in FILES.items() if not is_study(path)])
-def test_every_run_of_a_recipe_is_acceptable(name: str) -> None:
-    config = load_config(FILES[name])
+@pytest.mark.parametrize("name", [name for name in FILES if kind(name) in ("run", "launch")])
+def test_a_run_is_acceptable(name: str) -> None:
+    config = load_run_config(FILES[name])
     assert str(REPOSITORY) not in str(to_plain(config))
-    runs = [config] if isinstance(config, RunConfig) else [config.run(arm, config.seeds[0]) for arm in config.arms]
     if FILES[name] not in CLUSTER and name not in PRETRAINED:  # their data are not here
-        for sets in {str(to_plain(run)["problems"]): run for run in runs}.values():
-            build_problems(sets)  # draws them, and shows them to the environment
+        build_problems(config)  # draws them, and shows them to the environment
 
 
-def test_every_study_is_acceptable() -> None:
-    studies = [load_study(path) for path in FILES.values() if is_study(path)]
-    assert {"sums", "operators", "induction", "maths", "azr_3b", "azr_7b"} == {study.name for study in studies}
-    assert all(study.arm(arm) for study in studies for arm in study.arms)
+@pytest.mark.parametrize("name", [name for name in FILES if kind(name) == "compare"])
+def test_every_arm_of_a_comparison_is_acceptable(name: str) -> None:
+    config = comparison(name)  # checks every arm
+    own = {str(changes.get("problems")): arm for arm, changes in config.arms.items()}
+    for arm in own.values():
+        build_problems(config.run(arm, config.seeds[0]))
+
+
+@pytest.mark.parametrize("name", [name.partition("/")[2] for name in FILES if kind(name) == "propel all"])
+def test_every_arm_of_a_study_is_acceptable(name: str) -> None:
+    assert study(name).name == name and all(study(name).arm(arm) for arm in study(name).arms)
+
+
+def test_the_arms_that_a_study_suggests_are_acceptable() -> None:
+    """The overrides in its comment, of which the first command has the ablations and the last the transfer."""
+    comment = FILES["propel/sums"].read_text().partition("domain:")[0]
+    overrides = [quoted or word for quoted, word in re.findall(r"'(arms\.[^']+)'| (arms\.[\w.]+=\S+)", comment)]
+    more = load_study(FILES["propel/sums"], overrides)
+    assert set(more.arms) == {*study("sums").arms, "soft", "probe_only", "kl_0", "semantic", "other"}
+    assert (more.arm("other").training.steps, more.arm("semantic").reward.adversary_arm) == (0, "probe")
 
 
 @pytest.mark.parametrize("name", ["greso", "ppo", "prefix_sampling", "pros"])
-def test_a_method_s_recipe_is_the_arm_of_the_same_name_in_its_comparison(name: str) -> None:
+def test_a_method_is_the_arm_of_the_same_name_in_its_comparison(name: str) -> None:
     run = load_run_config(FILES[f"methods/{name}"])
-    arm = load_comparison_config(FILES[f"compare/{name}"]).run(name, run.seed)
+    arm = comparison(f"compare/{name}").run(name, run.seed)
     assert {field.split(".")[0] for field, _, _ in differences(run, arm)} <= {"name", "budget", "checkpoint"}
 
 
 def test_the_chain_of_four_is_an_arm_of_its_comparison() -> None:
     run = load_run_config(FILES["methods/all_four"])
-    arm = load_comparison_config(FILES["compare/all_four"]).run("all_four", run.seed)
+    arm = comparison("compare/all_four").run("all_four", run.seed)
     assert {field for field, _, _ in differences(run, arm)} <= {"name", "evaluation.points", "tracking.mlflow"}
-
-
-def test_the_file_of_every_method_has_every_controller() -> None:
-    config = load_comparison_config(EVERY_METHOD)
-    used = {label for arm in config.arms for label, _ in config.run(arm, config.seeds[0]).members()}
-    assert used == set(CONTROLLERS.names())
 
 
 # One line for each argument name of the seed functions: ten inputs, of different results.
@@ -108,17 +123,14 @@ SEED_INPUTS = {
 
 
 def seeded(name: str) -> FunctionInduction:
-    domain = load_study(FILES[f"propel/{name}"]).build_domain()
+    domain = study(name).build_domain()
     assert isinstance(domain, FunctionInduction)
     return domain
 
 
 def test_generators_for_induction_get_sixteen_prompts() -> None:
     for name in ("azr_3b", "azr_7b"):
-        domain, draws = (
-            seeded(name),
-            load_study(FILES[f"propel/{name}"]).training.prompts,
-        )
+        domain, draws = seeded(name), study(name).training.prompts
         assert len({domain.prompt(Stream(0).at(i)) for i in range(draws)}) == 16 == len(domain.seed_functions)
 
 
@@ -140,9 +152,8 @@ def test_every_seed_function_makes_a_valid_task() -> None:
 
 @pytest.mark.parametrize("name", ["azr_3b", "azr_7b", "maths"])
 def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str) -> None:
-    study = load_study(FILES[f"propel/{name}"])
-    for arm in study.arms:
-        training = study.arm(arm).training
+    for arm in study(name).arms:
+        training = study(name).arm(arm).training
         learner = training.learner
         assert (learner.schedule, learner.normalization, learner.clip_low, learner.clip_high) == (
             *("linear", "token", 0.2, 0.2),
@@ -197,10 +208,10 @@ def needs_rollouts_only() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("members", [pytest.param(m, id=name) for name, m in needs_rollouts_only().items()])
-@pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
-def test_a_recipe_for_a_cluster_takes_another_controller_by_override(file: Path, members: list[str]) -> None:
-    checked = CliRunner().invoke(app, ["validate", str(file), f"controllers=[{', '.join(members)}]"])
-    assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
+@pytest.mark.parametrize("name", ["one_gpu", "swe_14b"])  # the others are laid over these two
+def test_a_recipe_for_a_cluster_takes_another_controller_by_override(name: str, members: list[str]) -> None:
+    config = load_run_config(FILES[f"cluster/{name}"], [f"controllers=[{', '.join(members)}]"])
+    assert [label for label, _ in config.members()] == members
 
 
 def test_those_controllers_are_nearly_all() -> None:
@@ -210,21 +221,28 @@ def test_those_controllers_are_nearly_all() -> None:
     assert set(expected.split()) <= set(needs_rollouts_only())
 
 
-def trained() -> Iterator[tuple[str, RunConfig]]:
-    """One small run for each controller, and those whose task, learner or chain differs from these."""
-    comparison = load_comparison_config(EVERY_METHOD, TINY)
-    yield from ((arm, comparison.run(arm, comparison.seeds[0])) for arm in comparison.arms)
-    yield "all four in one chain", load_run_config(FILES["methods/all_four"], TINY)
-    yield "PROS on PPO", load_run_config(FILES["methods/ppo"], [*TINY, "controllers=[pros]"])
-    yield "many turns", load_run_config(FILES["lab/ledger"], [*TINY, "controllers=[prefix_sampling, uniform]"])
+@pytest.fixture(scope="session")
+def every_method() -> ComparisonConfig:
+    return load_comparison_config(EVERY_METHOD, TINY)
 
 
-RUNS = dict(trained())
+def test_the_file_of_every_method_has_every_controller(every_method: ComparisonConfig) -> None:
+    entries = [entry for arm in every_method.arms.values() for entry in arm.get("controllers", [])]
+    assert {yaml_files.label_of(entry) for entry in entries} == set(CONTROLLERS.names())
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_recipe_trains_for_two_steps(name: str, tmp_path: Path) -> None:
-    assert_trains_for_two_steps(RUNS[name], tmp_path)
+@pytest.mark.parametrize("arm", yaml_files.read(EVERY_METHOD)["arms"])
+def test_a_method_trains_for_two_steps(arm: str, every_method: ComparisonConfig, tmp_path: Path) -> None:
+    assert_trains_for_two_steps(every_method.run(arm, every_method.seeds[0]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "chain"),
+    [("methods/all_four", []), ("methods/ppo", ["pros"]), ("lab/ledger", ["prefix_sampling", "uniform"])],
+)
+def test_a_chain_on_another_learner_or_task_trains_for_two_steps(name: str, chain: list[str], tmp_path: Path) -> None:
+    overrides = [f"controllers=[{', '.join(chain)}]"] if chain else []
+    assert_trains_for_two_steps(load_run_config(FILES[name], [*TINY, *overrides]), tmp_path)
 
 
 def assert_trains_for_two_steps(config: RunConfig, folder: Path) -> None:
