@@ -17,6 +17,7 @@
 - `conformal`: asks for more rollouts until successes come as early as calibrated
 - `rounds`: asks for more rollouts until a group has signal
 - `signal`: gives advantages to groups whose rewards do not differ
+- `maxrl`: gives rare successes more weight, as the gradient of log p does
 - `downsample`: trains the most varied rollouts of a group
 - `vcrl`: trains groups whose successes vary enough
 - `lilo`: trains the groups of a round whose successes vary most
@@ -52,6 +53,7 @@ CONTROLLERS = Registry(
         "conformal": "halfway.controllers.conformal:Conformal",
         "rounds": "halfway.controllers.rounds:Rounds",
         "signal": "halfway.controllers.signal:Signal",
+        "maxrl": "halfway.controllers.maxrl:MaxRL",
         "downsample": "halfway.controllers.downsample:Downsample",
         "vcrl": "halfway.controllers.vcrl:Vcrl",
         "lilo": "halfway.controllers.lilo:Lilo",

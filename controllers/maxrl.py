@@ -1,0 +1,40 @@
+"""Maximum likelihood RL: the gradient of the log of the pass rate, in which rare successes count most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True)
+class MaxRL(PassRateController[None]):
+    """Divides the advantages of a group by its pass rate: (r - p) / p, MaxRL (arXiv 2602.02710).
+
+    The learner then climbs log p instead of p. Of N rollouts with k successes, a success has (N - k) / k and a failure
+    -1, so the total size of a group's advantages is 2 (N - k), largest for a single success, where GRPO's is 2 k (N -
+    k) / N. A degenerate group keeps its zeros. It chooses nothing and costs nothing.
+
+    Attributes:
+        cap: bound on the size of an advantage (ours; the paper has none, and N - 1 or more is none).
+    """
+
+    cap: float = 4.0
+
+    claims = frozenset({"advantages"})
+    needs = frozenset({"weights"})
+
+    def __post_init__(self) -> None:
+        require(1 <= self.cap < float("inf"), "maxrl.cap", self.cap, "give a number from 1, such as 4")
+
+    def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
+        return [group if group.degenerate else self._advised(group) for group in groups]
+
+    def _advised(self, group: Group) -> Group:
+        passed_N = np.asarray([rollout.success for rollout in group.rollouts], np.float64)
+        rate = passed_N.mean()
+        return group.advised(np.clip((passed_N - rate) / rate, -self.cap, self.cap))
