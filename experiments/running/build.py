@@ -15,7 +15,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig
-from halfway.trainers.policy import load_policy, prepare_torch
+from halfway.trainers.policy import Policy, load_policy, prepare_torch
+from halfway.trainers.prompt_states import NEED, with_prompt_states
 
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
@@ -44,7 +45,10 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     check(config.build_environment())
     problems = build_problems(config)
     prepare_torch(config.seed, config.threads)
-    return _assemble(config, folder, problems, _build_parts(config, model_path))
+    policy = load_policy(config.model, model_path)
+    if NEED in chain(*config.members()).needs:
+        problems = problems._replace(train=with_prompt_states(problems.train, policy))
+    return _assemble(config, folder, problems, _build_parts(config, policy))
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":
@@ -53,7 +57,7 @@ def build_worker_group(config: RunConfig) -> "WorkerGroup":
 
     model_path = find_model(config.model.path)
     prepare_torch(config.seed, config.threads)
-    return WorkerGroup(*_build_parts(config, model_path))
+    return WorkerGroup(*_build_parts(config, load_policy(config.model, model_path)))
 
 
 def build_problems(config: RunConfig) -> ProblemSplit:
@@ -81,12 +85,12 @@ def build_problems(config: RunConfig) -> ProblemSplit:
     return problems
 
 
-def _build_parts(config: RunConfig, model_path: str) -> "Parts":
+def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
 
-    policy, options, part = load_policy(config.model, model_path), config.rollouts, config.engine()
+    options, part = config.rollouts, config.engine()
     # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
     # needs whole weights, so it gets a copy.
     spread = config.learner.deepspeed.zero_stage == 3

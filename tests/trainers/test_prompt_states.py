@@ -1,0 +1,52 @@
+"""The policy's states as features of problems: their means over prompts, their components, and a run that uses them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from halfway.curriculum import Problem, ProblemSet
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running.build import build_run
+from halfway.trainers.policy import Policy
+from halfway.trainers.prompt_states import FEATURE, mean_states, principal_components, with_prompt_states
+
+
+@pytest.fixture
+def policy(tiny_model, tiny_tokenizer) -> Policy:  # type: ignore[no-untyped-def]
+    return Policy(tiny_model, tiny_tokenizer, [1], 0, "", False, "")
+
+
+def test_a_state_is_the_mean_over_the_prompts_own_tokens(policy: Policy) -> None:
+    prompts = [np.array([3, 4, 5, 6, 7], np.int32), np.array([8, 9], np.int32)]
+    states = mean_states(policy, prompts)
+    for prompt, state in zip(prompts, states, strict=True):
+        with torch.no_grad():
+            alone = policy.model.base_model(input_ids=torch.tensor(prompt[None].astype(np.int64))).last_hidden_state
+        assert state == pytest.approx(alone[0].mean(0).numpy(), abs=1e-5)
+
+
+def test_components_keep_the_distances_of_rows_that_differ_in_few_directions() -> None:
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(40, 3)) @ generator.normal(size=(3, 20)) + 7
+    components = principal_components(rows, 3)
+    distances = [np.linalg.norm(table[:, None] - table[None], axis=-1) for table in (rows, components)]
+    np.testing.assert_allclose(*distances, atol=1e-9)
+    assert principal_components(rows[:3], 16).shape == (3, 2)
+    assert (components[np.abs(components).argmax(axis=0), range(3)] > 0).all()
+
+
+def test_problems_keep_what_they_had(policy: Policy) -> None:
+    known = ProblemSet([Problem(str(i), f"{i}+{i}=", "0", features={"lines": i}) for i in range(6)], reserved=["x"])
+    problems = with_prompt_states(known, policy, 4)
+    assert problems.column(FEATURE).shape == (6, 4) and problems.column("lines").tolist() == list(range(6))
+    assert problems.fingerprint() == known.fingerprint() and problems.reserved == {"x"}
+
+
+def test_a_chain_that_asks_for_them_gets_them(tmp_path: Path) -> None:
+    recipe = Path("experiments/recipes/lab/skills.yaml")
+    training = build_run(
+        load_run_config(recipe, ["problems.train=12", "controllers=[{frontier: {features: [prompt_state]}}]"]), tmp_path
+    )
+    assert training.session.problems.column(FEATURE).shape == (12, 11)

@@ -1,0 +1,91 @@
+"""What the starting policy makes of a prompt, as a feature of the problem: a belief can share what it learns by it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.rollouts import IntArray
+from halfway.trainers.policy import Policy
+from halfway.trainers.rollouts.chat import Prompts
+
+FEATURE = "prompt_state"
+NEED = f"feature:{FEATURE}"
+COMPONENTS = 16
+BATCH_TOKENS = 16_384
+
+Floats = NDArray[np.float64]
+
+
+def with_prompt_states(problems: ProblemSet, policy: Policy, components: int = COMPONENTS) -> ProblemSet:
+    """The problems with a further feature, `prompt_state`: what distinguishes their prompts to this policy.
+
+    Its last hidden states, averaged over the prompt's tokens, are reduced to their first principal components over the
+    set. Problems that need the same skills have similar states, and nobody has to say which skills (after GPS, arXiv
+    2602.01970). The states are those of the weights given here, so a resumed run must give the starting weights again.
+
+    Args:
+        components: number of components; fewer if the model is narrower, or the set is smaller.
+    """
+    prompts = Prompts(policy.tokenizer, policy.chat, policy.system)
+    states_PW = mean_states(policy, [prompts.of_problem(problem) for problem in problems])
+    states_PC = principal_components(states_PW, components)
+    known = [_with_feature(problem, state_C) for problem, state_C in zip(problems, states_PC, strict=True)]
+    return ProblemSet(known, problems.generated, problems.reserved)
+
+
+def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
+    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width)."""
+    import torch
+
+    model: Any = policy.model
+    training, device = model.training, next(model.parameters()).device
+    states_PW = np.zeros((len(prompts), model.config.get_text_config().hidden_size))
+    model.eval()
+    with torch.no_grad():
+        for places in _batches([len(prompt) for prompt in prompts]):
+            longest = max(len(prompts[place]) for place in places)
+            tokens_BT = torch.full((len(places), longest), policy.padding)
+            mask_BT = torch.zeros((len(places), longest), dtype=torch.long)
+            for row, place in enumerate(places):
+                tokens_BT[row, : len(prompts[place])] = torch.from_numpy(prompts[place].astype(np.int64))
+                mask_BT[row, : len(prompts[place])] = 1
+            tokens_BT, mask_BT = tokens_BT.to(device), mask_BT.to(device)
+            states_BTW = model.base_model(input_ids=tokens_BT, attention_mask=mask_BT).last_hidden_state.float()
+            sums_BW = (states_BTW * mask_BT[:, :, None]).sum(1) / mask_BT.sum(1, keepdim=True)
+            states_PW[places] = sums_BW.cpu().numpy()
+    model.train(training)
+    return states_PW
+
+
+def principal_components(states_PW: Floats, components: int) -> Floats:
+    """The first principal components of the rows, (P, C), with C the least of `components`, P - 1 and the width.
+
+    The sign of a component, which is arbitrary, is such that its largest entry is positive.
+    """
+    centred_PW = states_PW - states_PW.mean(axis=0)
+    left_PR, scale_R, _ = np.linalg.svd(centred_PW, full_matrices=False)
+    number = max(1, min(components, len(states_PW) - 1, states_PW.shape[1]))
+    scores_PC = left_PR[:, :number] * scale_R[:number]
+    signs_C = np.sign(scores_PC[np.abs(scores_PC).argmax(axis=0), np.arange(number)])
+    scored: Floats = scores_PC * np.where(signs_C == 0, 1.0, signs_C)
+    return scored
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Positions in batches of similar lengths, each of at most `BATCH_TOKENS` padded tokens, or a single prompt."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batch and (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _with_feature(problem: Problem, state_C: Floats) -> Problem:
+    return replace(problem, features={**problem.features, FEATURE: tuple(map(float, state_C))})
