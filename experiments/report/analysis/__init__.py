@@ -5,6 +5,7 @@
 - `curves`: reads scores off between evaluations, and finds where they reach a target
 - `matched`: compares arms where all have spent equally
 - `contrasts`: differences between arms, their errors, and which are clear
+- `pooled`: compares arms by their mean curves: areas, costs to a target, chances of being the best
 - `reach`: what it cost to reach a target
 - `strata`: which kinds of problems each arm learnt
 - `timing`: where the seconds went

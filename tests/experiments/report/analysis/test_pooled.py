@@ -1,0 +1,84 @@
+"""Mean curves compared: areas and ratios by hand, a run that never arrives, instances, and the rate of false alarms."""
+
+import math
+
+import numpy as np
+import pytest
+from contests import run_of
+
+from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.report.analysis.pooled import areas, best_shares, difference, pool, ratio
+from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.multiple import LEVEL
+
+END = 400  # rollouts of a run of five evaluations
+
+
+def lines(arm: str, *ends: float) -> list[Run]:
+    """Runs that rise in straight lines from 0."""
+    return [run_of(arm, seed, scores=np.linspace(0, end, 5).tolist()) for seed, end in enumerate(ends)]
+
+
+def noisy(arm: str, seeds: int, generator: np.random.Generator, gain: float = 1.0, start: float = 0.1) -> list[Run]:
+    """Runs whose ends scatter by a tenth, over problems of different difficulty."""
+    ease_P = np.linspace(-0.3, 0.3, 40)
+    runs = []
+    for seed in range(seeds):
+        rises = np.linspace(0, gain * 0.5 * (1 + 0.2 * generator.standard_normal()), 5)
+        rates_EP = np.clip(start + rises[:, None] + ease_P, 0, 1)
+        runs.append(run_of(arm, seed, generator.binomial(8, rates_EP).tolist()))
+    return runs
+
+
+def test_areas_by_hand() -> None:
+    pooled = pool([{"base": lines("base", 0.4, 0.8), "fast": lines("fast", 0.8, 1.0)}], ROLLOUTS)
+    assert areas(pooled, END)[0] == pytest.approx([0.3, 0.45], abs=1e-9)
+    assert areas(pooled, END / 2)[0] == pytest.approx([0.15, 0.225], abs=1e-9)
+
+
+def test_an_arm_that_rises_twice_as_fast_spends_half() -> None:
+    pooled = pool([{"base": lines("base", 0.4, 0.4), "fast": lines("fast", 0.8, 0.8)}], ROLLOUTS)
+    measured = ratio(pooled, "fast", "base")
+    assert (measured.value, measured.low, measured.high) == pytest.approx((0.5, 0.5, 0.5), abs=1e-6)
+    assert measured.never == 0 and measured.p < 0.01
+
+
+def test_one_run_of_eight_that_never_arrives_vetoes_nothing() -> None:
+    fast = lines("fast", *[0.8] * 7, 0.3)
+    measured = ratio(pool([{"base": lines("base", *[0.4] * 8), "fast": fast}], ROLLOUTS), "fast", "base")
+    assert measured.value == pytest.approx(0.4 / np.mean([0.8] * 7 + [0.3]), abs=0.01) and measured.never == 0
+
+
+def test_an_arm_that_never_arrives_is_censored_and_not_called_different_for_that() -> None:
+    pooled = pool([{"base": lines("base", 0.4, 0.5), "slow": lines("slow", 0.1, 0.2)}], ROLLOUTS)
+    measured = ratio(pooled, "slow", "base")
+    assert math.isinf(measured.value) and measured.never == 1
+
+
+def test_shares_of_the_best_add_up_and_ties_share() -> None:
+    assert best_shares(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 0.0]])) == pytest.approx([0.5, 0.25, 0.25])
+
+
+def test_what_instances_share_does_not_widen_a_difference() -> None:
+    generator = np.random.default_rng(3)
+    instances = [
+        {arm: noisy(arm, 4, generator, gain, start) for arm, gain in (("base", 0.6), ("better", 1.0))}
+        for start in (0.0, 0.2, 0.4)
+    ]
+    within, _ = difference(*areas(pool(instances, ROLLOUTS), END), 1, 0)
+    merged = {arm: [run for runs_of in instances for run in runs_of[arm]] for arm in ("base", "better")}
+    across, _ = difference(*areas(pool([merged], ROLLOUTS), END), 1, 0)
+    assert within.value == pytest.approx(across.value, abs=1e-9)
+    assert within.low is not None and within.high is not None and across.low is not None and across.high is not None
+    assert within.low > 0 and within.high - within.low < 0.7 * (across.high - across.low)
+
+
+@pytest.mark.parametrize(("gain", "least", "most"), [(1.0, 0.0, 0.1), (1.5, 0.9, 1.0)])
+def test_equal_arms_are_seldom_called_clear_and_better_ones_are(gain: float, least: float, most: float) -> None:
+    generator = np.random.default_rng(11)
+    clear = []
+    for _ in range(60):
+        runs_of = {"base": noisy("base", 16, generator), "arm": noisy("arm", 16, generator, gain)}
+        _, p = difference(*areas(pool([runs_of], ROLLOUTS, draws=400), END), 1, 0)
+        clear.append(p < LEVEL)
+    assert least <= np.mean(clear) <= most
