@@ -34,14 +34,17 @@ Skipped problems are those refused before any rollout. A group "carried" out of 
 step that trains it. Nothing in the log depends on the clock, so equal runs write equal bytes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.signals import NEAR_HALF
+
+MOST_ROLLOUTS, MOST_STEPS = 2**31, 2**53
+"""Bounds of the numbers in a record that is read back."""
 
 
 def group_record(group: Group, step: int, round_index: int, outcome: str) -> Mapping[str, Any]:
@@ -125,6 +128,14 @@ class GroupRecord:
     reason: str | None = None
     dropped: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers that no run has, so that whoever decodes a line refuses it."""
+        passed, size, lost = self.k or 0, self.size, sum(self.dropped.values())
+        if not (0 <= passed <= size < MOST_ROLLOUTS and 0 <= lost < MOST_ROLLOUTS):
+            raise ValueError(f"{passed} of {size} rollouts passed and {lost} were lost")
+        if not (0 <= self.step < MOST_STEPS and 0 <= self.tokens < MOST_STEPS):
+            raise ValueError(f"step {self.step} with {self.tokens} tokens")
+
     @property
     def size(self) -> int:
         """Scored rollouts; 0 for a skipped problem."""
@@ -175,7 +186,36 @@ class GroupRecord:
         return (self.problem, self.origin, self.prefix_tokens, self.policy_version, self.k, self.n)
 
 
-def each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
+class Records(NamedTuple):
+    """The records of a decision log, sorted.
+
+    Attributes:
+        groups: every group once, in the step that rolled it out (or, for a stored group, that trained it again) and
+            with its last outcome, which is "carried" if no finished step trained it.
+        skips: the problems that were refused before any rollout.
+        unfinished: number of records of steps that were not finished.
+    """
+
+    groups: list[GroupRecord]
+    skips: list[GroupRecord]
+    unfinished: int
+
+
+def sort_records(records: Sequence[GroupRecord], last_step: int | None = None) -> Records:
+    """Sort the records of one run.
+
+    Args:
+        records: all records, in the order of the log.
+        last_step: the last finished step; a run that is still writing may have logged groups of the step after it.
+            None = all steps are finished.
+    """
+    finished = [record for record in records if last_step is None or record.step <= last_step]
+    groups = _each_once(record for record in finished if record.outcome != "skipped")
+    skips = [record for record in finished if record.outcome == "skipped"]
+    return Records(groups, skips, len(records) - len(finished))
+
+
+def _each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
     """Every group once: a carried group comes again in the step that trains it, and gets that outcome."""
     groups: list[GroupRecord] = []
     waiting: dict[tuple[Any, ...], list[int]] = {}

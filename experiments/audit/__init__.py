@@ -1,16 +1,17 @@
 """Audits a run's rollout log: where the rollouts went, and what controllers would have done. Nothing here loads torch.
 
 - `auditing`: a whole audit, what no log can tell, and the audit as JSON
-- `history`: a log's groups in one form, whichever trainer wrote it
 - `reading`: finds the logs at a path and reads them
 - `files`: finds files and reads them in pieces; no file is trusted, and none is executed
-- `unrecognised`: says why a file is not a log
-- `parquet`: reads Parquet tables
+- `beginnings`: reads the beginning of a file: its columns, or why it is not a log
+- `database`: runs DuckDB on arrays and on Parquet files, and on nothing else
+- `formats`: readers of rollout logs
 - `builder`: collects rollouts into groups
-- `formats`: readers of rollout logs, one per format
+- `history`: a log's groups in one form, whichever trainer wrote it
 - `measures`: the numbers: silent groups, repeated outcomes, spending, fates of problems
 - `suspects`: finds problems whose rewards look wrong
 - `counterfactual`: replays controllers against the log's own history
 - `tables`: an audit as sentences and tables
 - `page`: an audit as HTML
+- `templates`: the page's template
 """

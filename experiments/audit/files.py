@@ -4,18 +4,17 @@ Lines have a maximum length, links that lead out of the folder are not followed,
 pickles are not opened, since opening a pickle can run code.
 """
 
-import csv
 import gzip
 import json
 import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -36,28 +35,51 @@ MARK = b"\xef\xbb\xbf"
 
 PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
-NOT_REGULAR = "no regular file"
+NOT_REGULAR = "not a regular file"
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading a file may raise, if it is damaged or not packed as its name says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A file, and the path given by the user at or below which it was found."""
+class LogFile:
+    """A file that may be a log, and what its beginning says.
+
+    Attributes:
+        given: the path given by the user, at or below which the file was found.
+        columns: the fields of the first record, or the columns of a table. The values are the first bytes of the first
+            record's values, empty for a table.
+        defect: why the beginning has no columns, in words; empty if it has.
+    """
 
     path: Path
     given: Path
+    columns: Mapping[str, bytes] = field(default_factory=dict)
+    defect: str = ""
 
     @property
     def kind(self) -> str:
-        """The file's last suffix other than ".gz", in lower case; empty if it has none."""
-        suffixes = [suffix.lower() for suffix in self.path.suffixes]
-        return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+        return kind_of(self.path)
 
     @property
     def size(self) -> int:
         return self.path.stat().st_size
 
+    def has(self, *names: str) -> bool:
+        """Whether all these names are fields of the first record, or columns of the table."""
+        return all(name in self.columns for name in names)
 
-def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
+    def opens(self, name: str) -> bytes:
+        """The first byte of a field's value in the first record; empty if there is no such field."""
+        return self.columns.get(name, b"")
+
+
+def kind_of(path: Path) -> str:
+    """The last suffix other than ".gz", in lower case; empty if there is none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+
+
+def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
     """The files at or below a path that may be logs, in the natural order of their names.
 
     Args:
@@ -72,17 +94,17 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Found]:
         reason = refused(given, given.parent)
         if reason and reason != OUTSIDE:
             raise UserError(f"{given}: {reason}; give the text log of the run instead")
-        return [Found(given, given)]
-    found = []
+        return [given]
+    paths = []
     for folder, _, names in os.walk(given):
         for name in names:
             path = Path(folder, name)
             reason = refused(path, given)
             if reason:
                 drop(reason)
-            elif Found(path, given).kind in READ and not name.startswith("."):
-                found.append(Found(path, given))
-    return sorted(found, key=lambda each: natural(str(each.path.relative_to(given))))
+            elif kind_of(path) in READ and not name.startswith("."):
+                paths.append(path)
+    return sorted(paths, key=lambda path: natural(str(path.relative_to(given))))
 
 
 def refused(path: Path, root: Path) -> str:
@@ -90,9 +112,12 @@ def refused(path: Path, root: Path) -> str:
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & set(PICKLES):
         return PICKLE
-    if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
-        return OUTSIDE
-    return "" if path.is_file() and stat.S_ISREG(path.stat().st_mode) else NOT_REGULAR
+    try:
+        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(root.resolve()):
+            return OUTSIDE
+        return "" if stat.S_ISREG(path.stat().st_mode) else NOT_REGULAR
+    except (OSError, RuntimeError):  # a link to nothing, or to itself
+        return NOT_REGULAR
 
 
 def number_in(name: str) -> int | None:
@@ -106,26 +131,9 @@ def opened(path: Path) -> BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
 
-def first_record(path: Path) -> dict[str, Any] | None:
-    """The first line of a JSON Lines file as a mapping of undecoded values; None if it is not a record, or too long."""
-    try:
-        with opened(path) as file:
-            line = file.readline(LONGEST_LINE)
-            while line.isspace():
-                line = file.readline(LONGEST_LINE)
-        return msgspec.json.decode(_standard(line.removeprefix(MARK)), type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, OSError, EOFError, ValueError, RecursionError, zlib.error):
-        return None
-
-
-def first_row(path: Path) -> list[str]:
-    """The column names in the header of a CSV file; empty if there is none, or it cannot be read."""
-    try:
-        with opened(path) as file:
-            text = file.readline(1 << 20).decode("utf-8-sig", "replace")
-        return [name.strip() for name in next(csv.reader([text]), [])]
-    except (OSError, EOFError, zlib.error, csv.Error):
-        return []
+def unreadable(error: BaseException) -> str:
+    """The reason for which the rest of a file is left out."""
+    return f"file that could not be read to its end ({type(error).__name__})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +160,8 @@ class Lines(Generic[Row]):
                         rows = list(self._one_by_one(decoder, block))
                     if rows:
                         yield rows
-        except (OSError, EOFError, zlib.error) as error:
-            self.drop(f"file that could not be read to its end ({type(error).__name__})")
+        except UNREADABLE as error:
+            self.drop(unreadable(error))
 
     def _blocks(self, file: BufferedIOBase) -> Iterator[bytes]:
         """Yield whole lines, as many at a time as a block holds; lines that are too long are dropped."""
@@ -187,13 +195,13 @@ class Lines(Generic[Row]):
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 try:
-                    yield decoder.decode(_standard(line))
+                    yield decoder.decode(standard(line))
                 except (msgspec.DecodeError, ValueError, RecursionError):
                     whole = line.endswith(b"\n")
-                    self.drop("line that is no such record" if whole else "last line, cut off")
+                    self.drop("line that is not such a record" if whole else "last line, cut off")
 
 
-def _standard(line: bytes) -> bytes:
+def standard(line: bytes) -> bytes:
     """The line with null in place of Python's NaN and Infinity, which are not standard JSON."""
     if b"NaN" not in line and b"Infinity" not in line:
         return line

@@ -1,8 +1,8 @@
 """The groups of a rollout log and their problems, in one form for all trainers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class History:
             hint. Only such groups are evidence about their problem.
         outcome_V: what became of the group, as a position in `OUTCOMES`, or `UNKNOWN`.
         lost_V: number of rollouts that were never scored.
-        skipped: number of problems refused before any rollout, by reason; only some logs record them.
+        skipped: number of problems refused before any rollout; only some logs record them.
     """
 
     problems: tuple[str, ...]
@@ -50,7 +50,7 @@ class History:
     fresh_V: Flags
     outcome_V: NDArray[np.int8]
     lost_V: Places
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: int = 0
 
     def __len__(self) -> int:
         return len(self.problem_V)
@@ -61,65 +61,24 @@ class History:
         return int(self.size_V.sum())
 
     @property
-    def rate_V(self) -> NDArray[np.float64]:
-        """k / N; NaN for a group that lost all its rollouts."""
-        rates: NDArray[np.float64] = np.full(len(self), np.nan)
-        return np.divide(self.passed_V, self.size_V, out=rates, where=self.size_V > 0)
-
-    @property
-    def all_passed_V(self) -> Flags:
-        """Whether the group is silent because every rollout passed."""
-        return np.asarray(self.silent_V & (2 * self.passed_V > self.size_V))
-
-    @property
-    def all_failed_V(self) -> Flags:
-        """Whether the group is silent and no rollout passed."""
-        return np.asarray(self.silent_V & (2 * self.passed_V <= self.size_V))
-
-    @property
     def group_size(self) -> int:
         """The most common size N of a fresh group; 0 without any."""
         sizes, counts = np.unique(self.size_V[self.fresh_V], return_counts=True)
         return int(sizes[np.argmax(counts)]) if len(sizes) else 0
 
+    @property
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The groups as arrays by column."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name.endswith("_V")}
+
     def where(self, chosen_V: Flags | Ints) -> "History":
         """The history with only the chosen groups, given by a mask or by positions; the problems stay as they are."""
-        columns = {name: getattr(self, name)[chosen_V] for name in _COLUMNS}
-        return History(self.problems, self.category_P, **columns, skipped=self.skipped)
+        columns = {name: column_V[chosen_V] for name, column_V in self.columns.items()}
+        return History(self.problems, self.category_P, **columns, skipped=self.skipped)  # type: ignore[arg-type]
 
     def fresh(self) -> "History":
         """The history with only the groups that are evidence about their problems: fresh, with a scored rollout."""
         return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
-
-    def visits(self) -> "Visits":
-        """The fresh groups ordered by problem, and by step within each problem."""
-        fresh = self.fresh()
-        order_V = np.lexsort((np.arange(len(fresh)), fresh.step_V, fresh.problem_V))
-        ordered = fresh.where(order_V)
-        first_V = np.flatnonzero(np.diff(ordered.problem_V, prepend=-1))
-        lengths = np.diff(np.append(first_V, len(ordered)))
-        index_V = np.arange(len(ordered)) - np.repeat(first_V, lengths)
-        return Visits(ordered, index_V)
-
-
-_COLUMNS = (*("problem_V", "step_V", "passed_V", "size_V", "silent_V", "tokens_V", "fresh_V", "outcome_V", "lost_V"),)
-
-
-class Visits(NamedTuple):
-    """Fresh groups ordered by problem, and by step within each problem.
-
-    Attributes:
-        index_V: how often each group's problem was visited before.
-    """
-
-    history: History
-    index_V: Ints
-
-    @property
-    def last_V(self) -> Flags:
-        """Whether each visit is its problem's last, (visits,)."""
-        problem_V = self.history.problem_V
-        return np.append(problem_V[1:] != problem_V[:-1], True) if len(problem_V) else np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfway.curriculum.signals import NEAR_HALF
-from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, Flags, History, Ints, Log, Visits
+from halfway.experiments.audit.database import Tables
+from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log
 
 BINS = 12
-KINDS = ("all failed", "mixed", "all passed")
 LONGEST = 4
 """Streaks of at least this many silent groups are counted together."""
 
@@ -25,6 +24,59 @@ LEAST_CATEGORY = 10
 """How many groups a kind of problem needs in the first and in the last third of the steps to be listed."""
 
 MOST_CATEGORIES = 20
+
+VISITS = """
+    WITH kinds AS (
+        SELECT *, CASE WHEN NOT silent_V THEN 'mixed' WHEN 2 * passed_V > size_V THEN 'all passed' ELSE 'all failed' END
+            AS kind, row_number() OVER (PARTITION BY problem_V ORDER BY step_V, place) AS visit
+        FROM fresh),
+    streaks AS (
+        SELECT *, visit - row_number() OVER (PARTITION BY problem_V, kind ORDER BY visit) AS streak FROM kinds)
+    SELECT *, lag(kind) OVER problem AS before, lead(kind) OVER problem AS after,
+        row_number() OVER (PARTITION BY problem_V, kind, streak ORDER BY visit) AS length
+    FROM streaks WINDOW problem AS (PARTITION BY problem_V ORDER BY visit)
+"""
+"""The fresh groups as visits to their problems: the kinds of a visit and of those before and after it, and how many
+consecutive visits up to it were of its kind."""
+
+SHARES = "avg((kind = 'all failed')::INT), avg((kind = 'mixed')::INT), avg((kind = 'all passed')::INT)"
+MEMORY = f"""
+    SELECT before, count(*), {SHARES} FROM visits WHERE before IS NOT NULL GROUP BY before
+    ORDER BY list_position(['all failed', 'mixed', 'all passed'], before)
+"""
+STREAKS = f"""
+    SELECT kind, least(length, {LONGEST}) AS length, count(*), avg((after = kind)::INT) FROM visits
+    WHERE kind <> 'mixed' AND after IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+OVER_TIME = """
+    WITH steps AS (SELECT DISTINCT step_V FROM visits),
+    stretches AS (SELECT step_V, ntile(?) OVER (ORDER BY step_V) AS stretch FROM steps),
+    shares AS (
+        SELECT min(step_V) AS first, max(step_V) AS last, count(*) AS visits, avg((kind = 'all failed')::INT) AS failed,
+            avg((kind = 'all passed')::INT) AS passed, sum(passed_V) / sum(size_V) AS rate
+        FROM visits JOIN stretches USING (step_V) GROUP BY stretch)
+    SELECT first, last, visits, failed, 1 - failed - passed, passed, rate FROM shares ORDER BY first
+"""
+FATES = f"""
+    WITH problems AS (
+        SELECT count(*) > 1 AS again, sum(passed_V) AS passed, sum(size_V - passed_V) AS failed,
+            arg_min(passed_V, visit) AS first, arg_max(passed_V, visit) AS last,
+            bool_or(passed_V / size_V >= {SOLVED}) AS solved
+        FROM visits GROUP BY problem_V)
+    SELECT count(*), count_if(again), count_if(passed = 0), count_if(failed = 0),
+        count_if(again AND solved AND last = 0), count_if(again AND first = 0 AND passed > 0)
+    FROM problems
+"""
+SILENT = "SELECT avg(silent_V::INT), avg((passed_V / size_V BETWEEN ? AND ?)::INT) FROM visits"
+KINDS = f"""
+    WITH thirds AS (
+        SELECT *, step_V <= ? AS early, step_V > ? AS late FROM visits WHERE category <> -1)
+    SELECT category, count(*), sum(passed_V) FILTER (early) / sum(size_V) FILTER (early),
+        sum(passed_V) FILTER (late) / sum(size_V) FILTER (late), avg(silent_V::INT)
+    FROM thirds GROUP BY category
+    HAVING count_if(early) >= {LEAST_CATEGORY} AND count_if(late) >= {LEAST_CATEGORY}
+    ORDER BY count(*) DESC, category LIMIT {MOST_CATEGORIES}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,132 +221,42 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     """
     history = log.history
     fresh = history.fresh()
-    visits = history.visits()
-    silent_V = fresh.silent_V
-    size = history.group_size
-    taught = int((~silent_V).sum())
-    rate_V = fresh.rate_V
-    return Findings(
-        groups=len(fresh),
-        steps=len(np.unique(history.step_V)),
-        group_size=size,
-        silent=_share(silent_V),
-        all_failed=_share(fresh.all_failed_V),
-        all_passed=_share(fresh.all_passed_V),
-        near_half=_share((rate_V >= NEAR_HALF[0]) & (rate_V <= NEAR_HALF[1])),
-        price=fresh.num_rollouts / taught if taught else None,
-        spending=spending(history, log.hours if hours is None else hours),
-        fates=fates(visits),
-        over_time=over_time(fresh),
-        memory=memory(visits) if log.reading.identified else (),
-        streaks=streaks(visits) if log.reading.identified else (),
-        kinds=kinds(fresh),
-        outcomes=outcomes(history),
-        wasted=wasted(history),
-        skipped=sum(history.skipped.values()),
-    )
-
-
-def over_time(fresh: History, bins: int = BINS) -> tuple[Stretch, ...]:
-    """The fresh groups in at most `bins` stretches with about equally many steps each."""
-    steps = np.unique(fresh.step_V)
-    found = []
-    for part in np.array_split(steps, min(bins, len(steps))) if len(steps) else ():
-        inside_V = (fresh.step_V >= part[0]) & (fresh.step_V <= part[-1])
-        some = fresh.where(inside_V)
-        failed, passed = _share(some.all_failed_V), _share(some.all_passed_V)
-        rate = float(some.passed_V.sum() / some.size_V.sum())
-        found.append(Stretch(int(part[0]), int(part[-1]), len(some), failed, 1 - failed - passed, passed, rate))
-    return tuple(found)
-
-
-def kind_V(history: History) -> NDArray[np.int8]:
-    """The kind of each group, as a position in `KINDS`, (groups,)."""
-    return np.asarray(1 - history.all_failed_V.astype(np.int8) + history.all_passed_V.astype(np.int8), np.int8)
-
-
-def memory(visits: Visits) -> tuple[Memory, ...]:
-    """The outcomes of visits, given the outcome of the same problem's previous visit."""
-    kinds_V = kind_V(visits.history)
-    again_V = visits.index_V[1:] > 0
-    before_V, after_V = kinds_V[:-1][again_V], kinds_V[1:][again_V]
-    found = []
-    for code, name in enumerate(KINDS):
-        after = after_V[before_V == code]
-        if len(after):
-            shares = np.bincount(after, minlength=len(KINDS)) / len(after)
-            found.append(Memory(name, len(after), *map(float, shares)))
-    return tuple(found)
-
-
-def streaks(visits: Visits) -> tuple[Streak, ...]:
-    """How often a streak of silent groups of one kind continues, by its length, which is what GRESO relies on."""
-    kinds_V = kind_V(visits.history)
-    length_V = streak_lengths(kinds_V, visits.index_V)
-    again_V = visits.index_V[1:] > 0
-    before_V, after_V, long_V = kinds_V[:-1][again_V], kinds_V[1:][again_V], length_V[:-1][again_V]
-    found = []
-    for code in (0, 2):
-        for length in range(1, LONGEST + 1):
-            chosen_V = (before_V == code) & ((long_V >= length) if length == LONGEST else (long_V == length))
-            if chosen_V.any():
-                again = _share(after_V[chosen_V] == code)
-                found.append(Streak(KINDS[code], length, int(chosen_V.sum()), again))
-    return tuple(found)
-
-
-def streak_lengths(kinds_V: NDArray[np.int8], index_V: Ints) -> Ints:
-    """For each visit, how many consecutive visits to its problem, ending with this one, were of its kind, (visits,)."""
-    if not len(kinds_V):
-        return np.zeros(0, np.int64)
-    begins_V = np.append(True, (kinds_V[1:] != kinds_V[:-1]) | (index_V[1:] == 0))
-    starts = np.flatnonzero(begins_V)
-    lengths_V: Ints = np.arange(len(kinds_V)) - starts[np.cumsum(begins_V) - 1] + 1
-    return lengths_V
-
-
-def fates(visits: Visits) -> Fates:
-    """Count problems by how they fared over their visits."""
-    history, index_V = visits
-    if not len(history):
-        return Fates(0, 0, 0, 0, 0, 0)
-    problems, place_V = np.unique(history.problem_V, return_inverse=True)
-    count = len(problems)
-    passed_P = np.bincount(place_V, history.passed_V, count)
-    failed_P = np.bincount(place_V, history.size_V - history.passed_V, count)
-    visits_P = np.bincount(place_V, minlength=count)
-    solved_P = np.bincount(place_V, history.rate_V >= SOLVED, count) > 0
-    last_P = history.passed_V[visits.last_V]
-    first_P = history.passed_V[index_V == 0]
-    twice_P = visits_P >= 2
-    return Fates(
-        problems=count,
-        revisited=int(twice_P.sum()),
-        never=int((passed_P == 0).sum()),
-        always=int((failed_P == 0).sum()),
-        forgotten=int((twice_P & solved_P & (last_P == 0)).sum()),
-        unlocked=int((twice_P & (first_P == 0) & (passed_P > 0)).sum()),
-    )
-
-
-def kinds(fresh: History) -> tuple[CategoryChange, ...]:
-    """Pass rates by kind of problem in the first and in the last third of the steps, for the largest kinds first."""
+    taught = int((~fresh.silent_V).sum())
     names = sorted({name for name in fresh.category_P if name})
+    codes = {name: code for code, name in enumerate(names)}
+    code_P = np.asarray([codes.get(name, UNKNOWN) for name in fresh.category_P], np.int32)
+    columns = {**fresh.columns, "place": np.arange(len(fresh)), "category": code_P[fresh.problem_V]}
+    with Tables(fresh=columns) as tables:
+        tables.define("visits", VISITS)
+        [(failed, _, passed)] = tables.rows(f"SELECT {SHARES} FROM visits")
+        [(silent, near)] = tables.rows(SILENT, *NEAR_HALF)
+        return Findings(
+            groups=len(fresh),
+            steps=len(np.unique(history.step_V)),
+            group_size=history.group_size,
+            silent=silent or 0.0,
+            all_failed=failed or 0.0,
+            all_passed=passed or 0.0,
+            near_half=near or 0.0,
+            price=fresh.num_rollouts / taught if taught else None,
+            spending=spending(history, log.hours if hours is None else hours),
+            fates=Fates(*tables.rows(FATES)[0]),
+            over_time=tuple(Stretch(*row) for row in tables.rows(OVER_TIME, BINS)),
+            memory=tuple(Memory(*row) for row in tables.rows(MEMORY)) if log.reading.identified else (),
+            streaks=tuple(Streak(*row) for row in tables.rows(STREAKS)) if log.reading.identified else (),
+            kinds=kinds(fresh, names, tables),
+            outcomes=outcomes(history),
+            wasted=wasted(history),
+            skipped=history.skipped,
+        )
+
+
+def kinds(fresh: History, names: Sequence[str], tables: Tables) -> tuple[CategoryChange, ...]:
+    """Pass rates by kind of problem in the first and in the last third of the steps, for the largest kinds first."""
     if not names or not len(fresh):
         return ()
-    code = {name: i for i, name in enumerate(names)}
-    code_P = np.asarray([code.get(name, UNKNOWN) for name in fresh.category_P])
-    code_V = code_P[fresh.problem_V]
-    low, high = np.quantile(fresh.step_V, (1 / 3, 2 / 3))
-    early_V, late_V = fresh.step_V <= low, fresh.step_V > high
-    found = []
-    for i, name in enumerate(names):
-        mine_V = code_V == i
-        parts = [fresh.where(mine_V & part_V) for part_V in (early_V, late_V)]
-        if min(map(len, parts)) >= LEAST_CATEGORY:
-            before, after = (float(part.passed_V.sum() / part.size_V.sum()) for part in parts)
-            found.append(CategoryChange(name, int(mine_V.sum()), before, after, _share(fresh.silent_V[mine_V])))
-    return tuple(sorted(found, key=lambda kind: -kind.groups)[:MOST_CATEGORIES])
+    thirds = np.quantile(fresh.step_V, (1 / 3, 2 / 3)).tolist()
+    return tuple(CategoryChange(names[code], *row) for code, *row in tables.rows(KINDS, *thirds))
 
 
 def spending(history: History, hours: float | None) -> Spending:
@@ -332,7 +294,3 @@ def wasted(history: History) -> float | None:
     thrown_V = np.isin(history.outcome_V, [OUTCOMES.index("degenerate"), OUTCOMES.index("surplus")])
     lost = int(history.lost_V.sum())
     return (int(history.size_V[thrown_V].sum()) + lost) / max(1, history.num_rollouts + lost)
-
-
-def _share(chosen: Flags | Sequence[bool]) -> float:
-    return float(np.mean(chosen)) if len(chosen) else 0.0

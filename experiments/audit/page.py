@@ -5,24 +5,15 @@ from html import escape
 from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_json, write_text
-from halfway.experiments.audit.auditing import Audit, Audited
+from halfway.experiments.audit.auditing import Audit
 from halfway.experiments.audit.counterfactual import Calibration, Replayed
 from halfway.experiments.audit.measures import Stretch
-from halfway.experiments.audit.tables import Table, clean, headline, limits, suspicious, tables_of
+from halfway.experiments.audit.tables import headline, limits, suspicious, tables_of
+from halfway.experiments.report.html import rendered
 
 # Okabe and Ito's colours, as in the reports.
 FAILED, MIXED, PASSED, LINE = "#D55E00", "#009E73", "#56B4E9", "#1f2933"
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 240, 44, 34, 12
-STYLE = """
-body { font: 15px/1.5 "Helvetica Neue", Arial, "Liberation Sans", sans-serif; color: #1f2933; max-width: 62rem;
-  margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.6rem } h2 { margin-top: 3rem; border-bottom: 2px solid #e4e7eb } h3 { margin: 2rem 0 .4rem }
-p.lead { font-size: 1.15rem } p.caption, figcaption { color: #66717e; font-size: .88rem; margin: .3rem 0 0 }
-table { border-collapse: collapse } th, td { padding: .2rem .8rem .2rem 0; text-align: right; vertical-align: top;
-  border-bottom: 1px solid #e4e7eb } th { color: #66717e; font-weight: 600 }
-th:first-child, td:first-child, table.words th, table.words td { text-align: left } td { overflow-wrap: anywhere }
-figure { margin: 1.5rem 0 } svg text { font-size: 11px; fill: #66717e }
-"""
 
 
 def write_audit(audit: Audit, path: Path) -> None:
@@ -39,50 +30,24 @@ def write_audit(audit: Audit, path: Path) -> None:
 
 def page(audit: Audit) -> str:
     """The whole page as HTML."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8"><title>Rollout audit</title>',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<style>{STYLE}</style></head><body><h1>Rollout audit</h1>",
-        *(section(one) for one in audit.logs),
-        *(table_html(table) for table in suspicious(audit)),
-        "</body></html>",
+    sections = [
+        {
+            "name": one.log.name,
+            "headline": headline(one),
+            "silence": silence(one.findings.over_time)
+            if len(one.findings.over_time) > 1 and one.log.reading.keeps_silent
+            else "",
+            "tables": tables_of(one),
+            "beliefs": "".join(
+                reliability(each.name, each.calibration)
+                for each in one.replays
+                if isinstance(each, Replayed) and each.calibration
+            ),
+            "limits": limits(one.log.reading),
+        }
+        for one in audit.logs
     ]
-    return "\n".join(parts) + "\n"
-
-
-def section(one: Audited) -> str:
-    """The page's section about one log, as HTML."""
-    found = one.findings
-    parts = [f"<h2>{escape(clean(one.log.name))}</h2>", f'<p class="lead">{escape(headline(one))}</p>']
-    if len(found.over_time) > 1 and one.log.reading.keeps_silent:
-        parts.append(figure(silence(found.over_time), "Groups by outcome over the steps; the line is the pass rate."))
-    parts += [table_html(table) for table in tables_of(one)]
-    believers = [
-        (each.name, each.calibration) for each in one.replays if isinstance(each, Replayed) and each.calibration
-    ]
-    if believers:
-        caption = (
-            "Observed pass rates (vertical) against believed ones (horizontal), from 0 to 1; the area of a dot grows "
-            "with its visits. On the dashed line a belief is right, above it too low."
-        )
-        parts.append(figure("".join(reliability(name, each) for name, each in believers), caption))
-    told = "".join(f"<li>{escape(text)}</li>" for text in limits(one.log.reading))
-    return "\n".join([*parts, f"<h3>What this log cannot tell</h3><ul>{told}</ul>"])
-
-
-def table_html(table: Table) -> str:
-    """A table with its title and caption, as HTML."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(clean(cell))}</td>" for cell in row) + "</tr>" for row in table.rows)
-    kind = ' class="words"' if table.words else ""
-    caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
-    header = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
-    return f"<h3>{escape(table.title)}</h3><table{kind}>{header}<tbody>{rows}</tbody></table>{caption}"
-
-
-def figure(content: str, caption: str) -> str:
-    return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
+    return rendered("audit.html.j2", "halfway.experiments.audit", sections=sections, suspicious=suspicious(audit))
 
 
 def silence(stretches: Sequence[Stretch]) -> str:

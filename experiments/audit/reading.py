@@ -1,19 +1,19 @@
 """Reads the logs at given paths: finds the files, recognises their formats, and notes what was left unread."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.files import Found, find, number_in
-from halfway.experiments.audit.formats.base import Choices, Reader, head_of
-from halfway.experiments.audit.formats.registry import FORMATS, recognised
+from halfway.experiments.audit.beginnings import begun, why_unknown
+from halfway.experiments.audit.files import LogFile, find, number_in
+from halfway.experiments.audit.formats.base import Choices, Reader
+from halfway.experiments.audit.formats.registry import FORMATS, readers
 from halfway.experiments.audit.formats.table import ColumnNames
 from halfway.experiments.audit.history import History, Log
-from halfway.experiments.audit.unrecognised import why_unknown
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
@@ -29,28 +29,31 @@ def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name
     Raises:
         UserError: if there is nothing at a path, or nothing there can be read as a log.
     """
-    reader = FORMATS.get(format_name) if format_name else None
-    logs = [log for path in paths for log in _logs_at(path, choices or Choices(), format_name, reader)]
+    formats = {format_name: FORMATS.get(format_name)} if format_name else readers()
+    logs = [log for path in paths for log in _logs_at(path, choices or Choices(), format_name, formats)]
     return [replace(log, name=name) for log, name in zip(logs, _short([log.name for log in logs]), strict=True)]
 
 
-def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader] | None) -> list[Log]:
+def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[str, type[Reader]]) -> list[Log]:
     dropped: Counter[str] = Counter()
-    found = [each for each in find(path, lambda reason: dropped.update((reason,))) if each.path.name not in SIDE_FILES]
-    runs: defaultdict[tuple[str, Path], list[Found]] = defaultdict(list)
-    for each in found:
-        name = format_name or recognised(each) or _table_with(choices.reward, each)
-        if name is None and each.path == path:
-            raise UserError(f"{path}: {why_unknown(each)}; `halfway audit --help` lists the formats")
-        if name is None:
-            dropped[UNRECOGNISED] += 1
+    runs: defaultdict[tuple[str, Path], list[LogFile]] = defaultdict(list)
+    for place in find(path, lambda reason: dropped.update((reason,))):
+        if place.name in SIDE_FILES:
+            continue
+        file = begun(place, path)
+        known = (name for name, reader in formats.items() if reader.knows(file))
+        name = format_name or next(known, None) or _table_with(choices.reward, file)
+        if name:
+            runs[name, formats[name].run_of(file)].append(file)
+        elif place == path:
+            raise UserError(f"{path}: {why_unknown(file)}; `halfway audit --help` lists the formats")
         else:
-            runs[name, (reader or FORMATS.get(name)).run_of(each)].append(each)
+            dropped[UNRECOGNISED] += 1
     logs = []
     for (name, folder), files in runs.items():
-        log = FORMATS.get(name)(choices).log(name, files)
+        log = formats[name](choices).log(name, files)
         if len(log.history):
-            logs.append(_told(log, name, folder, files))
+            logs.append(_completed(log, name, folder, files))
         else:
             dropped[_why_empty(log)] += len(files)
     if not logs:
@@ -60,27 +63,26 @@ def _logs_at(path: Path, choices: Choices, format_name: str, reader: type[Reader
     return logs
 
 
-def _table_with(reward: str, found: Found) -> str | None:
+def _table_with(reward: str, file: LogFile) -> str | None:
     """The name of the format for plain tables, if the file is one whose reward column is `reward`; otherwise None."""
-    columns = head_of(found).columns if reward else frozenset[str]()
-    return "table" if reward in columns and ColumnNames.of(columns, reward).enough else None
+    return "table" if file.has(reward) and ColumnNames.of(file.columns, reward).enough else None
 
 
-def _told(log: Log, name: str, folder: Path, files: Sequence[Found]) -> Log:
+def _completed(log: Log, name: str, folder: Path, files: Sequence[LogFile]) -> Log:
     """The log with its name and size and, if it has none, hours estimated from when its files were written."""
-    reading = replace(log.reading, format=name, files=len(files), size=sum(each.size for each in files))
+    reading = replace(log.reading, format=name, files=len(files), size=sum(file.size for file in files))
     log = replace(log, name=str(folder), reading=reading)
     hours = hours_of(files, log.history) if log.hours is None else None
     return log if hours is None else replace(log, hours=hours, hours_from="the times at which the files were written")
 
 
-def hours_of(files: Sequence[Found], history: History) -> float | None:
+def hours_of(files: Sequence[LogFile], history: History) -> float | None:
     """The duration of a run in hours, from the times at which its files, one per step, were written.
 
     The first step is taken to have lasted as long as the others on average. None unless the files were written in the
     order of their numbers, an order that most copies do not preserve.
     """
-    numbers = [number_in(each.path.stem) for each in files]
+    numbers = [number_in(file.path.stem) for file in files]
     if len(files) < 3 or None in numbers or len(set(numbers)) < len(files):
         return None
     order = np.argsort([number for number in numbers if number is not None])

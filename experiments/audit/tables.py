@@ -1,46 +1,33 @@
 """Puts an audit into sentences and tables, for the terminal and for the page."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.measures import Findings
+from halfway.experiments.report.tables.text import NONE, TextTable, clean
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-NONE = "-"
 MOST_SUSPECTS = 12
 DOES = {"skips": "skips", "chooses": "chooses", "allocates": "sizes", "goes on": "continues", "weighs": "weighs"}
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of text, whose first column holds names."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
-    words: bool = False
-    """Whether the cells are words rather than numbers, and so aligned to the left."""
-
-
 def headline(one: Audited) -> str:
     """The main result for a log, in one or two sentences."""
-    found, reading = one.findings, one.log.reading
-    if not found.groups:
+    findings, reading = one.findings, one.log.reading
+    if not findings.groups:
         return (
             "No group started from a plain problem (without a prefix or a hint), so nothing can be said about problems."
         )
-    spent = found.spending
+    spent = findings.spending
     text = (
-        f"{percent(found.silent)} of {found.groups:,} groups were silent ({percent(found.all_failed)} all failed, "
-        f"{percent(found.all_passed)} all passed): "
+        f"{percent(findings.silent)} of {findings.groups:,} groups were silent "
+        f"({percent(findings.all_failed)} all failed, {percent(findings.all_passed)} all passed): "
     )
-    others = len(one.log.history) - found.groups
+    others = len(one.log.history) - findings.groups
     text += f"together with {others:,} groups started from a prefix, a hint or a generated problem, " if others else ""
     text += f"{spent.silent:,} of {spent.rollouts:,} rollouts"
     if spent.tokens and spent.silent_tokens is not None:
@@ -49,37 +36,39 @@ def headline(one: Audited) -> str:
         text += f", about {spent.silent_hours:.2g} of {spent.hours:.3g} hours"
     if not reading.keeps_silent:
         return (
-            f"This log leaves silent groups out: it holds {found.groups:,} groups with a signal and nothing about the "
-            "rest."
+            f"This log leaves silent groups out: it holds {findings.groups:,} groups with a signal and nothing about "
+            "the rest."
         )
     return text + "."
 
 
-def facts(one: Audited) -> Table:
+def facts(one: Audited) -> TextTable:
     """A table of how the log was read: format, size, assumptions, and what was left out."""
-    reading, history, found = one.log.reading, one.log.history, one.findings
+    reading, history, findings = one.log.reading, one.log.history, one.findings
     steps, span = history.step_V, ""
     if len(steps):
-        span = f", from {steps.min()} to {steps.max()}" if found.steps > 1 else f" (step {steps[0]})"
+        span = f", from {steps.min()} to {steps.max()}" if findings.steps > 1 else f" (step {steps[0]})"
     files = "1 file" if reading.files == 1 else f"{reading.files:,} files"
     rows = [
         ("format", f"{reading.format} ({reading.trainer}), {files}, {size_text(reading.size)}"),
-        ("steps", f"{found.steps:,}{span}"),
-        ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {found.group_size} rollouts"),
+        ("steps", f"{findings.steps:,}{span}"),
+        ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {findings.group_size} rollouts"),
     ]
-    if found.outcomes:
-        rows.append(("what became of them", ", ".join(f"{name} {count:,}" for name, count in found.outcomes.items())))
-    if found.wasted is not None:
-        rows.append(("rollouts that trained nothing", percent(found.wasted)))
-    if found.skipped:
-        rows.append(("problems skipped before any rollout", f"{found.skipped:,}"))
+    if findings.outcomes:
+        rows.append(
+            ("what became of them", ", ".join(f"{name} {count:,}" for name, count in findings.outcomes.items()))
+        )
+    if findings.wasted is not None:
+        rows.append(("rollouts that trained nothing", percent(findings.wasted)))
+    if findings.skipped:
+        rows.append(("problems skipped before any rollout", f"{findings.skipped:,}"))
     rows += [("assumed", guess) for guess in reading.guesses]
     rows += [("beware", trap) for trap in reading.traps]
     rows += [("left out", f"{count:,} x {reason}") for reason, count in reading.dropped.items()]
-    return Table("How it was read", ("", ""), tuple(rows), words=True)
+    return TextTable("How it was read", ("", ""), tuple(rows), words=True)
 
 
-def over_time(found: Findings) -> Table:
+def over_time(findings: Findings) -> TextTable:
     rows = [
         (
             s.steps,
@@ -89,35 +78,37 @@ def over_time(found: Findings) -> Table:
             percent(s.all_passed),
             rate(s.rate),
         )
-        for s in found.over_time
+        for s in findings.over_time
     ]
     columns = ("steps", "groups", "all failed", "mixed", "all passed", "pass rate")
-    return Table("Silence over time", columns, tuple(rows), "Groups that started from the plain problem.")
+    return TextTable("Silence over time", columns, tuple(rows), "Groups that started from the plain problem.")
 
 
-def past(found: Findings) -> list[Table]:
+def past(findings: Findings) -> list[TextTable]:
     """Tables of what a problem's past says about its next visit; none if problems cannot be recognised."""
-    if not found.memory:
+    if not findings.memory:
         return []
     rows = [
         (m.before, f"{m.visits:,}", percent(m.all_failed), percent(m.mixed), percent(m.all_passed))
-        for m in found.memory
+        for m in findings.memory
     ]
     columns = ("previous visit", "visits", "all failed", "mixed", "all passed")
-    tables = [Table("What a problem remembers", columns, tuple(rows), "Outcome of a visit, given the previous visit.")]
-    if found.streaks:
-        kinds = dict.fromkeys(streak.kind for streak in found.streaks)
-        lengths = sorted({streak.length for streak in found.streaks})
-        cells = {(s.kind, s.length): f"{percent(s.again)} of {s.visits:,}" for s in found.streaks}
+    tables = [
+        TextTable("What a problem remembers", columns, tuple(rows), "Outcome of a visit, given the previous visit.")
+    ]
+    if findings.streaks:
+        kinds = dict.fromkeys(streak.kind for streak in findings.streaks)
+        lengths = sorted({streak.length for streak in findings.streaks})
+        cells = {(s.kind, s.length): f"{percent(s.again)} of {s.visits:,}" for s in findings.streaks}
         streak_rows = [(kind, *(cells.get((kind, length), NONE) for length in lengths)) for kind in kinds]
         names = [f"{length} in a row" + (" or more" if length == lengths[-1] else "") for length in lengths]
         caption = "How often the next visit has the same outcome: the premise of skipping by streaks."
-        tables.append(Table("Silent streaks", ("", *names), tuple(streak_rows), caption))
+        tables.append(TextTable("Silent streaks", ("", *names), tuple(streak_rows), caption))
     return tables
 
 
-def fates(found: Findings) -> Table:
-    fate = found.fates
+def fates(findings: Findings) -> TextTable:
+    fate = findings.fates
     rows = (
         ("never passed", f"{fate.never:,}", share(fate.never, fate.problems)),
         ("never failed", f"{fate.always:,}", share(fate.always, fate.problems)),
@@ -133,29 +124,29 @@ def fates(found: Findings) -> Table:
         ),
     )
     caption = f"Shares of {fate.problems:,} problems; in the last two rows, of the {fate.revisited:,} visited again."
-    return Table("Problems", ("", "problems", "share"), rows, caption)
+    return TextTable("Problems", ("", "problems", "share"), rows, caption)
 
 
-def by_kind(found: Findings) -> list[Table]:
-    if not found.kinds:
+def by_kind(findings: Findings) -> list[TextTable]:
+    if not findings.kinds:
         return []
     rows = tuple(
         (k.category, f"{k.groups:,}", rate(k.before), rate(k.after), f"{k.after - k.before:+.3f}", percent(k.silent))
-        for k in found.kinds
+        for k in findings.kinds
     )
     columns = ("kind of problem", "groups", "first third", "last third", "change", "silent")
     return [
-        Table("Learning by kind", columns, rows, "Pass rates of the groups in the first and last third of the log.")
+        TextTable("Learning by kind", columns, rows, "Pass rates of the groups in the first and last third of the log.")
     ]
 
 
-def counterfactuals(one: Audited) -> list[Table]:
+def counterfactuals(one: Audited) -> list[TextTable]:
     """Tables of what controllers would have asked for, what they believed, and which could not be replayed."""
     done = [each for each in one.replays if isinstance(each, Replayed)]
     tables = []
     if done:
-        found = one.findings
-        price = NONE if found.price is None else f"{found.price:.1f}"
+        findings = one.findings
+        price = NONE if findings.price is None else f"{findings.price:.1f}"
         rows: list[tuple[str, ...]] = [("as logged", "", NONE, NONE, NONE, price, NONE)]
         rows += [_replayed(each) for each in done]
         columns = ("", "does", "skipped", "precision", "recall", "rollouts per useful group", "answered")
@@ -170,7 +161,7 @@ def counterfactuals(one: Audited) -> list[Table]:
         )
         if left_out > 0:
             caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
-        tables.append(Table("What controllers would have asked for", columns, tuple(rows), caption))
+        tables.append(TextTable("What controllers would have asked for", columns, tuple(rows), caption))
     believers = [(each.name, each.calibration) for each in done if each.calibration]
     if believers:
         headings = ("belief of", "visits", "calibration error", "squared error", "of the last rate", "of the mean rate")
@@ -180,33 +171,33 @@ def counterfactuals(one: Audited) -> list[Table]:
             "predictions; a belief that beats neither is worth nothing here."
         )
         right = tuple((name, *_calibrated(each)) for name, each in believers)
-        tables.append(Table("Were the beliefs right?", headings, right, caption))
+        tables.append(TextTable("Were the beliefs right?", headings, right, caption))
     refused = [each for each in one.replays if isinstance(each, Refused)]
     if refused:
         reasons = tuple((each.name, each.why) for each in refused)
-        tables.append(Table("What this log cannot answer", ("", "why"), reasons, words=True))
+        tables.append(TextTable("What this log cannot answer", ("", "why"), reasons, words=True))
     return tables
 
 
-def suspicious(audit: Audit) -> list[Table]:
+def suspicious(audit: Audit) -> list[TextTable]:
     if not audit.suspects:
         return []
     shown = audit.suspects[:MOST_SUSPECTS]
     rows = tuple((each.problem, each.why, each.text[:100], each.log) for each in shown)
     rest = len(audit.suspects) - len(shown)
     caption = "Reasons to look, not verdicts." + (f" The JSON file lists {rest:,} more." if rest else "")
-    return [Table("Suspicious problems", ("problem", "why", "begins", "log"), rows, caption, words=True)]
+    return [TextTable("Suspicious problems", ("problem", "why", "begins", "log"), rows, caption, words=True)]
 
 
-def tables_of(one: Audited) -> list[Table]:
+def tables_of(one: Audited) -> list[TextTable]:
     """All tables about one log, in the order in which they are shown."""
-    found = one.findings
-    if not found.groups:
+    findings = one.findings
+    if not findings.groups:
         return [facts(one)]
     if not one.log.reading.keeps_silent:
-        return [facts(one), *by_kind(found), *counterfactuals(one)]
-    told = [fates(found)] if one.log.reading.identified else []
-    return [facts(one), over_time(found), *past(found), *told, *by_kind(found), *counterfactuals(one)]
+        return [facts(one), *by_kind(findings), *counterfactuals(one)]
+    told = [fates(findings)] if one.log.reading.identified else []
+    return [facts(one), over_time(findings), *past(findings), *told, *by_kind(findings), *counterfactuals(one)]
 
 
 def limits(reading: Reading) -> list[str]:
@@ -223,32 +214,10 @@ def show(audit: Audit, console: "Console") -> None:
         console.rule(Text(clean(one.log.name)))
         console.print(Text(clean(headline(one))))
         for table in tables_of(one):
-            console.print(_rich(table))
+            console.print(table.rich(padding=1))
         console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
     for table in suspicious(audit):
-        console.print(_rich(table))
-
-
-def _rich(table: Table) -> object:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(
-        title=table.title,
-        caption=table.caption or None,
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-        title_justify="left",
-        padding=(0, 1),
-        show_header=any(table.columns),
-    )
-    for i, column in enumerate(table.columns):
-        left = table.words or i == 0
-        shown.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else "", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*(Text(clean(cell)) for cell in row))  # `Text` keeps text from a log from being read as markup
-    return shown
+        console.print(table.rich(padding=1))
 
 
 def _replayed(each: Replayed) -> tuple[str, ...]:
@@ -267,15 +236,6 @@ def _replayed(each: Replayed) -> tuple[str, ...]:
 def _calibrated(each: Calibration) -> tuple[str, ...]:
     visits = sum(one.visits for one in each.bins)
     return (f"{visits:,}", rate(each.error), *(f"{value:.4f}" for value in (each.square, each.last, each.mean)))
-
-
-def clean(text: str) -> str:
-    """The text with every unprintable character replaced, since some could control a terminal."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-    )
 
 
 def percent(value: float | None) -> str:

@@ -8,6 +8,7 @@
 - `prefix_metrics`: finds what controllers report about parents with a given pass count
 - `provenance`: records the command, the versions and the machine beside a result
 - `page`: writes the HTML report
+- `html`: renders HTML pages, for the audit too
 - `analysis`: compares arms at equal cost, and computes contrasts, costs to reach a target, and strata
 - `statistics`: intervals, the two-way bootstrap, and adjustment for several contrasts
 - `tables`: writes the tables

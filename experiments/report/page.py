@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.experiments.report.figures.every import PICTURES, captions
 from halfway.experiments.report.figures.style import STYLE, arm_colors
+from halfway.experiments.report.html import rendered
 from halfway.experiments.report.provenance import read_provenance, versions
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
@@ -42,10 +42,8 @@ def write_report(directory: Path) -> Report:
     comparison = load_comparison_records(directory)
     summary = summarize(comparison)
     write_tables(directory, summary)
-    environment = Environment(
-        loader=PackageLoader("halfway.experiments.report"), autoescape=True, undefined=StrictUndefined
-    )
-    page = environment.get_template("report.html.j2").render(
+    page = rendered(
+        "report.html.j2",
         title=str(comparison.config.get("name") or directory.resolve().name),
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from omegaconf import OmegaConf
 
-from halfway.curriculum.decision_log import GroupRecord, each_once
+from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
 
@@ -190,17 +190,15 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     steps, cut_steps = read_jsonl(folder / "steps.jsonl", StepRecord)
     evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
     config = _read_yaml(folder / "config.yaml") or _read_yaml(folder / HOSTED)
-    last_step = steps[-1].step if steps else -1
-    # A run that is still writing may have logged the groups of a step before the step's own record.
-    complete = [record for record in decisions if record.step <= last_step]
+    records = sort_records(decisions, last_step=steps[-1].step if steps else -1)
     return Run(
         arm=folder.name if arm is None else arm,
         seed=int(config.get("seed", 0)) if seed is None else seed,
         folder=folder,
         state=_read_state(folder / "status.json"),
         config=config,
-        groups=each_once([record for record in complete if record.outcome != "skipped"]),
-        skips=[record for record in complete if record.outcome == "skipped"],
+        groups=records.groups,
+        skips=records.skips,
         steps=steps,
         evaluations=evaluations,
         unreadable=cut_decisions + cut_steps + cut_evaluations,

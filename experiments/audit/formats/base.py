@@ -1,48 +1,22 @@
-"""The base classes of readers, and the beginning of a file, by which they recognise their format."""
+"""The base classes of readers. To add a format, subclass one and register it under the format's name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from halfway.experiments.audit import parquet
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
-from halfway.experiments.audit.files import LINES, Found, Lines, first_record, first_row
+from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.history import Log, Reading
 
 Row = TypeVar("Row")
+Columns = Mapping[str, str | Callable[[Any], Any]]
 
 NULL = msgspec.Raw(b"null")
-UNSET = msgspec.Raw(b"")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The beginning of a file, from which its format is recognised.
-
-    Attributes:
-        found: the file.
-        record: the first line of a JSON Lines file, with its values undecoded; None if it is not a record.
-        columns: names of the record's fields, or of the columns of a Parquet or CSV table.
-    """
-
-    found: Found
-    record: Mapping[str, Any] | None
-    columns: frozenset[str] = frozenset()
-
-    @property
-    def kind(self) -> str:
-        return self.found.kind
-
-    def has(self, *names: str) -> bool:
-        """Whether all these names are fields of the first record, or columns of the table."""
-        return self.columns.issuperset(names)
-
-    def opens(self, name: str) -> bytes:
-        """The first byte of a field's value in the first record; empty if there is no such field."""
-        return bytes(self.record[name])[:1] if self.record and name in self.record else b""
+BY_PROMPT = "problems are told apart by their prompts, since the log has no key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +36,36 @@ class Choices:
 
 @dataclass
 class Reader:
-    """Reads the logs of one trainer. To add a format, subclass it and register the class under the format's name.
+    """Reads the logs of one trainer.
 
     Attributes:
         trainer: name of the trainer that writes the format.
+        known_by: the columns that a file of the format has, and files of other formats do not have together.
         named: whether the logs identify problems by the trainer's own keys.
+        identified: whether a problem is recognised when it appears again in another step.
+        guesses, traps: what is assumed about every log in the format, and what every such log hides.
         choices: what the user says about how to read the log.
     """
 
     trainer: ClassVar[str] = ""
+    known_by: ClassVar[tuple[str, ...]] = ()
     named: ClassVar[bool] = False
+    identified: ClassVar[bool] = True
+    guesses: ClassVar[tuple[str, ...]] = ()
+    traps: ClassVar[tuple[str, ...]] = ()
     choices: Choices = field(default_factory=Choices)
 
     @classmethod
-    def knows(cls, head: Head) -> bool:
+    def knows(cls, file: LogFile) -> bool:
         """Whether a file that begins like this has the format."""
-        raise NotImplementedError
+        return bool(cls.known_by) and file.has(*cls.known_by)
 
     @classmethod
-    def run_of(cls, found: Found) -> Path:
+    def run_of(cls, file: LogFile) -> Path:
         """The path that stands for a file's run: files with equal paths belong to the same run."""
-        return found.path if found.path == found.given else found.path.parent
+        return file.path if file.path == file.given else file.path.parent
 
-    def names_problems(self, files: Sequence[Found]) -> bool:
+    def names_problems(self, files: Sequence[LogFile]) -> bool:
         """Whether these files identify problems by keys; otherwise prompts are hashed."""
         return self.named
 
@@ -94,18 +75,18 @@ class Reader:
         Args:
             name: the format's name.
         """
-        return Reading(format=name, trainer=self.trainer)
+        return Reading(name, self.trainer, guesses=self.guesses, traps=self.traps, identified=self.identified)
 
-    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
+    def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
         """Read all files of a run in order, adding their rollouts to `into`."""
-        for found in files:
-            self.read_file(found, into)
+        for file in files:
+            self.read_file(file, into)
 
-    def read_file(self, found: Found, into: HistoryBuilder) -> None:
+    def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
         """Read one file, adding its rollouts to `into`."""
         raise NotImplementedError
 
-    def log(self, name: str, files: Sequence[Found]) -> Log:
+    def log(self, name: str, files: Sequence[LogFile]) -> Log:
         """Read the files of one run into a log.
 
         Args:
@@ -124,28 +105,23 @@ class JsonLines(Reader, Generic[Row]):
     Attributes:
         row: the type into which a line is decoded, usually a `msgspec.Struct`. Leave long texts undecoded, as
             `msgspec.Raw`, to save time.
+        columns: for each column of `RolloutColumns`, the field of a row that it holds, or a function of a row.
     """
 
     row: ClassVar[type[Any]]
+    columns: ClassVar[Columns] = {}
 
-    def read_file(self, found: Found, into: HistoryBuilder) -> None:
-        for rows in Lines(self.row, into.drop).batches(found.path):
-            rollouts = self.rollouts(rows, found, into)
+    def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
+        for rows in Lines(self.row, into.drop).batches(file.path):
+            rollouts = self.rollouts(rows, file, into)
             if rollouts is not None:
                 into.add(rollouts)
 
-    def rollouts(self, rows: Sequence[Any], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
+    def rollouts(self, rows: Sequence[Any], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
         """The rollouts of a batch of lines; None if there are none, or they have been added to `into` already."""
-        raise NotImplementedError
+        return RolloutColumns(**{name: _column(rows, source) for name, source in self.columns.items()})
 
 
-def head_of(found: Found) -> Head:
-    """Read the beginning of a file."""
-    if found.kind in LINES:
-        record = first_record(found.path)
-        return Head(found, record, frozenset(record or ()))
-    if found.kind == ".parquet":
-        return Head(found, None, frozenset(parquet.names(found.path) or ()))
-    if found.kind == ".csv":
-        return Head(found, None, frozenset(first_row(found.path)))
-    return Head(found, None)
+def _column(rows: Sequence[Any], source: str | Callable[[Any], Any]) -> list[Any]:
+    values = list(map(attrgetter(source) if isinstance(source, str) else source, rows))
+    return list(map(bytes, values)) if values and isinstance(values[0], msgspec.Raw) else values

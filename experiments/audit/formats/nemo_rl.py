@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
-from halfway.experiments.audit.files import Found, number_in
-from halfway.experiments.audit.formats.base import NULL, Head, JsonLines
-from halfway.experiments.audit.history import Reading
+from halfway.experiments.audit.files import LogFile, number_in
+from halfway.experiments.audit.formats.base import NULL, JsonLines
 
 Numbers = list[float | None] | float | None
 
@@ -40,24 +39,21 @@ class NemoRl(JsonLines[NemoRow]):
     lines: int = 0
 
     @classmethod
-    def knows(cls, head: Head) -> bool:
-        return head.has("input_lengths") and (head.has("rewards") or head.has("filtered_rewards"))
+    def knows(cls, file: LogFile) -> bool:
+        return file.has("input_lengths") and (file.has("rewards") or file.has("filtered_rewards"))
 
-    def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer)
+    def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
+        training = [file for file in files if "train_data" in file.path.name]
+        if training and len(training) < len(files):
+            into.drop("file of validation", len(files) - len(training))
+        super().read(training or files, into)
 
-    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
-        named = [found for found in files if "train_data" in found.path.name]
-        if named and len(named) < len(files):
-            into.drop("file of validation", len(files) - len(named))
-        super().read(named or files, into)
-
-    def read_file(self, found: Found, into: HistoryBuilder) -> None:
+    def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
         self.lines = 0
-        super().read_file(found, into)
+        super().read_file(file, into)
 
-    def rollouts(self, rows: Sequence[NemoRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
-        step = number_in(found.path.stem) or 0
+    def rollouts(self, rows: Sequence[NemoRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
+        step = number_in(file.path.stem) or 0
         filtered = any(row.filtered_rewards is not None for row in rows)
         if filtered:
             into.trap(
@@ -70,10 +66,9 @@ class NemoRl(JsonLines[NemoRow]):
         if None in prompts:
             return self._by_order(rows, rewards, step, into)
         into.guess("problems are told apart by the tokens before the first trained token, since the log has no key")
-        found_prompts = [prompt or b"" for prompt in prompts]
         return RolloutColumns(
             steps=[step] * len(rows),
-            problems=found_prompts,
+            problems=[prompt or b"" for prompt in prompts],
             rewards=rewards,
             responses=[bytes(row.content) for row in rows],
             tokens=[_trained(row) for row in rows],

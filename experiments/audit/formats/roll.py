@@ -4,15 +4,13 @@ The files are rollout_dump_data.step_{N}.jsonl, written by `write_to_json_proces
 writes nothing unless the folder is an absolute path.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
-from halfway.experiments.audit.files import Found, number_in
-from halfway.experiments.audit.formats.base import Head, JsonLines
-from halfway.experiments.audit.history import Reading
+from halfway.experiments.audit.files import LogFile, number_in
+from halfway.experiments.audit.formats.base import JsonLines
 
 
 class RollRow(msgspec.Struct):
@@ -22,45 +20,39 @@ class RollRow(msgspec.Struct):
     id: list[str | int] = []
     prompt: list[msgspec.Raw] = []
     responses: list[msgspec.Raw] = []
-    ground_truth: list[msgspec.Raw] = []
     domain: list[str | None] = []
     tag: list[str | None] = []
     global_step: list[int] = []
+
+    @property
+    def whole(self) -> bool:
+        columns = (self.id, self.prompt, self.responses, self.domain, self.tag, self.global_step)
+        return bool(self.id) and all(len(column) in (0, len(self.scores)) for column in columns)
 
 
 class Roll(JsonLines[RollRow]):
     """Reads ROLL's dumped rollouts of verifiable tasks."""
 
     trainer = "ROLL"
+    known_by = ("scores", "responses", "global_step", "id")
     named = True
     row = RollRow
 
-    @classmethod
-    def knows(cls, head: Head) -> bool:
-        return head.has("scores", "responses", "global_step") and head.has("id")
-
-    def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer)
-
-    def rollouts(self, rows: Sequence[RollRow], found: Found, into: HistoryBuilder) -> RolloutColumns | None:
+    def rollouts(self, rows: Sequence[RollRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
         for row in rows:
-            length = len(row.scores)
-            columns: Mapping[str, Sequence[Any]] = {
-                name: getattr(row, name) for name in ("id", "prompt", "responses", "domain", "tag", "global_step")
-            }
-            if any(len(values) not in (0, length) for values in columns.values()) or not row.id:
+            if not row.whole:
                 into.drop("line whose columns are not of one length")
                 continue
-            problems = [str(each).encode() for each in row.id]
+            problems = [str(problem).encode() for problem in row.id]
             for problem, prompt in zip(problems, row.prompt, strict=False):
-                into.describe(problem, " ".join(bytes(prompt)[:600].decode("utf-8", "replace").strip('"').split()))
+                into.describe(problem, prompt)
             into.add(
                 RolloutColumns(
-                    steps=row.global_step or [number_in(found.path.stem) or 0] * length,
+                    steps=row.global_step or [number_in(file.path.stem) or 0] * len(problems),
                     problems=problems,
                     rewards=row.scores,
                     responses=[bytes(text) for text in row.responses] or None,
-                    categories=[each or "" for each in row.domain or row.tag] or None,
+                    categories=[kind or "" for kind in row.domain or row.tag] or None,
                 )
             )
         return None

@@ -7,8 +7,7 @@ of rollouts and the number that passed; or for a whole step: DeepScaleR and POLA
 
 import csv
 import io
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -17,23 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.support.errors import require
-from halfway.experiments.audit import parquet
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
-from halfway.experiments.audit.files import LINES, Found, Lines, first_record, opened
-from halfway.experiments.audit.formats.base import NULL, Head, Reader, head_of
-from halfway.experiments.audit.history import UNKNOWN, Reading
+from halfway.experiments.audit.database import batches
+from halfway.experiments.audit.files import LINES, UNREADABLE, Lines, LogFile, opened, unreadable
+from halfway.experiments.audit.formats.base import NULL, Reader
+from halfway.experiments.audit.history import UNKNOWN
 
-PROBLEM = ("problem", "problem_id", "prompt_id", "question_id", "task_id", "index", "id", "prompt", "question", "input")
-STEP = ("step", "global_step", "training_step", "iteration", "epoch")
-REWARD = ("reward", "rewards", "score", "scores", "correct", "passed", "success", "acc", "accuracy")
-PASSED, SIZE = ("k", "num_passed", "successes"), ("n", "num_rollouts", "attempts")
-TOKENS = ("tokens", "num_tokens", "response_tokens", "completion_tokens", "response_length")
-RESPONSE = ("response", "completion", "output")
-CATEGORY = ("category", "data_source", "source", "domain", "topic")
-GROUP = ("group", "group_id", "uid")
 TEXTS = ("prompt", "question", "input")
 ROWS = 8192
-csv.field_size_limit(16 << 20)
+MOST_ROLLOUTS = 100_000
+"""How many rollouts a row with counts may stand for."""
+
+LONGEST_ROW = 16 << 20
+"""Maximum characters per line of a CSV file; what comes after them counts as another row."""
+
+csv.field_size_limit(LONGEST_ROW)
+Batch = Mapping[str, Sequence[Any]]
 
 
 class ColumnNames(NamedTuple):
@@ -50,13 +48,32 @@ class ColumnNames(NamedTuple):
     group: str
 
     @classmethod
-    def of(cls, names: frozenset[str], reward: str = "") -> "ColumnNames":
-        known = (PROBLEM, STEP, (reward,) if reward else REWARD, PASSED, SIZE, TOKENS, RESPONSE, CATEGORY, GROUP)
-        return cls(*(next((name for name in kind if name in names), "") for kind in known))
+    def of(cls, names: Iterable[str], reward: str = "") -> "ColumnNames":
+        """The columns among these names; `reward` is the name of the reward's column, "" = a usual one."""
+        known = {**USUAL, "reward": (reward,)} if reward else USUAL
+        return cls(**{column: next((name for name in known[column] if name in names), "") for column in cls._fields})
 
     @property
     def enough(self) -> bool:
         return bool(self.problem and (self.reward or (self.passed and self.size)))
+
+    @property
+    def used(self) -> list[str]:
+        return [name for name in dict.fromkeys(self) if name]
+
+
+USUAL = {
+    "problem": ("problem", "problem_id", "prompt_id", "question_id", "task_id", "index", "id", *TEXTS),
+    "step": ("step", "global_step", "training_step", "iteration", "epoch"),
+    "reward": ("reward", "rewards", "score", "scores", "correct", "passed", "success", "acc", "accuracy"),
+    "passed": ("k", "num_passed", "successes"),
+    "size": ("n", "num_rollouts", "attempts"),
+    "tokens": ("tokens", "num_tokens", "response_tokens", "completion_tokens", "response_length"),
+    "response": ("response", "completion", "output"),
+    "category": ("category", "data_source", "source", "domain", "topic"),
+    "group": ("group", "group_id", "uid"),
+}
+"""The usual names of each column, the likeliest first."""
 
 
 class Table(Reader):
@@ -66,123 +83,111 @@ class Table(Reader):
     named = True
 
     @classmethod
-    def knows(cls, head: Head) -> bool:
-        return ColumnNames.of(head.columns).enough
+    def knows(cls, file: LogFile) -> bool:
+        return ColumnNames.of(file.columns).enough
 
-    def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer)
+    def names_problems(self, files: Sequence[LogFile]) -> bool:
+        return all(ColumnNames.of(file.columns).problem not in TEXTS for file in files)
 
-    def names_problems(self, files: Sequence[Found]) -> bool:
-        return all(ColumnNames.of(head_of(found).columns).problem not in TEXTS for found in files)
-
-    def read_file(self, found: Found, into: HistoryBuilder) -> None:
-        columns = ColumnNames.of(head_of(found).columns, self.choices.reward)
-        require(bool(columns.enough), "--reward", self.choices.reward, f"{found.path} has no such column")
+    def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
+        columns = ColumnNames.of(file.columns, self.choices.reward)
+        require(columns.enough, "--reward", self.choices.reward, f"{file.path} has no such column")
         counted = f"{columns.passed} of {columns.size}"
         into.guess(
             f"columns: problem {columns.problem}, reward {columns.reward or counted}, step {columns.step or '-'}"
         )
         if not columns.step:
             into.trap("the table has no step, so nothing is said about change over time")
-        for batch in self._batches(found, columns, into):
+        for batch in _batches(file, columns, into):
             for rollouts in _rollouts(batch, columns):
                 into.add(rollouts)
 
-    def _batches(
-        self, found: Found, columns: ColumnNames, into: HistoryBuilder
-    ) -> Iterator[Mapping[str, Sequence[Any]]]:
-        used = [name for name in columns if name]
-        if found.kind == ".parquet":
-            yield from parquet.batches(found.path, used, into.drop)
-        elif found.kind in LINES:
-            yield from _lines(found, columns, into)
-        else:
-            yield from _csv(found, columns, into)
+
+def _batches(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
+    if file.kind == ".parquet":
+        return batches(file, columns.used, into.drop)
+    return _lines(file, columns, into) if file.kind in LINES else _csv(file, columns, into)
 
 
-def _lines(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Mapping[str, Sequence[Any]]]:
-    record = first_record(found.path) or {}
+def _lines(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
     numbers = {columns.reward, columns.passed, columns.size, columns.tokens, columns.step}
     fields: list[tuple[str, Any, Any]] = []
-    names = [name for name in dict.fromkeys(columns) if name]
-    for i, name in enumerate(names):
-        listed = bytes(record.get(name, NULL))[:1] == b"["
+    for i, name in enumerate(columns.used):
+        listed = file.opens(name) == b"["
         if listed and name in (columns.reward, columns.problem):
             fields.append((f"f{i}", list[Any] | None, None))
         elif (name in numbers and not listed) or name == columns.problem:
             fields.append((f"f{i}", float | int | bool | str | None, None))
         else:
             fields.append((f"f{i}", msgspec.Raw, NULL))
-    row = msgspec.defstruct("Row", fields, rename={f"f{i}": name for i, name in enumerate(names)}, gc=False)
-    for rows in Lines(row, into.drop).batches(found.path):
-        yield {name: list(map(attrgetter(f"f{i}"), rows)) for i, name in enumerate(names)}
+    names = {field: name for (field, _, _), name in zip(fields, columns.used, strict=True)}
+    row = msgspec.defstruct("Row", fields, rename=names, gc=False)
+    for rows in Lines(row, into.drop).batches(file.path):
+        yield {name: list(map(attrgetter(field), rows)) for field, name in names.items()}
 
 
-def _csv(found: Found, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Mapping[str, Sequence[Any]]]:
-    names = [name for name in dict.fromkeys(columns) if name]
+def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
     try:
-        with opened(found.path) as file:
-            text = io.TextIOWrapper(cast(BinaryIO, file), encoding="utf-8-sig", errors="replace", newline="")
-            rows = csv.reader(text)
+        with opened(file.path) as binary:
+            text = io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8-sig", errors="replace", newline="")
+            rows = csv.reader(iter(lambda: text.readline(LONGEST_ROW), ""))
             header = [name.strip() for name in next(rows, [])]
-            places = [header.index(name) for name in names]
-            kept: list[list[str]] = []
+            places = {name: header.index(name) for name in columns.used}
+            whole: list[list[str]] = []
             for row in rows:
                 if len(row) != len(header):
                     into.drop("row with more or fewer columns than the header")
                     continue
-                kept.append(row)
-                if len(kept) == ROWS:
-                    yield {name: [row[i] for row in kept] for name, i in zip(names, places, strict=True)}
-                    kept = []
-            yield {name: [row[i] for row in kept] for name, i in zip(names, places, strict=True)}
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        into.drop(f"file that could not be read to its end ({type(error).__name__})")
+                whole.append(row)
+                if len(whole) == ROWS:
+                    yield {name: [row[i] for row in whole] for name, i in places.items()}
+                    whole = []
+            yield {name: [row[i] for row in whole] for name, i in places.items()}
+    except (*UNREADABLE, csv.Error) as error:
+        into.drop(unreadable(error))
 
 
-def _rollouts(batch: Mapping[str, Sequence[Any]], columns: ColumnNames) -> Iterator[RolloutColumns]:
+def _rollouts(batch: Batch, columns: ColumnNames) -> Iterator[RolloutColumns]:
     """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step."""
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
-    rewards = _rewards(batch[columns.reward]) if columns.reward else []
-    if columns.reward and not isinstance(rewards, np.ndarray) and list in set(map(type, batch[columns.reward])):
-        for problem, rewards, step in zip(problems, batch[columns.reward], steps, strict=True):
-            if isinstance(problem, list):  # the row holds a whole step
-                count = min(len(problem), len(rewards or ()))
-                yield _of(problem[:count], list(map(_number, (rewards or [])[:count])), [step] * count)
-            elif isinstance(rewards, list):
-                yield _of([problem] * len(rewards), list(map(_number, rewards)), [step] * len(rewards))
-        return
     if not columns.reward:
-        for problem, passed, size, step in zip(
-            problems, batch[columns.passed], batch[columns.size], steps, strict=True
-        ):
-            k, n = _whole(passed), _whole(size)
-            if 0 <= k <= n <= 100_000:
-                yield _of([problem] * n, [1.0] * k + [0.0] * (n - k), [step] * n)
-        return
-    extra = {
-        name: batch[getattr(columns, name)]
-        for name in ("tokens", "response", "category", "group")
-        if getattr(columns, name)
-    }
-    yield RolloutColumns(
-        steps=steps,
-        problems=problems if all_of(str, problems) else list(map(_key, problems)),
-        rewards=rewards,
-        groups=[(step, _key(group)) for step, group in zip(steps, extra["group"], strict=True)]
-        if "group" in extra
-        else None,
-        responses=list(map(_key, extra["response"])) if "response" in extra else None,
-        tokens=[_count(value) for value in extra["tokens"]] if "tokens" in extra else None,
-        categories=[_key(value).decode("utf-8", "replace").strip('"') for value in extra["category"]]
-        if "category" in extra
-        else None,
+        sizes = zip(map(_whole, batch[columns.passed]), map(_whole, batch[columns.size]), strict=True)
+        rewards = [[1.0] * k + [0.0] * (n - k) if 0 <= k <= n <= MOST_ROLLOUTS else None for k, n in sizes]
+        yield from _expanded(problems, rewards, steps)
+    elif list in set(map(type, batch[columns.reward])):
+        yield from _expanded(problems, batch[columns.reward], steps)
+    else:
+        yield _one_per_row(batch, columns, steps)
+
+
+def _one_per_row(batch: Batch, columns: ColumnNames, steps: Sequence[int] | NDArray[Any]) -> RolloutColumns:
+    problems = batch[columns.problem]
+    rollouts = RolloutColumns(
+        steps, problems if all_of(str, problems) else list(map(_key, problems)), _rewards(batch[columns.reward])
     )
+    if columns.group:
+        rollouts.groups = [(step, _key(group)) for step, group in zip(steps, batch[columns.group], strict=True)]
+    if columns.response:
+        rollouts.responses = list(map(_key, batch[columns.response]))
+    if columns.tokens:
+        rollouts.tokens = list(map(_count, batch[columns.tokens]))
+    if columns.category:
+        rollouts.categories = [_key(value).decode("utf-8", "replace").strip('"') for value in batch[columns.category]]
+    return rollouts
 
 
-def _of(problems: Sequence[Any], rewards: Sequence[float | None], steps: Sequence[int]) -> RolloutColumns:
-    return RolloutColumns(steps, list(map(_key, problems)), rewards)
+def _expanded(
+    problems: Sequence[Any], rewards: Sequence[Any], steps: Sequence[int] | NDArray[Any]
+) -> Iterator[RolloutColumns]:
+    """Yield the rollouts of rows that each hold a list of rewards, of one problem or of a list of problems."""
+    for problem, row_rewards, step in zip(problems, rewards, steps, strict=True):
+        if isinstance(row_rewards, list):
+            several = problem if isinstance(problem, list) else [problem] * len(row_rewards)
+            count = min(len(several), len(row_rewards))
+            yield RolloutColumns(
+                [step] * count, list(map(_key, several[:count])), list(map(_number, row_rewards[:count]))
+            )
 
 
 def _key(value: Any) -> bytes:
@@ -201,36 +206,34 @@ def all_of(kind: type, values: Sequence[Any]) -> bool:
 
 
 def _integers(values: Sequence[Any]) -> Sequence[int] | NDArray[Any]:
-    found = _array(values, "i")
-    if found is not None:
-        return found
+    numbers = _array(values, "i")
+    if numbers is not None:
+        return numbers
     return values if all_of(int, values) else list(map(_whole, values))  # too large numbers are dropped later
 
 
 def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
-    found = _array(values, "bif")
-    return list(map(_number, values)) if found is None else found
+    numbers = _array(values, "bif")
+    return list(map(_number, values)) if numbers is None else numbers
 
 
 def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
     """The values as an array, if all are numbers of these numpy kinds, as they usually are; otherwise None."""
     try:
-        found = np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, OverflowError):  # for example lists of different lengths
         return None
-    return found if found.ndim == 1 and found.dtype.kind in kinds else None
+    return array if array.ndim == 1 and array.dtype.kind in kinds else None
 
 
 def _number(value: Any) -> float | None:
     """A cell as a number, with 1 and 0 for true and false; None if it is neither."""
     if isinstance(value, str):
-        if value.strip().lower() in ("true", "false"):
-            return float(value.strip().lower() == "true")
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return float(value) if isinstance(value, int | float) else None
+        value = {"true": 1, "false": 0}.get(value.strip().lower(), value)
+    try:
+        return float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _whole(value: Any) -> int:

@@ -7,8 +7,6 @@ OUT/completions.jsonl, with one line per logging step and a list for each of the
 (swift/rlhf_trainers/grpo_trainer.py and swift/megatron/trainers/rollout_mixin.py).
 """
 
-import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,46 +15,45 @@ import msgspec
 import numpy as np
 
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
-from halfway.experiments.audit.files import Found
-from halfway.experiments.audit.formats.base import Head, JsonLines, Reader
-from halfway.experiments.audit.history import Reading
-from halfway.experiments.audit.parquet import tables
+from halfway.experiments.audit.database import batches
+from halfway.experiments.audit.files import LogFile
+from halfway.experiments.audit.formats.base import BY_PROMPT, JsonLines, Reader
 
 NO_REWARD = {"step", "gen_step", "prompt", "completion", "advantage", "advantages", "entropy", "image", "images"}
-BY_PROMPT = "problems are told apart by their prompts, since the log has no key"
-Values = Sequence[Any]
 
 
 class Trl(Reader):
     """Reads TRL's completions in Parquet."""
 
     trainer = "TRL"
+    known_by = ("step", "prompt", "completion", "advantage")
+    guesses = (BY_PROMPT,)
 
     @classmethod
-    def knows(cls, head: Head) -> bool:
-        return head.kind == ".parquet" and head.has("step", "prompt", "completion", "advantage")
+    def knows(cls, file: LogFile) -> bool:
+        return file.kind == ".parquet" and super().knows(file)
 
     @classmethod
-    def run_of(cls, found: Found) -> Path:
-        return found.path.parent
+    def run_of(cls, file: LogFile) -> Path:
+        return file.path.parent
 
-    def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer, guesses=(BY_PROMPT,))
-
-    def read(self, files: Sequence[Found], into: HistoryBuilder) -> None:
+    def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
         steps: list[int] = []
-        before = b""
-        for found in files:
-            columns = tables(found.path, into.drop)
-            if columns is None or not columns["prompt"]:
+        earlier: object = None
+        for file in files:
+            columns: dict[str, list[Any]] = {}
+            for batch in batches(file, None, into.drop):
+                for name, values in batch.items():
+                    columns.setdefault(name, []).extend(values)
+            if not columns:
                 continue
             rollouts = from_columns(columns, self.choices.reward, into)
-            same = _digest(rollouts)
-            if same == before:
+            batch_of_file = hash((tuple(rollouts.problems), tuple(rollouts.responses or ())))
+            if batch_of_file == earlier:
                 into.drop("rollout that the file before has too", len(rollouts.steps))
                 into.trap("the same batch was logged at several steps (steps_per_generation); it is counted once")
                 continue
-            before = same
+            earlier = batch_of_file
             steps.append(rollouts.steps[0])
             into.add(rollouts)
         into.traps |= dict.fromkeys(gaps(steps))
@@ -66,18 +63,16 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
     """Reads ms-swift's completions."""
 
     trainer = "ms-swift"
+    known_by = ("prompt", "completion", "advantages")
+    guesses = (BY_PROMPT,)
     row = dict[str, msgspec.Raw]
 
     @classmethod
-    def knows(cls, head: Head) -> bool:
-        known = head.has("prompt", "completion", "advantages") and (head.has("step") or head.has("gen_step"))
-        return known and head.opens("prompt") == b"["
-
-    def reading(self, name: str) -> Reading:
-        return Reading(name, self.trainer, guesses=(BY_PROMPT,))
+    def knows(cls, file: LogFile) -> bool:
+        return super().knows(file) and (file.has("step") or file.has("gen_step")) and file.opens("prompt") == b"["
 
     def rollouts(
-        self, rows: Sequence[Mapping[str, msgspec.Raw]], found: Found, into: HistoryBuilder
+        self, rows: Sequence[Mapping[str, msgspec.Raw]], file: LogFile, into: HistoryBuilder
     ) -> RolloutColumns | None:
         for row in rows:
             columns = _lists(row, into)
@@ -86,7 +81,7 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
         return None
 
 
-def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilder) -> RolloutColumns:
+def from_columns(columns: Mapping[str, Sequence[Any]], reward: str, into: HistoryBuilder) -> RolloutColumns:
     """The rollouts of one logged batch.
 
     Args:
@@ -95,19 +90,17 @@ def from_columns(columns: Mapping[str, Values], reward: str, into: HistoryBuilde
         into: takes the notes about which columns were used.
     """
     numeric = [name for name, values in columns.items() if name not in NO_REWARD and _numeric(values)]
-    named = [name for name in numeric if "reward" in name.lower()]
-    chosen = [reward] if reward in numeric else named or numeric
+    chosen = [reward] if reward in numeric else [name for name in numeric if "reward" in name.lower()] or numeric
     if len(chosen) > 1:
         into.guess(f"the reward is the sum of {', '.join(chosen)} with weights 1; --reward NAME chooses one of them")
     elif chosen:
         into.guess(f"the reward is the column {chosen[0]}")
     length = len(columns["prompt"])
-    rows = [[column[i] for column in map(columns.__getitem__, chosen)] for i in range(length)]
     return RolloutColumns(
-        steps=[int(step) for step in columns.get("step", columns.get("gen_step", [0] * length))],
-        problems=[_bytes(prompt) for prompt in columns["prompt"]],
-        rewards=[_total(row) for row in rows],
-        responses=[_bytes(text) for text in columns["completion"]],
+        steps=list(map(_step, columns.get("step", columns.get("gen_step", [0] * length)))),
+        problems=list(map(_bytes, columns["prompt"])),
+        rewards=[_total([columns[name][i] for name in chosen]) for i in range(length)],
+        responses=list(map(_bytes, columns["completion"])),
     )
 
 
@@ -133,13 +126,17 @@ def _total(row: Sequence[Any]) -> float | None:
 
     None if no function applies.
     """
-    given = [float(value) for value in row if value is not None and value == value]
-    return sum(given) if given else None
+    applying = [float(value) for value in row if value is not None and value == value]
+    return sum(applying) if applying else None
 
 
-def _numeric(values: Values) -> bool:
-    kinds = Counter(type(value) for value in values if value is not None)
-    return bool(kinds) and set(kinds) <= {int, float, bool}
+def _step(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and np.isfinite(value) else 0
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    kinds = {type(value) for value in values if value is not None}
+    return bool(kinds) and kinds <= {int, float, bool}
 
 
 def _bytes(value: Any) -> bytes:
@@ -148,27 +145,20 @@ def _bytes(value: Any) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else msgspec.json.encode(value)
 
 
-def _digest(rollouts: RolloutColumns) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for prompt, response in zip(rollouts.problems, rollouts.responses or (), strict=True):
-        digest.update(_bytes(prompt) + b"\0" + response + b"\0")
-    return digest.digest()
-
-
-def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, Values] | None:
-    """The columns of one line, with prompts and completions undecoded; None if the line is not such a record."""
+def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, list[Any]]:
+    """The columns of one line, with prompts and completions undecoded; empty if the line is not such a record."""
     try:
-        found: dict[str, Values] = {
+        columns: dict[str, list[Any]] = {
             name: msgspec.json.decode(row[name], type=list[msgspec.Raw]) for name in ("prompt", "completion")
         }
         for name, raw in row.items():
-            if name not in found and bytes(raw)[:1] == b"[":
-                found[name] = msgspec.json.decode(raw)
-        length = len(found["prompt"])
-        if any(len(values) != length for name, values in found.items() if name in NO_REWARD | {"completion"}):
-            into.drop("line whose columns are not of one length")
-            return None
-        return {name: values for name, values in found.items() if len(values) == length}
-    except (msgspec.DecodeError, KeyError, ValueError):
-        into.drop("line that is no such record")
-        return None
+            if name not in columns and bytes(raw)[:1] == b"[":
+                columns[name] = msgspec.json.decode(raw)
+    except (KeyError, ValueError, RecursionError):
+        into.drop("line that is not such a record")
+        return {}
+    length = len(columns["prompt"])
+    if any(len(values) != length for name, values in columns.items() if name in NO_REWARD):
+        into.drop("line whose columns are not of one length")
+        return {}
+    return {name: values for name, values in columns.items() if len(values) == length}

@@ -3,22 +3,26 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from halfway.experiments.report.statistics.intervals import Estimate
-
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from halfway.experiments.report.statistics.intervals import Estimate
 
 NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as text: the first column holds names, the others numbers."""
+    """A table as text: the first column holds names, the others numbers or, if `words` is true, words.
+
+    A table without a single column name has no header.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    caption: str
+    caption: str = ""
+    words: bool = False
 
     def markdown(self) -> str:
         header = f"| {' | '.join(self.columns)} |"
@@ -26,27 +30,45 @@ class TextTable:
         body = "\n".join(f"| {' | '.join(row)} |" for row in self.rows)
         return f"**{self.title}**\n\n{header}\n{rule}\n{body}\n\n{self.caption}\n"
 
-    def rich(self) -> "Table":
-        """The table for the terminal."""
+    def rich(self, padding: int = 0) -> "Table":
+        """The table for the terminal, with `padding` spaces beside each cell."""
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD, caption_justify="left", padding=0)
+        table = Table(
+            title=self.title,
+            caption=self.caption or None,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            padding=(0, padding),
+            show_header=any(self.columns),
+        )
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if i else "left", style="bold" if i == 0 else "", overflow="fold")
+            left = self.words or i == 0
+            style = "bold" if i == 0 else ""
+            table.add_column(column, justify="left" if left else "right", style=style, overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(Text(clean(cell)) for cell in row))  # `Text` keeps a cell from being read as markup
         return table
 
 
-def number(estimate: Estimate | None, digits: int = 3, signed: bool = False) -> str:
+def clean(text: str) -> str:
+    """The text with every unprintable character replaced, since some could control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:
     """The value without its bounds, as text."""
     if estimate is None:
         return NONE
     return f"{estimate.value:{'+' if signed else ''},.{digits}f}"
 
 
-def interval(estimate: Estimate | None, digits: int = 3, signed: bool = False) -> str:
+def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:
     """The value as text, with its bounds if it has both."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return number(estimate, digits, signed)
@@ -54,12 +76,12 @@ def interval(estimate: Estimate | None, digits: int = 3, signed: bool = False) -
     return f"{number(estimate, digits, signed)} [{estimate.low:{sign},.{digits}f}, {estimate.high:{sign},.{digits}f}]"
 
 
-def percent(estimate: Estimate | None) -> str:
+def percent(estimate: "Estimate | None") -> str:
     """A share in per cent, without its bounds."""
     return NONE if estimate is None else f"{100 * estimate.value:.1f} %"
 
 
-def percent_interval(estimate: Estimate | None) -> str:
+def percent_interval(estimate: "Estimate | None") -> str:
     """A share in per cent, with its bounds if it has both."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return percent(estimate)

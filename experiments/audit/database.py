@@ -1,0 +1,97 @@
+"""Runs DuckDB on arrays, and on Parquet files at or below one path; it can open and load nothing else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from numpy.typing import NDArray
+
+from halfway.experiments.audit.files import LogFile
+
+ROWS = 4096
+DAMAGED = "file that is not Parquet, or is damaged"
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": "1",  # so that equal logs give equal answers in equal order
+    "memory_limit": "4GB",
+    "temp_directory": "",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "enable_external_file_cache": "false",
+}
+
+
+@lru_cache(maxsize=8)
+def connected(root: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """An empty database that may read files at or below `root`, and no file if that is None."""
+    connection = duckdb.connect(":memory:", config=SETTINGS)
+    if root is not None:
+        option = "allowed_directories" if root.is_dir() else "allowed_paths"
+        path = str(root.resolve()).replace("'", "''")
+        connection.execute(f"SET {option} = ['{path}']")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+class Tables:
+    """Arrays as tables, and SQL over them: `with Tables(name={column: array, ...}) as tables:`."""
+
+    def __init__(self, **tables: Mapping[str, NDArray[Any]]):
+        self._cursor = connected().cursor()
+        for name, columns in tables.items():
+            self._cursor.register(name, dict(columns))
+
+    def __enter__(self) -> "Tables":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cursor.close()
+
+    def define(self, name: str, query: str, *values: object) -> None:
+        """Keep the rows of a query as a table."""
+        self._cursor.execute(f"CREATE TEMP TABLE {name} AS {query}", values)
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query; each `?` in it stands for the next of the values."""
+        return self._cursor.execute(query, values).fetchall()
+
+    def columns(self, query: str, *values: object) -> dict[str, Any]:
+        """The rows of a query as arrays by column."""
+        return dict(self._cursor.execute(query, values).fetchnumpy())
+
+
+def column_names(path: Path, root: Path) -> list[str]:
+    """The column names of a Parquet file at or below `root`; empty if it is not Parquet."""
+    try:
+        with closing(connected(root).cursor()) as cursor:
+            cursor.execute(f"SELECT * FROM {PARQUET} LIMIT 0", [str(path.resolve())])
+            return [column[0] for column in cursor.description or ()]
+    except duckdb.Error:
+        return []
+
+
+PARQUET = "read_parquet(?, hive_partitioning = false)"
+
+
+def batches(
+    file: LogFile, columns: Sequence[str] | None, drop: Callable[[str], None]
+) -> Iterator[dict[str, Sequence[Any]]]:
+    """Yield a Parquet file in pieces of up to `ROWS` rows, as Python values by column.
+
+    Args:
+        columns: the columns to read; None = all.
+        drop: called with the reason if the file is damaged.
+    """
+    names = list(dict.fromkeys(file.columns if columns is None else columns))
+    chosen = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    try:
+        with closing(connected(file.given).cursor()) as cursor:
+            cursor.execute(f"SELECT {chosen} FROM {PARQUET}", [str(file.path.resolve())])
+            while rows := cursor.fetchmany(ROWS):
+                yield dict(zip(names, zip(*rows, strict=True), strict=True))
+    except duckdb.Error:
+        drop(DAMAGED)
