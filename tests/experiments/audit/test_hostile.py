@@ -202,7 +202,8 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     script = (
         "import resource, sys\nfrom pathlib import Path\nfrom halfway.experiments.audit.reading import read_logs\n"
         "def peak():\n    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
-        "import halfway.experiments.audit.formats.column_maps\nbefore = peak()\n[log] = read_logs([Path(sys.argv[1])])\n"
+        "import halfway.experiments.audit.formats.column_maps\nbefore = peak()\n"
+        "[log] = read_logs([Path(sys.argv[1])])\n"
         "print(log.history.num_rollouts, peak() - before)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
