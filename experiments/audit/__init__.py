@@ -12,6 +12,5 @@
 - `suspects`: finds problems whose rewards look wrong
 - `counterfactual`: replays controllers against the log's own history
 - `tables`: an audit as sentences and tables
-- `page`: an audit as HTML
-- `templates`: the page's template
+- `page`: an audit as HTML, by the template in templates/
 """
