@@ -38,7 +38,7 @@ class Number(msgspec.Struct, array_like=True, frozen=True):
         return Estimate(self.value, self.low, self.high)
 
 
-class Arm(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Arm(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """One arm of a contest in one regime; means over its seeds.
 
     Attributes:

@@ -2,14 +2,14 @@
 
     python experiments/results/when_does_it_pay/publish.py contest hard=runs/contest_hard middle=runs/contest
 
-Each regime's folder contains summary.json, provenance.json and, if the arms were tuned, tuning.json, as `halfway
-compare` and `halfway report` write them. What the problems are like and what an arm is told are taken from the file
-that is overwritten, if there is one; otherwise write them into the new file by hand.
+Each regime's folder contains summary.json and provenance.json, as `halfway compare` and `halfway report` write them.
+What the problems are like and what an arm is told are taken from the file that is overwritten, if there is one;
+otherwise write them into the new file by hand.
 """
 
-import argparse
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,21 @@ from typing import Any
 import msgspec
 
 from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.pages.contests import END, MEASURES, Arm, Contest, Number, Regime, read_contest
 from halfway.experiments.report.analysis.reach import Reach
 from halfway.experiments.report.arms import ArmSummary
 from halfway.experiments.report.summary import Summary
+from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent / "contests"
 DIGITS = 4
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@script
+def main() -> int:
+    """Write the contest's file."""
+    parser = script_parser(__doc__)
     parser.add_argument("name")
     parser.add_argument("regimes", nargs="+", metavar="REGIME=FOLDER")
     arguments = parser.parse_args()
@@ -40,12 +44,13 @@ def main() -> None:
     plain = rounded(msgspec.to_builtins(Contest(arguments.name, regimes)))
     text = json.dumps(plain, separators=(",", ":"))
     write_text(target, re.sub(r'("\w+":{"lr")', r"\n\1", text) + "\n")
+    return 0
 
 
 def read_regime(folder: Path, known: Regime | None) -> Regime:
     summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=Summary)
-    unfinished = [arm.arm for arm in summary.arms if arm.unfinished]
-    assert not unfinished, f"{folder}: runs of {unfinished} have not finished; resume the comparison"
+    if unfinished := [arm.arm for arm in summary.arms if arm.unfinished]:
+        raise UserError(f"{folder}: runs of {', '.join(unfinished)} have not finished; resume the comparison")
     told = {name: arm.told for name, arm in known.arms.items()} if known else {}
     headline = next(matched for matched in summary.matched if matched.headline)
     assert summary.budget and summary.budget[0] == "rollouts"
@@ -128,4 +133,4 @@ def rounded(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
