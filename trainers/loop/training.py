@@ -1,7 +1,7 @@
 """The training loop. It works on types and names no concrete controller."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Skip
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
@@ -108,8 +109,14 @@ class Training:
             self.sync()
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
+        self.record(filling, skips, learned, clock)
+
+    def record(
+        self, filling: Filling, skips: Sequence[tuple[int, Skip]], learned: Mapping[str, float], clock: Stopwatch
+    ) -> None:
+        """Log the step that `progress` has just counted, and tell all recorders."""
         finished = FinishedStep(
-            step=step,
+            step=self.progress.step - 1,
             policy_version=self.learner.policy_version,
             spent=self.progress.spent,
             outcomes=filling.outcomes,

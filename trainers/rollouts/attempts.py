@@ -50,6 +50,13 @@ class Attempt:
         """Response tokens so far, replayed tokens included."""
         return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
 
+    def resume(self, episode: Any) -> None:
+        """Go to the end of the prefix, in an episode through which it has been replayed."""
+        assert self.prefix is not None
+        self.episode = episode
+        for turn in self.prefix.turns:
+            self.read(turn)
+
     def read(self, turn: Turn) -> None:
         """Append a turn after which the episode continues."""
         self.turns.append(turn)
@@ -60,6 +67,31 @@ class Attempt:
         """Append the last turn."""
         self.turns.append(turn)
         self.success, self.truncated = success, truncated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cohort:
+    """The rollouts in progress of one request.
+
+    Attributes:
+        replay_cost: None if nothing was replayed through the environment.
+    """
+
+    request: Request
+    prompt_tokens_P: IntArray
+    attempts: Sequence[Attempt]
+    replay_cost: ReplayCost | None = None
+
+    def group(self, unit: Unit) -> Group:
+        """The group that the attempts have become. Lost ones are counted."""
+        return Group(
+            request=self.request,
+            prompt_tokens_P=self.prompt_tokens_P,
+            rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in self.attempts if not a.lost),
+            unit=unit,
+            dropped=dict(Counter(a.lost for a in self.attempts if a.lost)),
+            replay_cost=self.replay_cost,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -76,17 +108,18 @@ class Replays:
     diverged: int = 0
     least: int = 20
 
-    def count(self, found: Divergence | None) -> None:
+    def count(self, divergence: Divergence | None) -> None:
         """Count a replay, and how it diverged, if it did. Raises UserError if too many have diverged."""
         self.replayed += 1
-        if found is None:
+        if divergence is None:
             return
         self.diverged += 1
         if self.replayed >= self.least and self.diverged > self.limit * self.replayed:
+            response = " ".join(divergence.response.split())[:200]
             raise UserError(
                 f"rollouts.max_diverged: {self.limit!r} is exceeded: {self.diverged} of {self.replayed} replays were "
-                f"not as recorded, the last one at step {found.step}, {' '.join(found.response.split())[:200]!r}: "
-                f"{found.why}; make the tools deterministic, or allow a larger share"
+                f"not as recorded, the last one at step {divergence.step}, {response!r}: "
+                f"{divergence.why}; make the tools deterministic, or allow a larger share"
             )
 
 
@@ -103,21 +136,7 @@ def response_of(start_T: IntArray, completion: Completion) -> Turn:
     )
 
 
-def begun_anew(request: Request, found: Divergence) -> Request:
+def begun_anew(request: Request, divergence: Divergence) -> Request:
     """The request as a fresh one, since its replay was not as recorded."""
-    decision = Decision("replay", f"diverged at step {found.step}: {found.why}"[:200])
+    decision = Decision("replay", f"diverged at step {divergence.step}: {divergence.why}"[:200])
     return replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))
-
-
-def group_of(
-    request: Request, prompt_P: IntArray, attempts: Sequence[Attempt], unit: Unit, cost: ReplayCost | None = None
-) -> Group:
-    """The group that a request's attempts have become."""
-    return Group(
-        request=request,
-        prompt_tokens_P=prompt_P,
-        rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in attempts if not a.lost),
-        unit=unit,
-        dropped=dict(Counter(a.lost for a in attempts if a.lost)),
-        replay_cost=cost,
-    )

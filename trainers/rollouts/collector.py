@@ -2,9 +2,10 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, Engine, Finished
-from halfway.trainers.rollouts.attempts import Attempt, Replays, begun_anew, group_of, response_of
+from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_anew, response_of
 from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.judging import Judging
@@ -85,14 +86,8 @@ class Collector:
         A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
         number of the rollout, turn. So its tokens do not depend on the other requests.
         """
-        prompts = [self.prompts.of_request(request) for request in requests]
-        attempts_of = self._begin(requests, prompts, stream)
-        asked, (requests, cost_of) = requests, self._replay(requests, attempts_of, stream)
-        prompts = [
-            prompt_P if now is then else self.prompts.of_request(now)
-            for prompt_P, now, then in zip(prompts, requests, asked, strict=True)
-        ]
-        attempts = [attempt for group in attempts_of for attempt in group]
+        cohorts = self._replayed(self._begin(requests, stream), stream)
+        attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
         try:
             if getattr(self.environment, "slow_tools", False):
                 self._overlapping(attempts)
@@ -100,106 +95,102 @@ class Collector:
                 self._in_step(attempts)
         finally:
             getattr(self.environment, "close", lambda: None)()
-        return [
-            group_of(request, prompt_P, group, self.environment.unit, cost_of.get(i))
-            for i, (request, prompt_P, group) in enumerate(zip(requests, prompts, attempts_of, strict=True))
-        ]
+        return [cohort.group(self.environment.unit) for cohort in cohorts]
 
     def _in_step(self, attempts: Sequence[Attempt]) -> None:
         """Roll out turn by turn, all attempts together."""
         while live := [attempt for attempt in attempts if attempt.live]:
             self._turn(live)
-            self._tell(attempts)
+            self._report(attempts)
 
-    def _tell(self, attempts: Sequence[Attempt]) -> None:
+    def _report(self, attempts: Sequence[Attempt]) -> None:
         if self.progress is not None:
             self.progress(sum(not attempt.live for attempt in attempts))
 
-    def _begin(self, requests: Sequence[Request], prompts: Sequence[IntArray], stream: Stream) -> list[list[Attempt]]:
+    def _begin(self, requests: Sequence[Request], stream: Stream) -> list[Cohort]:
+        """The attempts of every request, at the beginning of its problem."""
+        prompts = [self.prompts.of_request(request) for request in requests]
         episodes = iter(self.environment.start([r.problem for r in requests for _ in range(r.num_rollouts)]))
         seen: Counter[tuple[str, str]] = Counter()
-        attempts_of = []
+        cohorts = []
         for request, prompt_P in zip(requests, prompts, strict=True):
             key = (request.problem.id, request.origin.value)
             group_stream = stream.at(*key, seen[key])
             seen[key] += 1
             start_T, problem, prefix = self.prompts.of_start(request), request.problem, request.prefix
-            attempts_of.append(
-                [
-                    Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
-                    for number in range(request.num_rollouts)
-                ]
-            )
-        return attempts_of
+            attempts = [
+                Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
+                for number in range(request.num_rollouts)
+            ]
+            cohorts.append(Cohort(request, prompt_P, attempts))
+        return cohorts
 
-    def _replay(
-        self, requests: Sequence[Request], attempts_of: list[list[Attempt]], stream: Stream
-    ) -> tuple[Sequence[Request], dict[int, ReplayCost]]:
-        """Bring attempts to where their prefix or hint ends, or mark them as lost.
+    def _replayed(self, cohorts: Sequence[Cohort], stream: Stream) -> list[Cohort]:
+        """The attempts where their prefix or hint ends, or marked as lost.
 
-        Returns the requests, of which those whose replay was not as recorded have become fresh requests with fresh
-        attempts; and the cost of replays through the environment, by index of the request.
+        A request whose replay was not as recorded has become a fresh request with fresh attempts.
         """
-        changed = list(requests)
-        once = getattr(self.environment, "forkable", True)
-        replayed, cost_of = self._replayed(requests, attempts_of, once)
-        for i, attempts, found in replayed:
-            bad = next((each for each in found if isinstance(each, Divergence)), None)
-            if bad is not None and bad.lost:
-                for attempt in attempts:
+        forkable = getattr(self.environment, "forkable", True)
+        stepped = {
+            i: cohort.attempts[:1] if forkable else cohort.attempts
+            for i, cohort in enumerate(cohorts)
+            if (prefix := cohort.request.prefix) is not None and prefix.unit == "steps"
+        }
+        ends, cost_of = self._replay(stepped)
+        replayed = list(cohorts)
+        for i in stepped:
+            cohort = replace(cohorts[i], replay_cost=cost_of.get(i))
+            divergence = next((end for end in ends[i] if isinstance(end, Divergence)), None)
+            if divergence is not None and divergence.lost:
+                for attempt in cohort.attempts:
                     attempt.lost = "lost"
-                continue
-            self.replays.count(bad)
-            if bad is not None:
-                changed[i] = begun_anew(requests[i], bad)
-                [attempts_of[i]] = self._begin(
-                    [changed[i]], [self.prompts.of_request(changed[i])], stream.at("anew", i)
-                )
-                continue
-            for attempt, episode in zip(attempts, found * len(attempts) if once else found, strict=True):
-                assert attempt.prefix is not None
-                attempt.episode = episode
-                for turn in attempt.prefix.turns:
-                    attempt.read(turn)
-        for attempt in (attempt for attempts in attempts_of for attempt in attempts):
+            else:
+                self.replays.count(divergence)
+            if divergence is None:
+                for attempt, episode in zip(cohort.attempts, cycle(ends[i]), strict=False):
+                    attempt.resume(episode)
+            elif not divergence.lost:
+                [anew] = self._begin([begun_anew(cohort.request, divergence)], stream.at("anew", i))
+                cohort = replace(anew, replay_cost=cohort.replay_cost)
+            replayed[i] = cohort
+        for attempt in (attempt for cohort in replayed for attempt in cohort.attempts):
             if attempt.prefix is not None and attempt.prefix.unit == "tokens":
                 (turn,) = attempt.prefix.turns
                 attempt.start_T = turn.tokens_T
             if not attempt.lost and self._room(attempt) <= 0:
                 attempt.lost = "no_room"
-        return changed, cost_of
+        return replayed
 
-    def _replayed(
-        self, requests: Sequence[Request], attempts_of: Sequence[list[Attempt]], once: bool
-    ) -> tuple[list[tuple[int, list[Attempt], list[Any]]], dict[int, ReplayCost]]:
-        """Index and attempts of each request with a prefix in steps, with its episodes or how they diverged; and the
-        cost of the replays, by index of the request.
+    def _replay(
+        self, attempts_of: Mapping[int, Sequence[Attempt]]
+    ) -> tuple[dict[int, list[Any]], dict[int, ReplayCost]]:
+        """Replay prefixes in steps through the environment.
 
         Args:
-            once: whether one episode serves all attempts of a request.
+            attempts_of: the attempts to replay for, by position of their request; one may serve all of its request.
+
+        Returns:
+            By position, where each attempt's replay ended, an episode or how it diverged; and the cost.
         """
-        stepped = [
-            (i, prefix, attempts if not once else attempts[:1])
-            for i, (request, attempts) in enumerate(zip(requests, attempts_of, strict=True))
-            if (prefix := request.prefix) is not None and prefix.unit == "steps"
+        listed = [
+            (i, attempt, attempt.prefix.turns) for i in attempts_of for attempt in attempts_of[i] if attempt.prefix
         ]
-        listed = [(prefix.turns, attempt.episode) for _, prefix, attempts in stepped for attempt in attempts]
-        request_of = [i for i, _, attempts in stepped for _ in attempts]
         seconds_of: defaultdict[int, list[float]] = defaultdict(list)
         began = time.perf_counter()
-        found = iter(
-            replay(
-                self.environment,
-                [episode for _, episode in listed],
-                [[self._decode(turn.tokens_T) for turn in turns] for turns, _ in listed],
-                [[turn.observation for turn in turns] for turns, _ in listed],
-                [[turn.state for turn in turns] for turns, _ in listed],
-                executed=lambda number, seconds: seconds_of[request_of[number]].append(seconds),
-            )
+        ends = replay(
+            self.environment,
+            [attempt.episode for _, attempt, _ in listed],
+            [[self._decode(turn.tokens_T) for turn in turns] for _, _, turns in listed],
+            [[turn.observation for turn in turns] for _, _, turns in listed],
+            [[turn.state for turn in turns] for _, _, turns in listed],
+            executed=lambda number, seconds: seconds_of[listed[number][0]].append(seconds),
         )
         wall = (time.perf_counter() - began) / max(sum(map(len, seconds_of.values())), 1)
-        cost_of = {i: ReplayCost(len(each), sum(each), wall * len(each)) for i, each in seconds_of.items()}
-        return [(i, attempts_of[i], [next(found) for _ in attempts]) for i, _, attempts in stepped], cost_of
+        cost_of = {i: ReplayCost(len(spent), sum(spent), wall * len(spent)) for i, spent in seconds_of.items()}
+        ends_of: defaultdict[int, list[Any]] = defaultdict(list)
+        for (i, _, _), end in zip(listed, ends, strict=True):
+            ends_of[i].append(end)
+        return ends_of, cost_of
 
     def _room(self, attempt: Attempt) -> int:
         """Number of tokens that the next response may have."""
@@ -221,7 +212,7 @@ class Collector:
                     [result] = future.result()
                     self._answer(attempt, turn, result)
                     ready += [attempt] if attempt.live else []
-                self._tell(attempts)
+                self._report(attempts)
 
     def _sampled(
         self, ready: list[Attempt], pool: ThreadPoolExecutor

@@ -1,9 +1,11 @@
 """Trains one small run many times: once undisturbed, and once for each moment at which it is killed and resumed.
 
-A program. Its arguments are the folder to work in, the run's YAML file, and the moments. Every run is a forked child of
-a process that has loaded torch and computed nothing; a killed child dies of SIGKILL in the middle of its work.
+A program that reads one task per line: a JSON list of the folder to work in, the run's YAML file, and the moments. It
+answers "ended as planned", or a traceback. Every run is a forked child of a process that has loaded torch and computed
+nothing; a killed child dies of SIGKILL in the middle of its work.
 """
 
+import json
 import os
 import signal
 import sys
@@ -94,10 +96,7 @@ def forked(config_path: Path, folder: Path, moment: str | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
-    for module in HEAVY:  # imported once for all children, which saves most of the time
-        import_module(module)
-    VERIFIERS.add("coin", coin)
+def kill_at(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
     assert forked(config_path, folder / "peace", None) == 0
     for moment in moments:
         assert forked(config_path, folder / moment, moment) == -signal.SIGKILL, moment
@@ -106,5 +105,15 @@ def main(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
         assert forked(config_path, folder / moment, None) == 0, moment
 
 
+def main() -> None:
+    for module in HEAVY:  # imported once for all children, which saves most of the time
+        import_module(module)
+    VERIFIERS.add("coin", coin)
+    for line in sys.stdin:
+        folder, config_path, moments = json.loads(line)
+        kill_at(Path(folder), Path(config_path), moments)
+        print("ended as planned", flush=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    main()

@@ -29,6 +29,7 @@ checkpoint: {every: 2}
 tracking: {mlflow: false}
 threads: 1
 """
+STEPS = 8
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, deepspeed: {zero_stage: %s}}\n"
 
 
@@ -50,17 +51,22 @@ def start(processes: int, command: str, path: Path, output: Path) -> "subprocess
         )
 
 
-def run(folder: Path, name: str, processes: int, stage: str, steps: int = 4) -> Path:
+def write_config(folder: Path, name: str, stage: str) -> Path:
     path = folder / f"{name}.yaml"
-    path.write_text(f"output: {folder}\nname: {name}\nbudget: {{steps: {steps}}}\n" + SHARED + LEARNER % stage)
+    path.write_text(f"output: {folder}\nname: {name}\nbudget: {{steps: {STEPS}}}\n" + SHARED + LEARNER % stage)
+    return path
+
+
+def run(folder: Path, name: str, processes: int, stage: str = "null") -> Path:
+    path = write_config(folder, name, stage)
     output = folder / f"{name}.txt"
     assert start(processes, "run", path, output).wait(timeout=300) == 0, output.read_text()[-3000:]
     return folder / name
 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k not in ("seconds", "judge_seconds", "timing")} for record in found]
+    lines = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
+    return [{k: v for k, v in record.items() if k not in ("seconds", "judge_seconds", "timing")} for record in lines]
 
 
 def assert_alike(one: Path, two: Path) -> None:
@@ -75,26 +81,34 @@ def assert_alike(one: Path, two: Path) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("alone"), "alone", 1, "null")
+    return run(tmp_path_factory.mktemp("alone"), "alone", 1)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("together"), "together", 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["null", pytest.param("3", marks=pytest.mark.engines)])
-def test_two_processes_give_the_run_of_one(alone: Path, tmp_path: Path, stage: str) -> None:
-    if stage != "null" and find_spec("deepspeed") is None:
+def test_two_processes_give_the_run_of_one(alone: Path, together: Path) -> None:
+    assert_alike(alone, together)
+
+
+@pytest.mark.slow
+@pytest.mark.engines
+def test_two_processes_with_sharded_weights_give_the_run_of_one(alone: Path, tmp_path: Path) -> None:
+    if find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (extra deepspeed)")
-    assert_alike(alone, run(tmp_path, "together", 2, stage))
+    assert_alike(alone, run(tmp_path, "sharded", 2, "3"))
 
 
 @pytest.mark.slow
-def test_a_lost_process_ends_the_run_and_resuming_completes_it(tmp_path: Path) -> None:
-    whole = run(tmp_path, "whole", 2, "null", steps=12)
-    path, output = tmp_path / "broken.yaml", tmp_path / "broken.txt"
-    path.write_text((tmp_path / "whole.yaml").read_text().replace("name: whole", "name: broken"))
+def test_a_lost_process_ends_the_run_and_resuming_completes_it(together: Path, tmp_path: Path) -> None:
+    path, output = write_config(tmp_path, "broken", "null"), tmp_path / "broken.txt"
     launched, broken = start(2, "run", path, output), tmp_path / "broken"
     try:
         deadline = time.monotonic() + 120
-        while not list((broken / "checkpoints").glob("step-*4")):  # past a checkpoint, and far from the end
+        while not list((broken / "checkpoints").glob("step-*2")):  # past a checkpoint, and far from the end
             assert time.monotonic() < deadline and launched.poll() is None, output.read_text()[-3000:]
             time.sleep(0.02)
         os.kill(follower(launched.pid), signal.SIGKILL)
@@ -103,17 +117,17 @@ def test_a_lost_process_ends_the_run_and_resuming_completes_it(tmp_path: Path) -
         if launched.poll() is None:
             os.killpg(launched.pid, signal.SIGKILL)
     assert "Signal 9 (SIGKILL)" in output.read_text() or "a training process has died" in output.read_text()
-    assert len(records(broken, "steps")) < 12
+    assert len(records(broken, "steps")) < STEPS
     assert start(2, "resume", broken, tmp_path / "resumed.txt").wait(timeout=300) == 0
-    assert records(broken, "decisions") == records(whole, "decisions")
-    assert records(broken, "steps") == records(whole, "steps")
+    assert records(broken, "decisions") == records(together, "decisions")
+    assert records(broken, "steps") == records(together, "steps")
 
 
 def follower(launcher: int) -> int:
     """The process with rank 1 among the launcher's children."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    [found] = [int(pid) for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
-    return found
+    [follower] = [int(pid) for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+    return follower
 
 
 def request(problem: str, num_rollouts: int = 4, origin: Origin = Origin.FRESH) -> Request:

@@ -54,31 +54,29 @@ def test_no_more_logits_than_allowed_exist_at_once(monkeypatch: pytest.MonkeyPat
 
 
 MEASURE = """
-import resource, sys, torch
+import resource, torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from halfway.trainers.learner.scoring import token_logprobs
 torch.set_num_threads(1)
 model = Qwen3ForCausalLM(Qwen3Config(vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True))
-tokens_BT = torch.randint(0, 49152, (1, 2048))
-mask_BT = torch.arange(2048)[None] >= 64
+    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=True))
+tokens_BT = torch.randint(0, 49152, (1, 1024))
+mask_BT = torch.arange(1024)[None] >= 64
 model(input_ids=tokens_BT[:, :8]).logits.sum().backward()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-if sys.argv[1] == "naive":
-    logits = model(input_ids=tokens_BT).logits[:, :-1]
-    logprobs = torch.log_softmax(logits.float(), -1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
-    logprobs[mask_BT[:, 1:]].mean().backward()
-else:
-    logprobs, _ = token_logprobs(model, tokens_BT, mask_BT)
-    (logprobs.sum() / mask_BT.sum()).backward()
+logprobs, _ = token_logprobs(model, tokens_BT, mask_BT)
+(logprobs.sum() / mask_BT.sum()).backward()
+del logprobs
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+logits = model(input_ids=tokens_BT).logits[:, :-1]
+logprobs = torch.log_softmax(logits.float(), -1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
+logprobs[mask_BT[:, 1:]].mean().backward()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
 @pytest.mark.slow
 def test_an_update_at_smollm2s_vocabulary_takes_at_most_half_the_memory_of_the_naive_one() -> None:
-    peaks_mib = {}
-    for way in ("naive", "parts"):
-        done = subprocess.run([sys.executable, "-c", MEASURE, way], capture_output=True, text=True, check=True)
-        peaks_mib[way] = int(done.stdout)
-    assert peaks_mib["parts"] <= peaks_mib["naive"] / 2
+    done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    parts_mib, naive_mib = map(int, done.stdout.split())  # a peak is never forgotten, so the smaller one comes first
+    assert 0 < parts_mib <= naive_mib / 2
