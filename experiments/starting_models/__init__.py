@@ -3,5 +3,4 @@
 - `warm_start`: trains the lab's small policies on a flawed teacher's texts
 - `tokenizers`: the lab's tokenizers
 - `smollm2`: makes SmolLM2-135M without a model hub, and warms it up on sums
-- `widen`: copies a model with larger heads, for vLLM
 """

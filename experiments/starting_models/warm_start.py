@@ -2,9 +2,10 @@
 
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/starting_models/sums
 
-The other recipes of starting policies are `operator_sheets`, `ledger`, `sums_generator`, `operators_generator`,
-`small_sums_generator`, `induction_solver` and `induction_generator`; their folders have the same names, but for
-`skills` of `operator_sheets`. They make the committed checkpoints again: Hugging Face folders with model and tokenizer.
+The other recipes of starting policies are `operator_sheets` (folder `skills`), `ledger`, `sums_generator`,
+`operators_generator`, `induction_solver` and `induction_generator`. They make the committed checkpoints again: Hugging
+Face folders with model and tokenizer. `small_sums_generator` is for the transfer in
+`recipes/propel/sums.yaml`, and not committed.
 """
 
 import math

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from paths import REPOSITORY
+from widen import widen_heads
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands
-from halfway.experiments.starting_models.widen import widen_heads
 
 RECIPE = REPOSITORY / "experiments" / "recipes" / "lab" / "engines.yaml"
 POLICY = REPOSITORY / "experiments" / "starting_models" / "sums"

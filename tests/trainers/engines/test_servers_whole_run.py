@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from paths import DRIVERS, IMPORTABLE, REPOSITORY
-
-from halfway.experiments.starting_models.widen import widen_heads
+from widen import widen_heads
 
 CONFIG = """
 name: attacked

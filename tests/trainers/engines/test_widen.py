@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 from paths import REPOSITORY
-
-from halfway.experiments.starting_models.widen import widen_heads
+from widen import widen_heads
 
 BASE = REPOSITORY / "experiments" / "starting_models" / "sums"
 
