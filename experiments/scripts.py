@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import remedy
-
 USER_ERROR = 2
 RED, PLAIN = "\033[31m", "\033[0m"
 
@@ -29,6 +26,9 @@ def one_line_errors(command: str) -> Iterator[None]:
     Args:
         command: what the user has called, for errors that do not say it.
     """
+    from halfway.curriculum.support.errors import UserError  # here, since `--help` answers without numpy
+    from halfway.curriculum.support.extras import remedy
+
     try:
         yield
     except BrokenPipeError:  # the rest of the output goes nowhere
