@@ -24,6 +24,7 @@
 - `replay`: trains old groups and old successes again
 - `variants`: writes variations of the problems that teach
 - `probe`: proposes generated problems by a probe's guess
+- `chains`: reads a chain from the `controllers` of a YAML file
 - `beliefs`: what may be believed about pass rates
 - `laws`: what to do, given a belief
 - `prefixes`: where to cut earlier rollouts and reference solutions, and what to keep

@@ -269,7 +269,7 @@ def launch(
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     found = commands(config, file.resolve(), hosts, overrides or [])
-    config.engine().check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(model_shape(config)))
     if config.cluster.gpus:
         require_room(config)
     if dry_run:
@@ -311,7 +311,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
 
     if is_study(file):
         study = load_study(file, changes)
-        what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {', '.join(study.domain)}"
+        what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {study.domain.name}"
         return what, [], check_study(study)
     config = load_config(file, changes)
     needs: list[str] = []
@@ -321,7 +321,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
         what += f" after a sweep of {tuned} runs" if tuned else ""
         unchecked = check_comparison(config)
     else:
-        what = "a run of " + " -> ".join(label for label, _ in config.members())
+        what = "a run of " + " -> ".join(config.chain.members)
         unchecked = check_run(config, {})
         needs = [str(need) for need in require_room(config)] if config.cluster.gpus else []
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked

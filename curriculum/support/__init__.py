@@ -5,5 +5,8 @@
 - `extras`: optional packages, and values on one line of a message
 - `blocks`: marked parts of a response
 - `natural`: names in the order of the numbers in them
+- `validation`: makes dataclasses from plain mappings; errors name the wrong field
+- `components`: registered components as a file names them, `name` or `{name: options}`
+- `layers`: reads YAML files and lays them over their bases
 - `atomic`: files and folders that are complete or absent
 """

@@ -26,7 +26,7 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     """
     runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
     for run in {repr(run.environment): run for run in runs}.values():
-        check(run.build_environment())
+        check(run.environment.part)
     path = folder / COMPARISON
     if path.exists():
         earlier = load_comparison_config(path)

@@ -164,7 +164,7 @@ def needs_own_process(config: RunConfig) -> bool:
     """
     if sys.platform != "linux":
         return True
-    return config.engine().changes_process or config.learner.deepspeed.zero_stage is not None
+    return config.rollouts.engine.part.changes_process or config.learner.deepspeed.zero_stage is not None
 
 
 def run_command(folder: Path) -> list[str]:

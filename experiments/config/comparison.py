@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.validation import typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import (
     Grid,
@@ -22,7 +24,6 @@ from halfway.experiments.config.design import (
 )
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.config.validation import typed
 from halfway.trainers.loop.options import Budget
 
 TUNING = "tuning"
@@ -151,15 +152,14 @@ class ComparisonConfig:
         folder, seeds = f"{TUNING}/{arm}/{setting.name}/{WHOLE}", self.tune.seeds_of_finals
         first = self._run(arm, f"{folder}/seed-{seeds[0]}", seeds[0], self.budget, setting)
         for seed in seeds:
-            again = self._reseeded(first, seed)
-            yield seed, again or self._run(arm, f"{folder}/seed-{seed}", seed, self.budget, setting)
+            yield seed, _reseeded(first, seed)
 
     def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
-        own = {"name": f"{self.name}/{name}", "seed": seed, "budget": given(budget)}
+        own = {"name": f"{self.name}/{name}", "seed": seed, "budget": limit_of(budget)}
         changes = {k: v for k, v in self.arms[arm].items() if k != "tune"}
         try:
-            merged = yaml_files.merge(yaml_files.merge(self.base, changes), setting.changes if setting else {})
-            return parse_run_config(yaml_files.merge(merged, own))
+            merged = layers.merge(layers.merge(self.base, changes), setting.changes if setting else {})
+            return parse_run_config(layers.merge(merged, own))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
@@ -173,8 +173,7 @@ class ComparisonConfig:
         first = {arm: self.run(arm, self.seeds[0], settings[arm]) for arm in self.arms}
         for seed in self.seeds:
             for arm in self.arms:
-                literal = self._reseeded(first[arm], seed)
-                yield arm, seed, literal or self.run(arm, seed, settings[arm])
+                yield arm, seed, _reseeded(first[arm], seed)
 
     def tuning_runs(self) -> Iterator[tuple[str, Setting, int, RunConfig]]:
         """Arm, setting, seed and configuration of every run of the sweeps; seeds change slowest."""
@@ -183,13 +182,12 @@ class ComparisonConfig:
         first = [self.tuning_run(arm, setting, seeds[0]) for arm, setting in points]
         for seed in seeds:
             for (arm, setting), run in zip(points, first, strict=True):
-                yield arm, setting, seed, self._reseeded(run, seed) or self.tuning_run(arm, setting, seed)
+                yield arm, setting, seed, _reseeded(run, seed)
 
-    def _reseeded(self, run: RunConfig, seed: int) -> RunConfig | None:
-        """The same run with another seed, without repeating the checks; None if a field may refer to the seed."""
-        if "${" in repr((self.base, self.arms)):
-            return None
-        return replace(run, seed=seed, name=f"{run.name.rpartition('/')[0]}/seed-{seed}")
+
+def _reseeded(run: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed, without repeating the checks."""
+    return replace(run, seed=seed, name=f"{run.name.rpartition('/')[0]}/seed-{seed}")
 
 
 def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
@@ -198,17 +196,17 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     own = with_dotted_grids({k: v for k, v in changes.items() if k in OWN})
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = yaml_files.merge(with_dotted_grids({"name": path.stem, **raw}), own)
+    raw = layers.merge(with_dotted_grids({"name": path.stem, **raw}), own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
-    base = yaml_files.merge(raw["base"], shared)
+    base = layers.merge(raw["base"], shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
     raw["arms"] = {arm: {} if changes is None else changes for arm, changes in raw["arms"].items()}
     for arm, fields in raw["arms"].items():
         require(isinstance(fields, Mapping), f"arms.{arm}", fields, "give the fields in which the arm differs")
-    config = typed(ComparisonConfig, raw)
+    config = typed(ComparisonConfig, yaml_files.interpolated(raw))
     for arm in config.arms:
         check_arm(config, arm)
     return config
@@ -273,6 +271,6 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
     return replace(config, arms={name: own for name, own in config.arms.items() if name in names}, contrasts=pairs)
 
 
-def given(budget: Budget) -> dict[str, Any]:
+def limit_of(budget: Budget) -> dict[str, Any]:
     """The one limit of a budget, as it is written in YAML."""
     return {k: v for k, v in vars(budget).items() if v is not None}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
-from halfway.experiments.config import yaml_files
 
 IDLE_DEVICE = "device"
 """The price of a second of judging during which one device of the cluster stands idle."""
@@ -79,7 +79,7 @@ class Setting:
         for name, value in self.values.items():
             for part in reversed(name.split(".")):
                 value = {part: value}
-            changes = yaml_files.merge(changes, value)
+            changes = layers.merge(changes, value)
         return changes
 
 

@@ -1,16 +1,17 @@
 """Reads a configuration file of any kind, writes one, and shows where two of them differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.components import plain
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, given
+from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
 from halfway.experiments.config.run import RunConfig, parse_run_config
 
 
@@ -25,7 +26,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | Compar
         raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
         return comparison_config(raw, path, overrides)
-    return parse_run_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
+    return parse_run_config({"name": path.stem, **layers.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -46,11 +47,7 @@ def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> Compari
 
 def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
     """The configuration as plain data, from which `load_config` makes an equal one."""
-    data = asdict(config)
-    data["budget"] = given(config.budget)
-    container = OmegaConf.to_container(OmegaConf.create(data))
-    assert isinstance(container, dict)
-    return {str(k): v for k, v in container.items()}
+    return {**plain(config), "budget": limit_of(config.budget)}
 
 
 def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
@@ -73,7 +70,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 def flat(data: Any, path: str = "") -> dict[str, Any]:
     """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
     if isinstance(data, list) and path == "controllers":
-        data = {yaml_files.label_of(entry): entry[yaml_files.label_of(entry)] for entry in data}
+        data = {layers.label_of(entry): entry[layers.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}
     return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}

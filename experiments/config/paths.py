@@ -1,21 +1,20 @@
 """Paths in a configuration, which are written relative to a file and can be found from any folder."""
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-"""The folder above `experiments`: the checkout, or the installed package, which contains recipes and lab policies."""
+REPOSITORY = layers.REPOSITORY
+"""The checkout, or the installed package, which contains recipes and starting models."""
+
+Part = TypeVar("Part")
 
 PROBLEM_SOURCES = ("source", "also", "generated")
 """Fields of `problems` that name a registered source."""
-
-
-def candidates(path: Path, folder: Path) -> tuple[Path, ...]:
-    """The places to which a path written in a file of `folder` may lead, in order of preference."""
-    return (folder / path, Path.cwd() / path, REPOSITORY / path)
 
 
 def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -58,10 +57,10 @@ def locate(value: str, folder: Path) -> str:
     of them is left alone, since it may be a name on a model hub.
     """
     path = Path(value).expanduser()
-    for candidate in candidates(path, folder):
+    for candidate in layers.candidates(path, folder):
         if candidate.exists():
-            found = candidate.resolve()
-            return str(found.relative_to(REPOSITORY) if found.is_relative_to(REPOSITORY) else found)
+            place = candidate.resolve()
+            return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)
     return value
 
 
@@ -70,9 +69,16 @@ def find(value: str) -> Path:
     return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)
 
 
-def openable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options, with paths that can be opened from the current folder."""
-    return {k: str(find(v)) if is_path(k, v) else v for k, v in options.items()}
+def paths_of(part: Any) -> dict[str, str]:
+    """The options of a component that are paths of files or folders; none if there is no component."""
+    options = {field.name: getattr(part, field.name) for field in fields(part)} if part else {}
+    return {name: value for name, value in options.items() if is_path(name, value)}
+
+
+def openable(part: Part) -> Part:
+    """The same component, with paths that can be opened from the current folder."""
+    opened = {name: str(find(value)) for name, value in paths_of(part).items()}
+    return replace(part, **opened) if opened else part  # type: ignore[type-var]
 
 
 def find_model(path: str) -> str:
@@ -87,5 +93,5 @@ def find_model(path: str) -> str:
             raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
         return str(folder)
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
-        raise UserError(f"model.path: {path!r} is no folder; give one saved by transformers, or owner/name on a hub")
+        raise UserError(f"model.path: {path!r} is not a folder; give one saved by transformers, or owner/name on a hub")
     return path

@@ -14,9 +14,7 @@ def check_study(config: PropelConfig) -> list[str]:
             unchecked += check_model(options.model, options.rollouts, elsewhere=False)
         except UserError as error:
             raise UserError(f"{where}.{error}") from None
-    [(name, own)] = config.domain.items()
-    for option, value in own.items():
-        if paths.is_path(option, value):
-            found = paths.find(value).expanduser().exists()
-            require(found, f"domain.{name}.{option}", value, "there is no such file; correct the path")
+    for option, value in paths.paths_of(config.domain.part).items():
+        exists = paths.find(value).expanduser().exists()
+        require(exists, f"domain.{config.domain.name}.{option}", value, "there is no such file; correct the path")
     return list(dict.fromkeys(unchecked))

@@ -1,23 +1,23 @@
 """The fields of a PROPEL study's YAML file. Importing and checking needs no torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import OmegaConf
 
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.registries import ENVIRONMENTS
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.components import Component, component, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
-from halfway.experiments.config import paths, yaml_files
-from halfway.experiments.config.components import Component, component, with_defaults
+from halfway.curriculum.support.validation import Reader, typed
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
-from halfway.experiments.config.rollouts import engine_part, rollouts_with_defaults
-from halfway.experiments.config.run import check_precision, planned_run
-from halfway.experiments.config.validation import typed
+from halfway.experiments.config.run import check_precision, planned_run, single_turn
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
 from halfway.trainers.propel.domains.base import Domain
@@ -33,7 +33,6 @@ from halfway.trainers.propel.probes.options import ActivationOptions, SweepOptio
 from halfway.trainers.rollouts.options import RolloutOptions
 
 BASE = "base"  # the name of the untrained arm
-SINGLE_TURN = "single_turn"
 UNTRAINED = "this model is not trained; give 0"
 
 
@@ -57,19 +56,13 @@ class SolverOptions:
     Attributes:
         rollouts: how it is sampled; `num_rollouts` is K, the trials per task.
         band: the pass rates that make a task useful.
-        environment: `{name: options}` of the registered environment in which it works (in YAML, the name alone will
-            do; the default is "single_turn").
+        environment: the registered environment in which it works, in YAML `name` or `{name: options}`.
     """
 
     model: ModelOptions
     rollouts: RolloutOptions = field(default_factory=RolloutOptions)
     band: Band = field(default_factory=Band)
-    environment: Component = field(default_factory=lambda: {SINGLE_TURN: {}})
-
-    def build_environment(self) -> Environment[Any]:
-        """Make the environment in which the solver works."""
-        environment: Environment[Any] = component(self.environment, ENVIRONMENTS, "solver.environment")
-        return environment
+    environment: Annotated[Component[Environment[Any]], one_of(ENVIRONMENTS)] = field(default_factory=single_turn)
 
 
 @dataclass(frozen=True)
@@ -82,6 +75,14 @@ class OracleOptions:
 
     model: ModelOptions
     rollouts: RolloutOptions = field(default_factory=lambda: RolloutOptions(num_rollouts=2))
+
+
+def _oracles(value: Any, path: str) -> dict[str, OracleOptions]:
+    require(isinstance(value, Mapping), path, value, f"give {ORACLES.wanted}")
+    return {str(name): typed(OracleOptions, fields, f"{path}.{name}") for name, fields in value.items()}
+
+
+ORACLES = Reader(_oracles, "names, each with the fields of an oracle")
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class PropelConfig:
 
     Attributes:
         name: everything is written to `output`/`name`, one folder per seed.
-        domain: `{name: options}` of a registered domain (in YAML, the name alone will do).
-        oracles: name -> the fields of an oracle, for a domain whose tasks come without an answer. If all oracles agree
+        domain: a registered domain, in YAML `name` or `{name: options}`.
+        oracles: name -> an oracle, for a domain whose tasks come without an answer. If all oracles agree
             on an answer, it is the task's; otherwise the task is invalid.
         seeds: every stage is repeated for each seed: corpus, probes, training and evaluation.
         reward: the reward of every arm that does not change it.
@@ -109,11 +110,13 @@ class PropelConfig:
     """
 
     name: str
-    domain: Component
+    domain: Annotated[Component[Domain[Any]], one_of(DOMAINS)] = field(
+        default_factory=lambda: component("sums", DOMAINS, "domain")
+    )
     generator: GeneratorOptions
     solver: SolverOptions
     activations: ActivationOptions
-    oracles: dict[str, Any] = field(default_factory=dict)
+    oracles: Annotated[dict[str, OracleOptions], ORACLES] = field(default_factory=dict)
     corpus: CorpusOptions = field(default_factory=CorpusOptions)
     sweep: SweepOptions = field(default_factory=SweepOptions)
     reward: RewardOptions = field(default_factory=RewardOptions)
@@ -140,32 +143,20 @@ class PropelConfig:
         """The study's directory."""
         return Path(self.output) / self.name
 
-    def build_domain(self) -> Domain[Any]:
-        """The domain, with paths that can be opened from the current folder."""
-        [(name, options)] = self.domain.items()
-        found = paths.openable(options)
-        domain: Domain[Any] = component({name: found}, DOMAINS, "domain")
-        return domain
-
-    def oracle(self, name: str) -> OracleOptions:
-        """The settings of one oracle."""
-        return typed(OracleOptions, self.oracles[name], f"oracles.{name}")
-
     def sampled(self) -> "dict[str, GeneratorOptions | SolverOptions | OracleOptions]":
         """Everything that is sampled, by its place in the file."""
         return {
             "generator": self.generator,
             "solver": self.solver,
-            **{f"oracles.{name}": self.oracle(name) for name in self.oracles},
+            **{f"oracles.{name}": oracle for name, oracle in self.oracles.items()},
             **{f"arms.{name}.generator": self.arm(name).generator for name in self.arms},
         }
 
     def arm(self, name: str) -> ArmConfig:
         """The settings of one arm. Raises UserError with the arm's name in front of the message."""
-        own = asdict(ArmConfig(self.generator, self.reward, self.training))
+        own = plain(ArmConfig(self.generator, self.reward, self.training))
         try:
-            raw = yaml_files.merge(own, self.arms[name])
-            return typed(ArmConfig, {**raw, "generator": _with_engine(raw["generator"], "generator")})
+            return typed(ArmConfig, layers.merge(own, self.arms[name]))
         except UserError as error:
             raise UserError(f"arms.{name}.{error}") from None
 
@@ -184,8 +175,8 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     raw = yaml_files.read(path)
     if not yaml_files.is_study(raw):
         raise UserError(f"{path}: has no domain, so it is not a study of task generators; {_remedy(raw, path)}")
-    raw = yaml_files.merge(raw.pop("base", {}), raw)
-    return study_config({"name": path.stem, **yaml_files.merge(raw, yaml_files.parse_overrides(overrides))})
+    raw = layers.merge(raw.pop("base", {}), raw)
+    return study_config({"name": path.stem, **layers.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def _remedy(raw: Mapping[str, Any], path: Path) -> str:
@@ -198,53 +189,34 @@ def _remedy(raw: Mapping[str, Any], path: Path) -> str:
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     """The study that a plain mapping describes, checked completely."""
     raw = yaml_files.interpolated(raw)
-    raw["domain"] = with_defaults(raw.get("domain", "sums"), DOMAINS, "domain")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
-    for where in ("generator", "solver"):
-        if where in raw:
-            raw[where] = _with_engine(raw[where], where)
-    if isinstance(raw.get("solver"), Mapping):
-        chosen = raw["solver"].get("environment", SINGLE_TURN)
-        raw["solver"] = {
-            **raw["solver"],
-            "environment": with_defaults(chosen, ENVIRONMENTS, "solver.environment"),
-        }
-    if isinstance(raw.get("oracles"), Mapping):
-        raw["oracles"] = {name: _with_engine(own, f"oracles.{name}") for name, own in raw["oracles"].items()}
     config = typed(PropelConfig, raw)
     _check_oracles(config)
     _check_turns(config)
     _check_arms(config)
     for where, sampled in config.sampled().items():
         try:
-            engine_part(sampled.rollouts).check(planned_run(sampled.model, sampled.rollouts))
+            sampled.rollouts.engine.part.check(planned_run(sampled.model, sampled.rollouts))
         except UserError as error:
             raise UserError(f"{where}.{error}") from None
     return config
 
 
-def _with_engine(options: Any, path: str) -> Any:
-    """The options of a generator, a solver or an oracle, with every option of its engine written out."""
-    if not isinstance(options, Mapping):
-        return options
-    return {**options, "rollouts": rollouts_with_defaults(options.get("rollouts", {}), f"{path}.rollouts")}
-
-
 def _check_oracles(config: PropelConfig) -> None:
-    [name] = config.domain
-    if config.build_domain().open:
+    name = config.domain.name
+    if config.domain.part.open:
         require(len(config.oracles) > 0, "oracles", config.oracles, f"tasks of {name} have no answer; name two models")
     else:
         require(not config.oracles, "oracles", sorted(config.oracles), f"{name} has answers of its own; leave them out")
-    for oracle in config.oracles:
-        require(is_label(oracle), "oracles", oracle, CHARACTERS)
-        rank = config.oracle(oracle).model.lora.rank
-        require(rank == 0, f"oracles.{oracle}.model.lora.rank", rank, UNTRAINED)
+    for label, oracle in config.oracles.items():
+        require(is_label(label), "oracles", label, CHARACTERS)
+        rank = oracle.model.lora.rank
+        require(rank == 0, f"oracles.{label}.model.lora.rank", rank, UNTRAINED)
 
 
 def _check_turns(config: PropelConfig) -> None:
-    [name], pooling = config.domain, config.activations.turn_pooling
-    turns = hasattr(config.build_domain(), "turns")
+    name, pooling = config.domain.name, config.activations.turn_pooling
+    turns = hasattr(config.domain.part, "turns")
     require(turns or not pooling, "activations.turn_pooling", pooling, f"a text of {name} is one output; leave it out")
 
 
@@ -278,7 +250,8 @@ def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:
 
 def to_plain(config: PropelConfig) -> dict[str, Any]:
     """The configuration as plain data, from which `study_config` makes an equal one."""
-    return yaml_files.plain(OmegaConf.create(asdict(config)))
+    result: dict[str, Any] = plain(config)
+    return result
 
 
 def prepare(config: PropelConfig) -> None:

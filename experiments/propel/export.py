@@ -9,6 +9,7 @@ import numpy as np
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.components import plain
 from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
 from halfway.experiments.propel.study import Study
 from halfway.trainers.propel.corpus import labelled_rows
@@ -69,7 +70,7 @@ def _about(study: Study, scores: dict[str, Any]) -> dict[str, Any]:
     return {
         "study": study.config.name,
         "seed": study.seed,
-        "domain": study.config.domain,
+        "domain": plain(study.config.domain),
         "reference model": study.reference,
         "solver model": study.provenance["solver model"],
         "probe": scores,

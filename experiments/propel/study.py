@@ -11,9 +11,10 @@ import torch
 
 from halfway.curriculum.environments.base import check
 from halfway.curriculum.streams import Stream
-from halfway.experiments.config.paths import find_model
-from halfway.experiments.config.rollouts import DEFAULT_ENGINE, engine_part
-from halfway.experiments.propel.config import SINGLE_TURN, PropelConfig, SolverOptions
+from halfway.curriculum.support.components import plain
+from halfway.experiments.config.paths import find_model, openable
+from halfway.experiments.config.run import SINGLE_TURN
+from halfway.experiments.propel.config import PropelConfig, SolverOptions
 from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
@@ -40,7 +41,7 @@ def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None)
         UserError: if there is no model that can be loaded.
     """
     policy = load_policy(options, find_model(options.path))
-    if rollouts is None or engine_part(rollouts).uses_module:
+    if rollouts is None or rollouts.engine.part.uses_module:
         policy.model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     policy.model.eval().requires_grad_(False)
     return policy
@@ -48,7 +49,7 @@ def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None)
 
 def build_engine(policy: Policy, options: RolloutOptions, model: Any = None) -> Engine:
     """An engine that samples from `model`, or from the policy's own model."""
-    return engine_part(options).build(policy.engine_setup(options, model))
+    return options.engine.part.build(policy.engine_setup(options, model))
 
 
 class Study:
@@ -58,8 +59,8 @@ class Study:
         self.config, self.seed = config, seed
         self.folder = config.folder / f"seed-{seed}"
         self.stream = Stream(seed).at("propel")
-        self.domain = config.build_domain()
-        check(config.solver.build_environment())
+        self.domain = openable(config.domain.part)
+        check(config.solver.environment.part)
         self._generators: dict[ModelOptions, Policy] = {}
         prepare_torch(seed, config.threads)
 
@@ -104,7 +105,7 @@ class Study:
         options = self.config.solver
         policy = frozen_policy(options.model, options.rollouts)
         engine = build_engine(policy, options.rollouts)
-        environment = options.build_environment()
+        environment = options.environment.part
         rollouts = policy.collector(engine, environment, options.rollouts.max_response_tokens)
         self._solver_fingerprint = model_fingerprint(policy.model)
         return Solver(rollouts, options.rollouts.num_rollouts, options.band)
@@ -112,15 +113,15 @@ class Study:
     @cached_property
     def oracle_models(self) -> Mapping[str, Policy]:
         """The models behind the oracles, by name."""
-        named = {name: self.config.oracle(name) for name in self.config.oracles}
-        return {name: frozen_policy(options.model, options.rollouts) for name, options in named.items()}
+        oracles = self.config.oracles
+        return {name: frozen_policy(options.model, options.rollouts) for name, options in oracles.items()}
 
     @cached_property
     def panel(self) -> Panel | None:
         """The oracles, if the study has any."""
         oracles = []
         for name, model in self.oracle_models.items():
-            rollouts, prompts = self.config.oracle(name).rollouts, Prompts(model.tokenizer, model.chat, model.system)
+            rollouts, prompts = self.config.oracles[name].rollouts, Prompts(model.tokenizer, model.chat, model.system)
             sizes, stream = (rollouts.num_rollouts, rollouts.max_response_tokens), self.stream.at("oracle", name)
             oracles.append(ModelOracle(build_engine(model, rollouts), prompts, *sizes, stream))
         return Panel(tuple(oracles)) if oracles else None
@@ -148,7 +149,7 @@ class Study:
             "generator.rollouts": _sampling(config.generator.rollouts),
             "solver model": self._solver_fingerprint,
             "solver.rollouts": _sampling(config.solver.rollouts) | {"num_rollouts": solver.attempts},
-            "domain": config.domain,
+            "domain": plain(config.domain),
             "corpus": asdict(config.corpus),
             "seed": self.seed,
             **_templates("generator", config.generator.model),
@@ -160,7 +161,7 @@ class Study:
     def _of_oracles(self) -> dict[str, Any]:
         found = {}
         for name, loaded in self.oracle_models.items():
-            options = self.config.oracle(name)
+            options = self.config.oracles[name]
             found[name] = {
                 "model": model_fingerprint(loaded.model),
                 **_sampling(options.rollouts),
@@ -196,12 +197,12 @@ def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
 
 def _environment(options: SolverOptions) -> dict[str, Any]:
     """The solver's environment, unless it is the default."""
-    return {} if next(iter(options.environment), SINGLE_TURN) == SINGLE_TURN else {"environment": options.environment}
+    return {} if options.environment.name == SINGLE_TURN else {"environment": plain(options.environment)}
 
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:
     return {
-        "engine": next(iter(options.engine), DEFAULT_ENGINE),
+        "engine": options.engine.name,
         "temperature": options.temperature,
         "max_response_tokens": options.max_response_tokens,
     }

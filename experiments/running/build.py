@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halfway.curriculum.controller import chain
 from halfway.curriculum.environments.base import check
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
-from halfway.experiments.config.paths import find_model
+from halfway.experiments.config.paths import find_model, openable
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.policy import Policy, load_policy, prepare_torch
 from halfway.trainers.prompt_states import NEED, with_prompt_states
@@ -42,11 +41,11 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
             environment.
     """
     model_path = find_model(config.model.path)
-    check(config.build_environment())
+    check(config.environment.part)
     problems = build_problems(config)
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
-    if NEED in chain(*config.members()).needs:
+    if NEED in config.chain.needs:
         problems = problems._replace(train=with_prompt_states(problems.train, policy))
     return _assemble(config, folder, problems, _build_parts(config, policy))
 
@@ -68,19 +67,18 @@ def build_problems(config: RunConfig) -> ProblemSplit:
             them.
     """
     stream = Stream(config.problems.seed).at("problems")
-    problems = split(config.source(), config.problems.train, config.evaluation.problems, stream)
-    also = config.also()
-    if also is not None:
-        problems = with_also(problems, also, config.problems.also_train, stream.at("also"))
-    generated = config.generated()
-    if generated is not None:
-        problems = with_generated(problems, generated, stream.at("generated"))
+    options = config.problems
+    problems = split(openable(options.source.part), options.train, config.evaluation.problems, stream)
+    if options.also:
+        problems = with_also(problems, openable(options.also.part), options.also_train, stream.at("also"))
+    if options.generated:
+        problems = with_generated(problems, openable(options.generated.part), stream.at("generated"))
     own = [*problems.train, *problems.heldout]
+    name, environment = config.environment.name, config.environment.part
     for where, some in (("source", own), ("generated", problems.train.generated)):
         try:
-            config.build_environment().start(some)
+            environment.start(some)
         except UserError as error:
-            [name] = config.environment
             raise UserError(f"environment: {name!r} does not suit the problems of problems.{where}: {error}") from None
     return problems
 
@@ -90,7 +88,7 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
 
-    options, part = config.rollouts, config.engine()
+    options, part = config.rollouts, config.rollouts.engine.part
     # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
     # needs whole weights, so it gets a copy.
     spread = config.learner.deepspeed.zero_stage == 3
@@ -105,7 +103,7 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
     engine = part.build(policy.engine_setup(options, sampled))
     collector = policy.collector(
         engine,
-        config.build_environment(),
+        config.environment.part,
         options.max_response_tokens,
         options.max_context_tokens,
         options.max_diverged,
@@ -138,11 +136,10 @@ def _assemble(
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         rollouts = learner = group = WorkerGroup(*parts)
         sync, shut_down = group.sync, group.shut_down
-    if config.engine().sleeps:
+    if config.rollouts.engine.part.sleeps:
         learner = Colocated(learner, collector.engine.sleep)
-    controller = chain(*config.members())
     provides = ALWAYS_PROVIDED | {"measured"} | ({"values"} if config.learner.advantage == "gae" else frozenset())
-    session = Session(problems.train, controller, config.rollouts.num_rollouts, config.seed, provides, "this run")
+    session = Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
     oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)
     # All evaluations use one stream, so that the sampling noise they share cancels in their differences.
@@ -150,7 +147,7 @@ def _assemble(
     return Training(
         folder=folder,
         session=session,
-        rollouts=ValuedRollouts(rollouts, learner) if "values" in controller.needs else rollouts,
+        rollouts=ValuedRollouts(rollouts, learner) if "values" in config.chain.needs else rollouts,
         learner=learner,
         sync=sync,
         fill=config.fill,
@@ -159,7 +156,7 @@ def _assemble(
         checkpoints=Checkpoints(folder / "checkpoints", config.checkpoint),
         evaluate=partial(evaluate, rollouts, held_out, samples, stream) if held_out else None,
         evaluation_points=config.evaluation.points,
-        oracle=oracle if "measured" in controller.needs else None,
+        oracle=oracle if "measured" in config.chain.needs else None,
         oracle_every=config.evaluation.oracle_every,
         finish=shut_down,
     )

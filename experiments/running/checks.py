@@ -41,7 +41,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     elsewhere = config.cluster.gpus
     unchecked = list(check_model(config.model, config.rollouts, elsewhere))
     commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
-    config.engine().check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(model_shape(config)))
     if elsewhere:
         require_room(config)
         missing = list(_missing_files(config))
@@ -50,8 +50,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     key = repr((config.problems, config.evaluation.problems, config.environment))
     if key not in drawn:
         drawn[key] = build_problems(config)
-    for _, member in config.members():
-        member.init(drawn[key].train)
+    config.chain.init(drawn[key].train)
     return [*unchecked, *_check_prompts(config, drawn[key])]
 
 
@@ -161,7 +160,7 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
 def _missing_files(config: RunConfig) -> Iterator[str]:
     """The files of a run's problems that are missing from this machine."""
     for where in paths.PROBLEM_SOURCES:
-        for name, options in getattr(config.problems, where).items():
-            for option, value in options.items():
-                if paths.is_path(option, value) and not paths.find(value).expanduser().exists():
-                    yield f"problems.{where}.{name}.{option}: {value!r} is not on this machine"
+        source = getattr(config.problems, where)
+        for option, value in paths.paths_of(source.part).items():
+            if not paths.find(value).expanduser().exists():
+                yield f"problems.{where}.{source.name}.{option}: {value!r} is not on this machine"

@@ -63,7 +63,7 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
             f"--nodes: {len(nodes)} hosts given, cluster has {cluster.train_nodes} train_nodes and "
             f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
         )
-    [name], engine = config.rollouts.engine, config.engine()
+    name, engine = config.rollouts.engine.name, config.rollouts.engine.part
     services = engine.services(config.planned())
     assert engine.address_option or not services, f"{name} has servers and no option that takes their addresses"
     if cluster.rollout_nodes and not services:

@@ -96,7 +96,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
     # DeepSpeed's figures assume 16-bit gradients that add up over micro-batches; here they have 32 bits.
     wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
-    copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.engine().uses_module else 0
+    copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.rollouts.engine.part.uses_module else 0
     parts = {
         "weights, gradients, optimizer": (states + frozen * size / spread) / GIB,
         "gradients in 32 bits": (2 * trained / cluster.ranks if wide else 0) / GIB,
@@ -115,7 +115,7 @@ def estimate(config: RunConfig) -> Iterator[Need]:
     if shape is None or not shape.known:
         return
     host, rank = rank_parts(config, shape)
-    engine = config.engine().memory(config.planned(shape), shape)
+    engine = config.rollouts.engine.part.memory(config.planned(shape), shape)
     sampling, updating, beside = (_in_gib(parts) for parts in (engine.sampling, engine.updating, engine.host))
     device = "a device" if cluster.gpus else "memory"
     on_host = {"ranks": host}
@@ -138,7 +138,7 @@ def require_room(config: RunConfig) -> list[Need]:
             shape = model_shape(config)
             assert shape is not None
             limit = "cluster.host_gib" if need.where == "its memory" else "cluster.device_gib"
-            remedy = config.engine().memory(config.planned(shape), shape).remedy
+            remedy = config.rollouts.engine.part.memory(config.planned(shape), shape).remedy
             raise UserError(
                 f"{limit}: {need}; raise learner.deepspeed.zero_stage, offload, use more devices, or lower "
                 f"learner.max_microbatch_tokens{f' or {remedy}' if remedy else ''}"

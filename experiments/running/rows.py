@@ -7,6 +7,7 @@ from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import write_problems
+from halfway.experiments.config.paths import openable
 from halfway.experiments.config.run import RunConfig
 
 
@@ -19,12 +20,12 @@ def check_rows(config: RunConfig, kept: Path | None) -> str:
     Raises:
         UserError: if the run has no tasks on repositories, this machine cannot run boxes, or no task holds.
     """
-    environment = config.build_environment()
+    environment = config.environment.part
     if not isinstance(environment, Repository):
         raise UserError("--rows: the run's environment is not `repository`, whose tasks can be tried; leave it out")
     train = config.problems.train
     wanted = None if train is None else train + config.evaluation.problems
-    loaded = config.source().load(wanted, Stream(config.problems.seed))
+    loaded = openable(config.problems.source.part).load(wanted, Stream(config.problems.seed))
     found = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
     if not found.problems:
         raise UserError(f"problems.source: no task holds: {found.report}")

@@ -76,7 +76,7 @@ class Tracker:
         """The recorder of one run. It continues the MLflow run that an earlier process began for this folder."""
         saved = _read(folder)
         params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
-        chain = " ".join(label for label, _ in config.members())
+        chain = " ".join(config.chain.members)
         tags = {"halfway.seed": str(config.seed), "halfway.controllers": chain, **(tags or {})}
         run_id = self._begin(config.name, tags, params, saved.get("run_id"))
         return MlflowRecorder(self, run_id, folder, saved if saved.get("run_id") == run_id else {})

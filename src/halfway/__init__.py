@@ -30,11 +30,9 @@ def from_yaml(source: "str | PathLike[str] | Sequence[Any]") -> "Chain":
     Raises:
         UserError: one line that names the field, its value and the remedy.
     """
-    from pathlib import Path
+    from halfway.controllers.chains import read_chain
 
-    from halfway.experiments.config.chains import chain_of, read_chain
-
-    return read_chain(Path(source)) if isinstance(source, str | PathLike) else chain_of(source)
+    return read_chain(source)
 
 
 def trl(

@@ -1,13 +1,15 @@
 """CDAS: the recursion by hand and against the published bookkeeping, and where the competence settles."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from controller_harness import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.cdas import Cdas
+from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
 from halfway.curriculum import Origin, UserError
-from halfway.experiments.config.components import members
 
 PROBLEMS = problem_set(10)
 
@@ -84,7 +86,8 @@ def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
 
 
 def test_another_law_chooses_by_the_same_expectations() -> None:
-    ((_, made),) = members([{"cdas": {"law": {"kind": "nearest", "target": 0.3}}}])
+    (member,) = members([{"cdas": {"law": {"kind": "nearest", "target": 0.3}}}])
+    made: Any = member.part
     assert made.law.kind == "nearest" and Cdas().law.kind == "straddle"
     state = made.init(PROBLEMS)
     state.difficulty_P[:] = np.linspace(-1, 1, 10)

@@ -1,6 +1,7 @@
 """Frontier: what groups are worth, and that what it learnt from some problems tells it which others to try."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ from controller_harness import child, group, propose, through_json
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.skills import SkillModel
+from halfway.controllers.chains import members
 from halfway.controllers.frontier import Frontier, FrontierState
 from halfway.curriculum import Origin, Problem, ProblemSet, UserError
-from halfway.experiments.config.components import members
 
 LEVELS = np.linspace(-1, 1, 60)
 PROBLEMS = ProblemSet(
@@ -85,7 +86,8 @@ def test_the_error_is_measured_before_learning_and_the_state_is_saved() -> None:
 
 
 def test_yaml_and_bad_options() -> None:
-    ((_, made),) = members([{"frontier": {"features": ["level"], "worth": "gain", "model": {"drift": 0.1}}}])
+    (member,) = members([{"frontier": {"features": ["level"], "worth": "gain", "model": {"drift": 0.1}}}])
+    made: Any = member.part
     assert made == Frontier(LEVEL, "gain", model=SkillModel(drift=0.1)) and made.needs == {"feature:level"}
     with pytest.raises(UserError, match=r"^frontier.features: \[\] is not acceptable; name at least one"):
         Frontier(())

@@ -1,14 +1,16 @@
 """MoPPS: the posterior against its recursion, and what it chooses when the learner is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from controller_harness import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta, PassRateBelief, ThompsonBelief
+from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.mopps import Mopps
 from halfway.curriculum import Origin, Stream, UserError
-from halfway.experiments.config.components import members
 
 PROBLEMS = problem_set(40)
 
@@ -77,9 +79,11 @@ def test_it_learns_which_problems_pass_half_of_the_time(law: Choice) -> None:
 
 def test_beliefs_and_laws_cross_in_yaml() -> None:
     entry = {"mopps": {"belief": {"kind": "hierarchical"}, "law": {"kind": "softmax", "tau": 0.2}, "candidates": None}}
-    ((_, made),) = members([entry])
+    (member,) = members([entry])
+    made: Any = member.part
     assert made == Mopps(None, ThompsonBelief(kind="hierarchical"), Choice("softmax", tau=0.2))
-    ((_, made),) = members([{"mopps": {"belief": {"beta": {"draw": False}}}}])
+    (member,) = members([{"mopps": {"belief": {"beta": {"draw": False}}}}])
+    made = member.part
     assert made.belief.beta == DrawnBeta(draw=False) and made.belief.forgetting == 1.0
     assert PassRateBelief(kind="beta", beta=DiscountedBeta((2.0, 2.0))).forgetting == 0.9
 

@@ -166,7 +166,7 @@ def test_a_problem_file_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("changes", "field", "what"),
     [
-        (["model.path=./absent"], "model.path", "'./absent' is no folder"),
+        (["model.path=./absent"], "model.path", "'./absent' is not a folder"),
         (["model.path=."], "model.path", "holds no config.json"),
         (["problems.source.file.path=absent.jsonl"], "problem file", "'absent.jsonl' does not exist"),
         (["environment=ledger"], "environment", "'ledger' does not suit the problems of problems.source"),

@@ -83,7 +83,9 @@ def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
 @pytest.mark.parametrize("command", ["run", "compare", "launch"])
 def test_a_study_is_told_from_a_run(run_file: Path, command: str) -> None:
     assert complaint(command, SUMS).endswith(f"use `halfway propel all {SUMS}`")
-    assert complaint("propel", "all", run_file).endswith(f"no study of task generators; use `halfway run {run_file}`")
+    assert complaint("propel", "all", run_file).endswith(
+        f"not a study of task generators; use `halfway run {run_file}`"
+    )
     comparison = run_file.with_name("comparison.yaml")
     comparison.write_text("base: run.yaml\nseeds: [0]\narms: {a: {}}\n")
     assert complaint("propel", "all", comparison).endswith(f"use `halfway compare {comparison}`")
@@ -195,7 +197,7 @@ def test_a_model_that_is_not_there_is_refused_before_anything_heavy(run_file: Pa
     )
     assert "CODE 2 False" in done.stdout
     [line] = done.stderr.splitlines()
-    assert "model.path: './absent' is no folder" in line
+    assert "model.path: './absent' is not a folder" in line
 
 
 def test_a_directory_of_another_run_is_not_overwritten(run_file: Path) -> None:

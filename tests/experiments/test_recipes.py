@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.components import plain
 from halfway.experiments.cli import app
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -123,7 +124,7 @@ SEED_INPUTS = {
 
 
 def seeded(name: str) -> FunctionInduction:
-    domain = study(name).build_domain()
+    domain = study(name).domain.part
     assert isinstance(domain, FunctionInduction)
     return domain
 
@@ -168,7 +169,7 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
     config = load_run_config(file)
-    cluster, [options] = config.cluster, config.rollouts.engine.values()
+    cluster, options = config.cluster, plain(config.rollouts.engine.part)
     needs = list(estimate(config))
     assert cluster.gpus and needs and all(0 < need.gib < need.limit_gib for need in needs)
     hosts = [f"host{number}" for number in range(cluster.train_nodes + cluster.rollout_nodes)]
@@ -211,7 +212,7 @@ def needs_rollouts_only() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", ["one_gpu", "swe_14b"])  # the others are laid over these two
 def test_a_recipe_for_a_cluster_takes_another_controller_by_override(name: str, members: list[str]) -> None:
     config = load_run_config(FILES[f"cluster/{name}"], [f"controllers=[{', '.join(members)}]"])
-    assert [label for label, _ in config.members()] == members
+    assert list(config.chain.members) == members
 
 
 def test_those_controllers_are_nearly_all() -> None:
@@ -256,6 +257,6 @@ def assert_trains_for_two_steps(config: RunConfig, folder: Path) -> None:
     decisions = [json.loads(line) for line in (folder / "decisions.jsonl").read_text().splitlines()]
     stored = sum(record["origin"] == "stored" for record in decisions)  # these groups fill a slot without a rollout
     assert [step["step"] for step in steps] == [0, 1] and steps[-1]["rollouts"] >= (2 * 3 - stored) * 4
-    labels = {label for label, _ in config.members()}
+    labels = set(config.chain.members)
     assert {member for record in decisions for member, _ in record["decisions"]} <= labels
     assert len((folder / "evaluations.jsonl").read_text().splitlines()) == 2

@@ -1,9 +1,19 @@
 """The settings of rollouts: how the policy is sampled. Frozen values, no heavy import."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
+from halfway.curriculum.support.components import WANTED, Component, component
 from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.validation import Reader
+from halfway.trainers.engines import ENGINES
+from halfway.trainers.engines.part import EnginePart
+
+DEFAULT_ENGINE = "transformers"
+
+
+def _engine(value: object, path: str = "rollouts.engine") -> Component[EnginePart]:
+    return component(value or DEFAULT_ENGINE, ENGINES, path)
 
 
 @dataclass(frozen=True)
@@ -11,7 +21,7 @@ class RolloutOptions:
     """How the policy is sampled.
 
     Attributes:
-        engine: `{name: options}` of a registered engine (in YAML, the name alone will do); empty = transformers.
+        engine: a registered engine, in YAML `name` or `{name: options}`; empty = transformers.
         num_rollouts: N, rollouts per group.
         temperature: divides the logits before sampling; log-probabilities belong to the tempered distribution.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
@@ -25,7 +35,7 @@ class RolloutOptions:
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
     """
 
-    engine: dict[str, Any] = field(default_factory=dict)
+    engine: Annotated[Component[EnginePart], Reader(_engine, WANTED)] = field(default_factory=lambda: _engine(""))
     num_rollouts: int = 8
     temperature: float = 1.0
     max_response_tokens: int = 128
@@ -35,7 +45,6 @@ class RolloutOptions:
     sync_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        require(len(self.engine) <= 1, "rollouts.engine", self.engine, "give one engine, as {name: options}")
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
         require(self.temperature > 0, "rollouts.temperature", self.temperature, "give a positive number")
         limit = self.max_response_tokens

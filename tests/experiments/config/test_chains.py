@@ -9,15 +9,15 @@ from paths import IMPORTABLE, REPOSITORY
 
 import halfway
 from halfway.curriculum import UserError
-from halfway.experiments.config import yaml_files
-from halfway.experiments.config.components import members
+from halfway.curriculum.support import layers
+from halfway.experiments.config.loading import load_run_config
 
 RECIPES = sorted((REPOSITORY / "experiments" / "recipes" / "methods").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.stem))
 def test_a_recipe_gives_the_chain_that_a_run_has(path: Path) -> None:
-    assert halfway.from_yaml(path).members == dict(members(yaml_files.read(path)["controllers"]))
+    assert halfway.from_yaml(path).members == load_run_config(path).chain.members
 
 
 def test_the_recipes_are_there() -> None:
@@ -55,7 +55,7 @@ def test_mistakes_are_one_line(text: str, words: str, tmp_path: Path) -> None:
 def test_numbers_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     path = tmp_path / "numbers.yaml"
     path.write_text("a: [3e-4, 1., .5, -2, 1e3, .inf, '3e-4', 2026-11-22, yes, null, 1_000]")
-    values = yaml_files.parse(path)["a"]
+    values = layers.parse(path)["a"]
     assert values == [3e-4, 1.0, 0.5, -2, 1000.0, float("inf"), "3e-4", "2026-11-22", True, None, 1000]
     assert [type(value) for value in values[:4]] == [float, float, float, int]
 

@@ -1,12 +1,14 @@
 """YAML in, complete and checked configurations out; every refusal is one helpful line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import REPOSITORY
 
+from halfway.curriculum.support import layers
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config import paths, yaml_files
+from halfway.experiments.config import paths
 from halfway.experiments.config.loading import (
     differences,
     load_comparison_config,
@@ -63,9 +65,10 @@ def test_a_run_is_complete_and_typed(run_file: Path) -> None:
     assert (config.name, config.seed, config.learner.lr) == ("run", 0, 3e-4)
     assert config.budget == Budget(steps=4)
     assert config.folder == Path("runs/run")
-    assert [label for label, _ in config.members()] == ["prefix_sampling", "uniform", "greso"]
+    assert list(config.chain.members) == ["prefix_sampling", "uniform", "greso"]
     # Every option is written out, so that a later change of a default does not change a saved run.
-    assert set(config.problems.source) == {"running_sums"} and config.problems.source["running_sums"]
+    source = to_plain(config)["problems"]["source"]
+    assert set(source) == {"running_sums"} and source["running_sums"]
 
 
 @pytest.mark.parametrize("written", ["3e-4", "0.0003", "3.0e-04", ".0003"])
@@ -84,9 +87,10 @@ def test_a_later_override_wins(run_file: Path) -> None:
 
 def test_another_environment_or_source_replaces_the_one_below(run_file: Path) -> None:
     config = load_run_config(run_file, ["environment=ledger", "problems.source={ledger: {max_slack: 0}}"])
-    assert (list(config.environment), list(config.problems.source)) == (["ledger"], ["ledger"])
-    assert config.build_environment().unit == "steps" and config.source().max_slack == 0
-    assert list(load_run_config(run_file).environment) == ["single_turn"]
+    source: Any = config.problems.source.part
+    assert (config.environment.name, config.problems.source.name) == ("ledger", "ledger")
+    assert config.environment.part.unit == "steps" and source.max_slack == 0
+    assert load_run_config(run_file).environment.name == "single_turn"
 
 
 def test_another_alternative_replaces_the_one_below(run_file: Path) -> None:
@@ -96,12 +100,11 @@ def test_another_alternative_replaces_the_one_below(run_file: Path) -> None:
 def test_another_box_replaces_the_usual_one(run_file: Path) -> None:
     """A mapping that stands for one choice of several is not laid over its default."""
     swerex = "environment={repository: {max_turns: 3, box: {swerex: {deployment: {type: docker}}}}}"
-    assert load_run_config(run_file, [swerex]).environment["repository"]["box"] == {
-        "swerex": {"deployment": {"type": "docker"}}
-    }
-    back = load_run_config(run_file, [swerex, "environment.repository.box={bubblewrap: {}}"])
-    assert back.environment["repository"]["box"] == {"bubblewrap": {}}
-    assert load_run_config(run_file, ["environment=repository"]).environment["repository"]["box"] == {"bubblewrap": {}}
+    other, usual = {"swerex": {"deployment": {"type": "docker"}}}, {"bubblewrap": {}}
+    back = [swerex, "environment.repository.box={bubblewrap: {}}"]
+    for overrides, box in (([swerex], other), (back, usual), (["environment=repository"], usual)):
+        environment: Any = load_run_config(run_file, overrides).environment.part
+        assert environment.box == box
 
 
 def test_options_of_a_listed_controller_are_changed_by_label(run_file: Path) -> None:
@@ -112,8 +115,9 @@ def test_options_of_a_listed_controller_are_changed_by_label(run_file: Path) -> 
 def test_a_label_of_its_own_lets_two_members_share_a_kind(run_file: Path) -> None:
     entry = "controllers=[uniform, {strict: {use: greso, target: 0.1}}, {lax: {use: greso, target: 0.5}}]"
     config = load_run_config(run_file, [entry, "controllers.lax.target=0.6"])
-    assert [label for label, _ in config.members()] == ["uniform", "strict", "lax"]
-    assert config.controllers[2]["lax"]["target"] == 0.6
+    assert list(config.chain.members) == ["uniform", "strict", "lax"]
+    lax: Any = config.chain.members["lax"]
+    assert lax.target == 0.6
 
 
 @pytest.mark.parametrize(
@@ -244,7 +248,7 @@ def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Pa
 
 @pytest.mark.parametrize("missing", ["problems", "controllers", "budget"])
 def test_a_missing_field_is_named(tmp_path: Path, missing: str) -> None:
-    raw = {k: v for k, v in yaml_files.parse(_write(tmp_path, RUN)).items() if k != missing}
+    raw = {k: v for k, v in layers.parse(_write(tmp_path, RUN)).items() if k != missing}
     with pytest.raises(UserError, match=f"^{missing}: missing") as caught:
         parse_run_config({"name": "x", **raw})
     assert missing != "controllers" or str(caught.value).endswith("give a list of controllers, such as [uniform]")
@@ -277,7 +281,7 @@ def test_base_files_are_merged_deeply_relative_to_the_file_that_names_them(tmp_p
     config = load_run_config(top)
     assert (config.learner.lr, config.learner.eps, config.seed, config.name) == (3e-4, 1e-6, 3, "top")
     assert config.budget == Budget(tokens=9)
-    assert [label for label, _ in config.members()] == ["uniform"]
+    assert list(config.chain.members) == ["uniform"]
 
 
 def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +293,7 @@ def test_a_base_is_looked_for_where_a_model_is(tmp_path: Path, monkeypatch: pyte
     _write(tmp_path / "deep" / "experiments", RUN + "seed: 5\n", "lab.yaml")
     assert load_run_config(tmp_path / "deep" / "file.yaml").seed == 5  # beside the file that names it, first
     message = refusal(_write(tmp_path / "deep", "base: absent.yaml\n"))
-    assert message.startswith(f"base: 'absent.yaml' is no file in {tmp_path / 'deep'} nor in {tmp_path} nor in ")
+    assert message.startswith(f"base: 'absent.yaml' is not a file in {tmp_path / 'deep'} nor in {tmp_path} nor in ")
     assert str(REPOSITORY) in message
 
 
@@ -311,10 +315,12 @@ def test_a_pool_is_found_beside_the_file_that_names_it_and_another_replaces_it(t
     own = RUN.replace("{source: running_sums}", "{source: running_sums, generated: {pool: {path: pool.parquet}}}")
     path = _write(tmp_path, own, "own.yaml")
     config = load_run_config(path, ["controllers=[probe, uniform]"])
-    assert config.generated().path == str(tmp_path / "pool.parquet")
+    pool: Any = paths.openable(config.problems.generated.part)
+    assert pool.path == str(tmp_path / "pool.parquet")
     assert parse_run_config(to_plain(config)) == config
     other = load_run_config(path, ["controllers=[probe, uniform]", "problems.generated={running_sums: {max_lines: 9}}"])
-    assert list(other.problems.generated) == ["running_sums"] and other.generated().max_lines == 9
+    generated: Any = other.problems.generated.part
+    assert other.problems.generated.name == "running_sums" and generated.max_lines == 9
 
 
 def test_paths_inside_the_repository_are_kept_relative_to_it() -> None:
@@ -357,7 +363,7 @@ def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> No
     assert {run.budget for _, _, run in runs} == {Budget(rollouts=1000)}
     assert [run.learner.lr for _, _, run in runs[:3]] == [3e-4, 3e-4, 1e-3]
     assert config.run("fast", 5).folder == Path("runs/comparison-of-three/fast/seed-5")
-    assert [label for label, _ in config.run("plain", 0).members()] == ["uniform"]
+    assert list(config.run("plain", 0).chain.members) == ["uniform"]
 
 
 def test_a_change_of_a_comparison_reaches_every_arm_or_one(comparison_file: Path) -> None:

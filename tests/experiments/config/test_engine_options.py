@@ -1,4 +1,4 @@
-"""How a configuration names an engine and its options, and what becomes of an old configuration."""
+"""How a configuration names an engine and its options."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def written(folder: Path, rollouts: str, **more: str) -> Path:
 )
 def test_an_engine_is_named_with_its_options(tmp_path: Path, rollouts: str, overrides: list[str], engine: Any) -> None:
     config = load_run_config(written(tmp_path, rollouts), overrides)
-    assert config.engine() == engine
+    assert config.rollouts.engine.part == engine
     save(config, tmp_path / "kept.yaml")
     assert load_run_config(tmp_path / "kept.yaml") == config
 
@@ -56,48 +56,16 @@ def test_arms_may_have_different_engines(tmp_path: Path) -> None:
         "transformers}}}\nseeds: [0]\n"
     )
     config = load_comparison_config(file, ["rollouts.engine.vllm.kv_cache_gib=2"])
-    assert {arm: config.run(arm, 0).engine() for arm in config.arms} == {
+    assert {arm: config.run(arm, 0).rollouts.engine.part for arm in config.arms} == {
         "eager": Vllm(block_size=64, kv_cache_gib=2.0),
         "compiled": Vllm(block_size=64, kv_cache_gib=2.0, eager=False),
         "plain": Transformers(),
     }
 
 
-@pytest.mark.parametrize(
-    ("rollouts", "overrides", "said"),
-    [
-        (
-            "{engine: vllm, vllm: {dtype: bfloat16, kv_cache_gib: 4}}",
-            [],
-            "rollouts.vllm: an engine's options now stand below its name; "
-            "write `rollouts: {engine: {vllm: {dtype: bfloat16, kv_cache_gib: 4}}}`, without vllm",
-        ),
-        (
-            "{engine: vllm_servers, vllm: {max_length: 64, entropies: false}, servers: {count: 2}}",
-            [],
-            "rollouts.vllm: an engine's options now stand below its name; "
-            "write `rollouts: {engine: {vllm_servers: {count: 2, max_length: 64}}}`, without vllm and servers",
-        ),
-        (
-            "{servers: {count: 2}}",
-            [],
-            "rollouts.servers: an engine's options now stand below its name; "
-            "write `rollouts: {engine: transformers}`, without servers",
-        ),
-        (
-            "{engine: {vllm: {kv_cache_gib: 4}}}",
-            ["rollouts.vllm.dtype=float32"],
-            "rollouts.vllm: an engine's options now stand below its name; "
-            "write `rollouts: {engine: {vllm: {dtype: float32, kv_cache_gib: 4}}}`, without vllm",
-        ),
-    ],
-)
-def test_options_beside_an_engine_are_told_their_place(
-    tmp_path: Path, rollouts: str, overrides: list[str], said: str
-) -> None:
-    with pytest.raises(UserError) as refused:
-        load_config(written(tmp_path, rollouts), overrides)
-    assert str(refused.value) == said
+def test_options_beside_an_engine_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^rollouts\.vllm: unknown name 'vllm'; choose one of engine, "):
+        load_config(written(tmp_path, "{engine: vllm, vllm: {dtype: bfloat16}}"))
 
 
 @pytest.mark.parametrize(
@@ -126,22 +94,19 @@ def test_every_model_of_a_study_has_an_engine_of_its_own() -> None:
         STUDY,
         ["solver.rollouts.engine={vllm_servers: {addresses: ['a:1']}}", "generator.rollouts.engine.vllm.block_size=64"],
     )
-    assert study.generator.rollouts.engine["vllm"]["block_size"] == 64
-    assert study.generator.rollouts.engine["vllm"]["max_length"] == 4096
-    assert list(study.solver.rollouts.engine) == ["vllm_servers"]
+    engine: Any = study.generator.rollouts.engine.part
+    assert (engine.block_size, engine.max_length) == (64, 4096)
+    assert study.solver.rollouts.engine.name == "vllm_servers"
     first = next(iter(study.arms))
     changed = load_study(STUDY, [f"arms.{first}.generator.rollouts.engine=transformers"])
-    assert changed.arm(first).generator.rollouts.engine == {"transformers": {}}
-    assert list(changed.generator.rollouts.engine) == ["vllm"]
+    assert changed.arm(first).generator.rollouts.engine.part == Transformers()
+    assert changed.generator.rollouts.engine.name == "vllm"
 
 
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        (
-            "generator.rollouts.vllm.dtype=float32",
-            r"^generator\.rollouts\.vllm: .* write `generator\.rollouts: {engine: ",
-        ),
+        ("generator.rollouts.vllm.dtype=float32", r"^generator\.rollouts\.vllm: unknown name 'vllm'; "),
         ("solver.rollouts.engine=vlm", r"^solver\.rollouts\.engine: unknown name 'vlm'; did you mean 'vllm'\?$"),
         (
             "solver.rollouts.max_response_tokens=5000",

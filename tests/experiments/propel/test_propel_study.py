@@ -216,10 +216,12 @@ def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
 def test_another_domain_replaces_that_of_the_base(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(f"base: {SUMS}\ndomain: {{function_induction: {{syntax: short}}}}\n")
-    assert list(load_study(file).domain) == ["function_induction"]
+    assert load_study(file).domain.name == "function_induction"
     file.write_text(f"base: {SUMS}\ndomain: {{sums: {{begin: '?'}}}}\n")
-    assert load_study(file).domain["sums"]["begin"] == "?"
-    assert load_study(file).domain["sums"]["sheets"] == load_study(SUMS).domain["sums"]["sheets"]
+    sums: Any = load_study(file).domain.part
+    assert sums.begin == "?"
+    original: Any = load_study(SUMS).domain.part
+    assert sums.sheets == original.sheets
 
 
 def test_seeds_and_arms_may_be_added_and_nothing_else(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str
     done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
     assert done.exit_code == 2 and re.search(message, done.stderr), done.output
     config = load_run_config(CLUSTER / "two_pools.yaml", ["rollouts.engine.vllm_servers.tensor_parallel=8"])
-    config.engine().check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(model_shape(config)))
 
 
 @pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
@@ -159,7 +159,7 @@ def test_a_pool_of_servers_and_two_training_hosts() -> None:
     addresses = ",".join(f"{host}:{29501 + i}" for host in "cd" for i in range(8))
     assert second.words[-2:] == ("seed=3", f"rollouts.engine.vllm_servers.addresses=[{addresses}]")
     changed = load_run_config(CLUSTER / "two_pools.yaml", second.words[-2:])
-    assert changed.rollouts.engine["vllm_servers"]["addresses"][9] == "d:29502" and changed.seed == 3
+    assert changed.rollouts.engine.part.addresses[9] == "d:29502" and changed.seed == 3
 
 
 def test_one_node_starts_its_servers_itself() -> None:
@@ -223,7 +223,7 @@ def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
     prepare(first, first.folder)
     elsewhere = ["cluster.port=31000", "rollouts.engine.vllm_servers.folder=/scratch"]
     second = allocated("e f g h", tmp_path, *elsewhere)
-    addresses = [run.rollouts.engine["vllm_servers"]["addresses"][0] for run in (first, second)]
+    addresses = [run.rollouts.engine.part.addresses[0] for run in (first, second)]
     assert addresses == ["c:29501", "g:31001"]
     prepare(second, second.folder)
     assert load_run_config(second.folder / CONFIG) == second  # what `halfway resume` goes by

@@ -45,7 +45,7 @@ def test_rows_are_tried(tmp_path: Path) -> None:
     line = check_rows(run, tmp_path / "kept.jsonl")
     assert line.startswith("1 problems kept, 1 dropped (1 passes untouched; first: two: passes untouched)")
     loaded = File(str(tmp_path / "kept.jsonl"), id_column="id", verifier_column="verifier").load(None, Stream(0))
-    (episode,) = run.build_environment().start(loaded.problems)
+    (episode,) = run.environment.part.start(loaded.problems)
     assert episode.task.name == "one"
 
 
@@ -60,7 +60,7 @@ def test_images_are_no_tasks_for_bubblewrap(tmp_path: Path) -> None:
     run = written(tmp_path, one=FAULTY)
     loaded = RepositoryRows(str(tmp_path / "rows.jsonl")).load(None, Stream(0))
     with pytest.raises(UserError, match=r"the image 'swebench/.*one:latest' is a container; use the box swerex, or a"):
-        run.build_environment().start(loaded.problems)
+        run.environment.part.start(loaded.problems)
 
 
 def test_other_runs_have_no_rows(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.paths import openable
 from halfway.experiments.starting_models import smollm2
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -25,7 +26,7 @@ def test_demonstrations_pass_and_show_their_steps() -> None:
 
 def test_the_recipe_trains_on_what_was_demonstrated() -> None:
     config = load_run_config(REPOSITORY / "experiments" / "recipes" / "smollm2.yaml")
-    source = config.source()
+    source = openable(config.problems.source.part)
     # Without the longest sums: the policy hardly ever passes those.
     assert (source.family, source.config) == (smollm2.FAMILY, {**smollm2.CONFIG, "max_terms": 3})
     assert (config.model.system, config.model.chat) == (smollm2.SYSTEM, "all")

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from installed_package import installed_part
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
+from halfway.curriculum.support.components import plain
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.runs import CONFIG, prepare
@@ -116,7 +118,8 @@ def test_it_runs_from_yaml_and_is_told_the_versions(installed: Path) -> None:
     assert [record["policy_version"] for record in decisions] == [0] * 8 + [1] * 8
     assert (installed / "mine.txt").read_text() == "1 2 "
     kept = load_run_config(installed / "runs/mine" / CONFIG)
-    assert kept.rollouts.engine == {"noting": {"note": "mine.txt", "table_gib": 1.5, "at": (), "max_length": 64}}
+    options = {"note": "mine.txt", "table_gib": 1.5, "at": [], "max_length": 64}
+    assert plain(kept.rollouts.engine) == {"noting": options}
 
 
 def test_it_is_listed_with_its_options(installed: Path) -> None:
@@ -166,7 +169,8 @@ def test_its_servers_are_launched_and_their_addresses_change_no_run(installed: P
     )
     prepare(first, first.folder)
     prepare(second, second.folder)
-    assert load_run_config(second.folder / CONFIG).rollouts.engine["noting"]["at"] == ("y:1",)
+    engine: Any = load_run_config(second.folder / CONFIG).rollouts.engine.part
+    assert engine.at == ("y:1",)
 
 
 def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:
@@ -178,4 +182,4 @@ def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:
 def test_what_is_no_engine_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES._added, "function", lambda setup: None)
     refused = halfway("validate", str(REPOSITORY / "experiments/recipes/lab/sums.yaml"), "rollouts.engine=function")
-    assert refused.exit_code == 2 and "rollouts.engine: 'function' is no dataclass of options" in refused.stderr
+    assert refused.exit_code == 2 and "rollouts.engine: 'function' is not a dataclass of options" in refused.stderr

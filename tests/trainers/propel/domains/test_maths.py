@@ -351,7 +351,7 @@ def test_paths_of_oracles_and_examples_are_relative_to_the_file(tmp_path: Path) 
     OmegaConf.save(OmegaConf.create(raw), tmp_path / "study.yaml")
     config = load_study(tmp_path / "study.yaml")
     assert config.oracle("peculiar").model.path == config.generator.model.path == str(tmp_path / "model")
-    assert "one" in config.build_domain().prompt(Stream(0))
+    assert "one" in config.domain.part.prompt(Stream(0))
     assert study_config(to_plain(config)) == config
 
 

@@ -1,0 +1,125 @@
+"""Reads the `controllers` of a YAML file as a chain. Needs PyYAML for a file, and nothing else beyond the core."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from halfway.controllers import CONTROLLERS
+from halfway.curriculum.controller import Chain, PassRateController, chain
+from halfway.curriculum.support import layers
+from halfway.curriculum.support.components import Component, build, plain
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.validation import Reader
+
+Controller = PassRateController[Any]
+
+WORKS = {
+    "prefixes": "attaches prefixes",
+    "generated": "proposes generated problems",
+    "stored": "trains stored groups again",
+}
+"""What takes slots of a batch, by the claim of the member that does it."""
+
+
+@dataclass(frozen=True)
+class Member(Component[Controller]):
+    """A controller with its label in the chain, which is its registered name unless the file says `use`."""
+
+    label: str
+
+    def as_plain(self) -> dict[str, Any]:
+        """`{label: options}` with every option written out, and `use` if the name differs from the label."""
+        use = {} if self.label == self.name else {"use": self.name}
+        return {self.label: use | plain(self.part)}
+
+
+def read_chain(source: str | PathLike[str] | Sequence[Any]) -> Chain:
+    """The chain that a list of controllers describes.
+
+    Args:
+        source: a YAML file with `controllers`, such as the recipe of a run; or the list itself.
+
+    Raises:
+        UserError: one line that names the field, its value and the remedy.
+    """
+    entries = _entries(Path(source)) if isinstance(source, str | PathLike) else source
+    return checked_chain(members(entries))
+
+
+def _entries(path: Path) -> Any:
+    """The `controllers` of a YAML file; the rest of it is ignored."""
+    try:
+        raw = layers.read(path)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{path}: reading it needs the package {error.name}; pip install pyyaml") from None
+    if "arms" in raw:
+        raise UserError(
+            f"{path}: has arms, so it is a comparison; give the file of one run, or one with controllers only"
+        )
+    if "controllers" not in raw:
+        raise UserError(f"{path}: has no controllers; add a list, such as controllers: [uniform, greso]")
+    return raw["controllers"]
+
+
+def members(entries: Any, path: str = "controllers") -> tuple[Member, ...]:
+    """The members of a list whose entries are `name`, `{name: options}` or `{label: {use: name, ...}}`.
+
+    Raises:
+        UserError: for an unknown name or option, or a value that a controller refuses.
+    """
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        raise UserError(f"{path}: {entries!r} is not acceptable; give a list of controllers, such as [uniform]")
+    return tuple(_member(entry, path) for entry in entries)
+
+
+MEMBERS = Reader(members, "a list of controllers, such as [uniform]")
+"""Reads a field that lists controllers."""
+
+
+def _member(entry: Any, path: str) -> Member:
+    match entry:
+        case str(label):
+            options: Any = {}
+        case Mapping() if len(entry) == 1:
+            [(label, options)] = entry.items()
+        case _:
+            raise UserError(
+                f"{path}: {entry!r} is not acceptable; write name, {{name: options}} or {{label: {{use: name, ...}}}}"
+            )
+    label, name, at = str(label), str(label), path
+    if isinstance(options, Mapping) and "use" in options:
+        name, at = str(options["use"]), f"{path}.{label}.use"
+        options = {key: value for key, value in options.items() if key != "use"}
+    return Member(name, build(CONTROLLERS, name, options, at, f"{path}.{label}"), label)
+
+
+def checked_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
+    """The chain of these members, none of which could never do its work.
+
+    Raises:
+        UserError: if two members claim the same thing, if no member chooses problems, or if the order leaves a member
+            idle. A member that attaches prefixes, proposes generated problems or trains stored groups takes slots, so
+            it comes before the member that fills all the others; a member that judges or changes requests comes after
+            it. A member that only weighs groups may stand anywhere.
+    """
+    result = chain(*((member.label, member.part) for member in listed))
+    owner = next((label for label, member in result.members.items() if "problems" in member.claims), None)
+    if owner is None:
+        labels = ", ".join(result.members)
+        raise UserError(f"{path}: none of {labels} chooses problems, so no batch would fill; add uniform to the list")
+    place = list(result.members).index(owner)
+    for i, (label, member) in enumerate(result.members.items()):
+        works = sorted(WORKS.keys() & member.claims)
+        if i > place and works:
+            raise UserError(
+                f"{path}: {label!r} {WORKS[works[0]]} but is listed after {owner!r}, which fills every slot; "
+                f"list {label} before {owner}"
+            )
+        if i < place and not works and type(member).propose is not PassRateController.propose:
+            raise UserError(
+                f"{path}: {label!r} is listed before {owner!r}, which chooses the problems, and would see none; "
+                f"list {label} after {owner}"
+            )
+    return result

@@ -1,0 +1,97 @@
+"""Registered components as a file names them: `name` or `{name: options}`, read into objects and written back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import remedy
+from halfway.curriculum.support.registry import Registry, unknown
+from halfway.curriculum.support.validation import Reader, typed
+
+Part = TypeVar("Part")
+WANTED = "one name, or one {name: options}"
+
+
+@dataclass(frozen=True)
+class Component(Generic[Part]):
+    """A registered component with the name by which a file asks for it.
+
+    Attributes:
+        name: empty where a file names none.
+        part: the registered dataclass, whose fields are the options.
+    """
+
+    name: str
+    part: Part
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+    def as_plain(self) -> dict[str, Any]:
+        """`{name: options}` with every option written out; empty if none is named."""
+        return {self.name: plain(self.part)} if self else {}
+
+
+NONE: Component[Any] = Component("", None)
+
+
+def one_of(registry: Registry) -> Reader:
+    """Reads a field that names one component of a registry."""
+    return Reader(lambda value, path: component(value, registry, path), WANTED)
+
+
+def at_most_one_of(registry: Registry) -> Reader:
+    """Reads a field that names one component of a registry, or nothing."""
+    return Reader(lambda value, path: component(value, registry, path) if value else NONE, WANTED)
+
+
+def component(value: Any, registry: Registry, path: str) -> Component[Any]:
+    """The component given as `name` or `{name: options}`.
+
+    Raises:
+        UserError: for an unknown name or option, or a value that the component refuses.
+    """
+    match value:
+        case str(name):
+            options: Any = {}
+        case Mapping() if len(value) == 1:
+            [(name, options)] = value.items()
+        case _:
+            raise UserError(f"{path}: {value!r} is not acceptable; give {WANTED}")
+    return Component(str(name), build(registry, str(name), options, path, f"{path}.{name}"))
+
+
+def build(registry: Registry, name: str, options: Any, path: str, at: str) -> Any:
+    """The registered dataclass called `name`, made from a mapping of its options (None means all defaults).
+
+    Args:
+        path, at: where the file gives the name and the options.
+
+    Raises:
+        UserError: as `component` does.
+    """
+    try:
+        kind: type[Any] = registry.get(name)
+    except UserError:
+        raise unknown(path, name, registry.names()) from None
+    except ImportError as error:
+        extra = remedy(error) if isinstance(error, ModuleNotFoundError) else None
+        lacks = extra or f"needs the module {error.name}, which is not installed"
+        raise UserError(f"{path}: {name!r} {lacks}") from None
+    if not is_dataclass(kind):
+        raise UserError(f"{path}: {name!r} is not a dataclass of options; mend the package that registers it")
+    return typed(kind, {} if options is None else options, at)
+
+
+def plain(value: Any) -> Any:
+    """Settings as plain data, from which `typed` makes equal ones."""
+    if isinstance(value, Component):
+        return value.as_plain()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
+    return value

@@ -1,0 +1,192 @@
+"""Reads YAML files and lays them over the files that they name as `base`; the results are plain, unchecked mappings.
+
+Needs PyYAML only where a file is read.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.registry import unknown
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+"""The checkout, or the installed package, which contains recipes and starting models."""
+
+Prepare = Callable[[Mapping[str, Any], Path], dict[str, Any]]
+"""What is done to the content of each file before it is laid over its base, given the file's folder."""
+
+# Mappings that hold one alternative: naming another one replaces the lower layer's choice instead of adding to it.
+# Those with two words do so in every part of a study too, such as `solver.rollouts.engine`.
+ALTERNATIVES = frozenset(
+    {
+        *(("budget",), ("costs",), ("domain",), ("environment",)),
+        *(("problems", "source"), ("problems", "also"), ("problems", "generated"), ("rollouts", "engine")),
+        *(("solver", "environment"), ("repository", "box"), ("repository_archives", "box")),
+    }
+)
+
+
+def candidates(path: Path, folder: Path) -> tuple[Path, ...]:
+    """The places to which a path written in a file of `folder` may lead, in order of preference."""
+    return (folder / path, Path.cwd() / path, REPOSITORY / path)
+
+
+def read(path: Path, prepare: Prepare | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file, with the file that it names as `base` underneath.
+
+    A relative `base` is looked up next to the file, then in the current folder, then in the repository.
+
+    Raises:
+        UserError: if the file is missing, is not a YAML mapping, or names itself as base.
+    """
+    return _read(path.expanduser(), prepare, ())
+
+
+def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[str, Any]:
+    resolved = path.resolve()
+    if resolved in above:
+        raise UserError(f"base: {str(path)!r} names itself as base, through {above[-1].name}; remove one `base:`")
+    content = parse(path)
+    raw = prepare(content, path.parent) if prepare else content
+    return _with_base(raw, path.parent, prepare, (*above, resolved))
+
+
+def _with_base(
+    raw: Mapping[str, Any], folder: Path, prepare: Prepare | None, above: tuple[Path, ...]
+) -> dict[str, Any]:
+    """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, fully read."""
+    upper = {k: v for k, v in raw.items() if k != "base"}
+    match raw.get("base"):
+        case None:
+            return upper
+        case str(name):
+            lower = _read(_base(name, folder), prepare, above)
+        case Mapping() as inline if "arms" in raw:
+            lower = _with_base(inline, folder, prepare, above)
+        case other:
+            raise UserError(f"base: {other!r} is not acceptable; give the path of a YAML file")
+    return upper | {"base": lower} if "arms" in raw else merge(lower, upper)
+
+
+def _base(name: str, folder: Path) -> Path:
+    """The file that a `base` names. Raises UserError if it is not found."""
+    path = Path(name).expanduser()
+    for candidate in candidates(path, folder):
+        if candidate.exists():
+            return candidate
+    places = " nor in ".join(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd(), REPOSITORY)))
+    raise UserError(f"base: {name!r} is not a file{'' if path.is_absolute() else f' in {places}'}; correct the path")
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """The mapping in one YAML file. "3e-4" is a number here, although plain YAML 1.1 reads it as text."""
+    import yaml
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, _loader())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give a YAML file") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
+    return {str(k): v for k, v in content.items()}
+
+
+NUMBER = re.compile(
+    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
+    |[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?
+    |[-+]?\.(?:inf|Inf|INF)
+    |\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+"""A number with a fraction or an exponent, as YAML 1.2 writes it."""
+
+
+@cache
+def _loader() -> type[Any]:
+    """PyYAML's safe loader with YAML 1.2's numbers, no dates, and an error for a key that is given twice."""
+    import yaml
+
+    base: Any = yaml.SafeLoader
+
+    class Loader(base):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys: set[Any] = set()
+            for key_node, _ in node.value:
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    continue
+                key = self.construct_object(key_node, deep=True)
+                if key in keys:
+                    raise yaml.constructor.ConstructorError(
+                        "while constructing a mapping",
+                        node.start_mark,
+                        f"found duplicate key {key}",
+                        key_node.start_mark,
+                    )
+                keys.add(key)
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+            return mapping
+
+    replaced = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in replaced]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
+    return Loader
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], at: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`upper` laid over `lower`: mappings are merged key by key, everything else is replaced.
+
+    Example:
+        >>> merge({"learner": {"lr": 1, "eps": 2}, "budget": {"steps": 3}},
+        ...       {"learner": {"lr": 4}, "budget": {"rollouts": 5}})
+        {'learner': {'lr': 4, 'eps': 2}, 'budget': {'rollouts': 5}}
+    """
+    alternative = at in ALTERNATIVES or at[-2:] in ALTERNATIVES
+    if alternative and not set(upper) <= set(lower):
+        return dict(upper)
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if key == "controllers" and isinstance(below, list) and isinstance(value, Mapping):
+            merged[key] = merge_entries(below, value)
+        elif isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(below, value, (*at, key))
+        else:
+            merged[key] = value
+    return merged
+
+
+def merge_entries(entries: Sequence[Any], changes: Mapping[str, Any]) -> list[Any]:
+    """Change options of listed members by label; no member can be added this way, so the list stays in order."""
+    labels = [label_of(entry) for entry in entries]
+    others = sorted(set(map(str, changes)) - set(labels))
+    if others:
+        raise unknown(f"controllers.{others[0]}", others[0], labels)
+    return [_merge_entry(entry, label, changes.get(label)) for entry, label in zip(entries, labels, strict=True)]
+
+
+def _merge_entry(entry: Any, label: str, change: Any) -> Any:
+    if change is None:
+        return entry
+    options = entry[label] if isinstance(entry, Mapping) else {}
+    return {label: merge(options or {}, change) if isinstance(change, Mapping) else change}
+
+
+def label_of(entry: Any) -> str:
+    """The label of a list entry that is a name or `{label: options}`."""
+    return str(next(iter(entry), "")) if isinstance(entry, Mapping) else str(entry)
