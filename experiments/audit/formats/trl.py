@@ -131,7 +131,11 @@ def _total(row: Sequence[Any]) -> float | None:
 
 
 def _step(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and np.isfinite(value) else 0
+    """A step as a number; ms-swift writes it as text. 0 if it is not a number."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _numeric(values: Sequence[Any]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from halfway.curriculum.support.errors import UserError
@@ -55,8 +56,6 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
 
 @pytest.mark.parametrize("name", ["verl", "verl_v1", "trl", "ms_swift", "trinity", "areal", "prime_rl"])
 def test_what_a_trainer_wrote_is_read_as_it_was(name: str) -> None:
-    if name == "trl":
-        pytest.importorskip("pyarrow")
     log = read_one(LOGS / name)
     assert log.reading.format == {"verl_v1": "verl"}.get(name, name)
     assert counted(log) == COUNTED
@@ -91,21 +90,31 @@ def test_v1_warns_that_its_reward_fields_are_lost() -> None:
 
 
 def test_trl_counts_a_batch_that_was_logged_twice_once() -> None:
-    pytest.importorskip("pyarrow")
     reading = read_one(LOGS / "trl").reading
     assert reading.dropped == {"rollout that the file before has too": 12}
     assert any("logged at several steps" in trap for trap in reading.traps)
     assert any("accuracy_reward, format_reward" in guess for guess in reading.guesses)
 
 
+def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
+    lines = write_lines(path.with_suffix(".tmp"), records)
+    duckdb.sql(f"COPY (FROM read_ndjson('{lines}')) TO '{path}' (FORMAT parquet)")
+    lines.unlink()
+    return path
+
+
 def test_trl_warns_of_steps_between_its_tables(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    pyarrow = pytest.importorskip("pyarrow")
     for step in (10, 20, 30):
-        columns = {"step": [step] * 2, "prompt": ["p"] * 2, "completion": [f"{step}a", f"{step}b"]}
-        table = pyarrow.table({**columns, "score": [0.0, 1.0], "advantage": [0.0, 0.0]})
-        parquet.write_table(table, tmp_path / f"completions_{step:05d}.parquet")
+        common = {"step": step, "prompt": "p", "advantage": 0.0}
+        rows = [{**common, "completion": f"{step} {score}", "score": score} for score in (0.0, 1.0)]
+        write_parquet(tmp_path / f"completions_{step:05d}.parquet", rows)
     assert any("10 steps apart" in trap for trap in read_one(tmp_path).reading.traps)
+
+
+def test_trl_takes_a_step_that_is_not_a_number_for_0(tmp_path: Path) -> None:
+    rows = [{"step": None, "prompt": "p", "advantage": 0.0, "completion": f"{s}", "score": s} for s in (0.0, 1.0)]
+    write_parquet(tmp_path / "completions_00001.parquet", rows)
+    assert read_one(tmp_path).history.step_V.tolist() == [0]
 
 
 def test_a_filtered_prime_rl_folder_says_that_it_is_one(tmp_path: Path) -> None:
@@ -243,12 +252,6 @@ def write_gz(path: Path) -> Path:
     return path
 
 
-def write_parquet(path: Path) -> Path:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
-    return path
-
-
 def write_groups(path: Path) -> Path:
     lines = [
         {"prompt_id": f"key-{name}", "step": step, "rewards": [int(reward) for reward in rewards]}
@@ -279,7 +282,7 @@ def write_steps(path: Path) -> Path:
         (lambda path: write_lines(path, TABLE), "log.jsonl"),
         (write_gz, "log.jsonl.gz"),
         (write_csv, "log.csv"),
-        (write_parquet, "log.parquet"),
+        (lambda path: write_parquet(path, TABLE), "log.parquet"),
         (write_groups, "groups.jsonl"),
         (write_counts, "counts.jsonl"),
         (write_steps, "steps_of_polaris.jsonl"),

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from paths import IMPORTABLE
+from synthetic_runs import decision
 from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit import files
+from halfway.experiments.audit import database, files
+from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.cli import app
@@ -31,18 +34,18 @@ def read(path: Path) -> tuple[int, dict[str, int]]:
     return log.history.num_rollouts, dict(log.reading.dropped)
 
 
-def test_a_line_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_last_line_that_is_cut_off_is_left_out_and_counted(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text((line() + line(reward=0) + line())[:-9])
     assert read(tmp_path) == (2, {"last line, cut off": 1})
 
 
-def test_lines_that_are_no_records_are_counted(tmp_path: Path) -> None:
+def test_lines_that_are_not_records_are_left_out_and_counted(tmp_path: Path) -> None:
     odd = ["not json\n", "\n", "[1, 2]\n", '{"problem": "p", "step": 0, "reward": {}}\n', "{" * 5000 + "\n"]
     (tmp_path / "t.jsonl").write_text(line() + "".join(odd) + line(reward=0))
-    assert read(tmp_path) == (2, {"line that is no such record": 4})
+    assert read(tmp_path) == (2, {"line that is not such a record": 4})
 
 
-def test_rewards_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+def test_rewards_that_are_not_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
     text = (
         line()
         + '{"problem": "p", "step": 0, "reward": NaN}\n'
@@ -54,7 +57,7 @@ def test_rewards_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
     assert read(tmp_path) == (2, {"rollout without a finite reward": 4})
 
 
-def test_bytes_that_are_no_text_do_not_stop_a_report(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_do_not_stop_an_audit(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(
         line().encode() + b'{"problem": "\xff\xfe", "step": 0, "reward": 1}\n' + b"\x00\x01\n"
     )
@@ -70,7 +73,7 @@ def test_a_packed_file_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path)
     assert "file that could not be read to its end (EOFError)" in dropped
 
 
-def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_longer_than_the_limit_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(files, "BLOCK", 1 << 16)
     endless = '{"problem": "' + "x" * (3 << 20) + '"}\n'
@@ -106,10 +109,80 @@ def test_paths_do_not_leave_the_folder(tmp_path: Path) -> None:
     assert log.history.problems == ("open",) and log.reading.dropped == {files.OUTSIDE: 1}
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_left_out_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
     assert read(tmp_path)[1] == {files.NOT_REGULAR: 1}
+
+
+def test_a_link_to_itself_or_to_nothing_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "self.jsonl").symlink_to(tmp_path / "self.jsonl")
+    (tmp_path / "lost.jsonl").symlink_to(tmp_path / "nowhere.jsonl")
+    (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
+    assert read(tmp_path) == (2, {files.NOT_REGULAR: 2})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"k": 9},
+        {"k": -1},
+        {"n": 10**30, "k": 0},
+        {"step": 10**30},
+        {"step": -1},
+        {"tokens": -5},
+        {"tokens": 10**30},
+        {"dropped": {"lost": 10**30}},
+        {"dropped": {"lost": -1}},
+        {"k": "many"},
+    ],
+)
+def test_decision_records_that_no_run_can_have_are_left_out_and_counted(odd: dict[str, object], tmp_path: Path) -> None:
+    good = decision(k=4)
+    (tmp_path / "decisions.jsonl").write_text("".join(json.dumps({**good, **change}) + "\n" for change in ({}, odd)))
+    assert read(tmp_path) == (8, {"line that is not such a record": 1})
+
+
+def test_a_line_of_csv_longer_than_the_limit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "LONGEST_ROW", 1 << 12)
+    (tmp_path / "t.csv").write_text("problem,reward\np,1\n" + "," * (1 << 13) + "\np,0\n")
+    rollouts, dropped = read(tmp_path)
+    assert rollouts == 2 and set(dropped) == {"row with more or fewer columns than the header"}
+
+
+def test_the_database_reads_nothing_outside_the_given_folder(tmp_path: Path) -> None:
+    given, other = tmp_path / "given", tmp_path / "other"
+    for folder in (given, other):
+        folder.mkdir()
+        duckdb.sql(f"COPY (SELECT 'p' AS problem, 1 AS reward) TO '{folder / 't.parquet'}' (FORMAT parquet)")
+    cursor = database.connected(given).cursor()
+    assert cursor.execute("SELECT * FROM read_parquet(?)", [str(given / "t.parquet")]).fetchall() == [("p", 1)]
+    for query in (
+        f"SELECT * FROM read_parquet('{other / 't.parquet'}')",
+        f"SELECT * FROM read_parquet('{given}/../other/t.parquet')",
+        "SELECT * FROM read_text('/etc/passwd')",
+        f"COPY (SELECT 1) TO '{other / 'new.csv'}'",
+        f"ATTACH '{other / 'new.db'}'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+    ):
+        with pytest.raises(duckdb.Error):
+            cursor.execute(query)
+    with pytest.raises(duckdb.Error):
+        database.connected().execute("SELECT * FROM read_parquet(?)", [str(given / "t.parquet")])
+
+
+def test_parquet_is_found_by_its_exact_name(tmp_path: Path) -> None:
+    folder = tmp_path / "lr=1" / "it's [1]"
+    folder.mkdir(parents=True)
+    for name in ("t*", "two"):
+        rows = "SELECT unnest([0, 1]) AS reward, 'p' AS problem"
+        duckdb.sql(f"COPY ({rows}) TO '{tmp_path / 'x'}' (FORMAT parquet)")
+        (tmp_path / "x").rename(folder / f"{name}.parquet")
+    assert read(folder / "t*.parquet") == (2, {})
+    assert read(tmp_path) == (4, {})
 
 
 def test_formats_may_be_mixed(tmp_path: Path) -> None:
@@ -124,7 +197,7 @@ def test_formats_may_be_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n", b'{"problem": "p"}\n', b"problem,step,reward\n"])
-def test_nothing_in_a_file_is_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_folder_without_a_rollout_gives_one_line(content: bytes, tmp_path: Path) -> None:
     for name in ("t.jsonl", "t.csv", "t.parquet", "t.db"):
         (tmp_path / name).write_bytes(content)
     result = CliRunner().invoke(app, ["audit", str(tmp_path)])
@@ -150,16 +223,14 @@ def test_nothing_in_a_file_is_one_line(content: bytes, tmp_path: Path) -> None:
         ("a.tsv", b"problem\tstep\n", "by its name"),
     ],
 )
-def test_a_file_that_is_no_log_is_told_what_it_is(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
+def test_the_error_says_why_a_file_is_not_a_log(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as caught:
         read_logs([tmp_path / name])
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(files.MARK + (line() + line(reward=0)).encode())
     assert read(tmp_path) == (2, {})
 
@@ -174,14 +245,14 @@ def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
         (["LOG", "--reward", "quality"], "has no such column"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+def test_a_users_mistake_gives_one_line(words: list[str], message: str, tmp_path: Path) -> None:
     log = tmp_path / "t.jsonl"
     log.write_text(line() + line(reward=0))
     result = CliRunner().invoke(app, ["audit", *(str(log) if word == "LOG" else word for word in words)])
     assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_what_a_log_says_is_no_markup(tmp_path: Path) -> None:
+def test_text_from_a_log_is_not_markup(tmp_path: Path) -> None:
     bad = "<script>alert(1)</script> [bold red]x[/] \x1b[2J"
     rows = [{"prompt": bad, "step": 0, "reward": r, "response": "same", "source": bad} for r in (0, 1, 1, 0)]
     log = tmp_path / "t.jsonl"
@@ -227,7 +298,7 @@ def test_installed_formats_are_asked_first(monkeypatch: pytest.MonkeyPatch, tmp_
     assert log.reading.format == "ours"
 
 
-def test_numbers_that_no_trainer_writes_are_counted(tmp_path: Path) -> None:
+def test_numbers_beyond_every_trainers_range_are_left_out_and_counted(tmp_path: Path) -> None:
     good = json.loads((LOGS / "verl" / "1.jsonl").read_text().splitlines()[0])
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "t.jsonl").write_text(line() + line(step=10**30) + line(reward=10**300) + line(reward=0))
@@ -241,7 +312,7 @@ def test_numbers_that_no_trainer_writes_are_counted(tmp_path: Path) -> None:
     assert verl.reading.dropped == {odd: 1}
 
 
-def test_hours_are_told_by_files_written_in_order(tmp_path: Path) -> None:
+def test_hours_are_estimated_from_files_written_in_order(tmp_path: Path) -> None:
     for step in (1, 2, 10):
         path = tmp_path / f"{step}.jsonl"
         path.write_text(line(step=step) + line(step=step, reward=0))
@@ -253,7 +324,7 @@ def test_hours_are_told_by_files_written_in_order(tmp_path: Path) -> None:
     assert read_logs([tmp_path])[0].hours is None
 
 
-def test_several_logs_are_told_apart(tmp_path: Path) -> None:
+def test_several_logs_get_different_names(tmp_path: Path) -> None:
     for name in ("small", "large"):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)

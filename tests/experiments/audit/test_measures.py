@@ -14,10 +14,8 @@ from halfway.experiments.audit.measures import (
     Memory,
     Streak,
     findings,
-    kind_V,
     outcomes,
     spending,
-    streak_lengths,
     wasted,
 )
 from halfway.experiments.audit.page import silence
@@ -73,7 +71,7 @@ def test_silence_and_its_price() -> None:
     assert found.over_time[0].rate == pytest.approx(7 / 16)
 
 
-def test_a_single_step_is_no_range() -> None:
+def test_a_single_step_is_shown_without_a_range() -> None:
     found = findings(log(VISITS))
     assert [row[0] for row in over_time(found).rows] == ["0", "1", "2"]
     chart = silence(found.over_time)
@@ -84,12 +82,12 @@ def test_a_single_step_is_no_range() -> None:
 
 
 @pytest.mark.parametrize(("files", "said"), [(1, "1 file"), (1200, "1,200 files")])
-def test_a_single_file_is_no_plural(files: int, said: str) -> None:
+def test_the_number_of_files_is_shown_with_the_right_plural(files: int, said: str) -> None:
     read = replace(log(VISITS), reading=Reading("table", "ours", files=files, size=1500))
     assert ("format", f"table (ours), {said}, 1.5 kB") in facts(Audited(read, findings(read))).rows
 
 
-def test_several_steps_are_a_range() -> None:
+def test_several_steps_are_shown_as_a_range() -> None:
     found = findings(log([(step, "p", 1, 2) for step in range(24)]))
     assert [row[0] for row in over_time(found).rows][:2] == ["0-1", "2-3"]
     assert "<title>steps 22-23: mixed 100.0 % of 2</title>" in silence(found.over_time)
@@ -118,10 +116,30 @@ def test_memory_is_counted_from_visit_to_visit() -> None:
 
 
 def test_a_streak_ends_with_its_kind_or_its_problem() -> None:
-    kinds_V = np.asarray([0, 0, 2, 2, 2, 0, 0], np.int8)
-    index_V = np.asarray([0, 1, 2, 3, 0, 1, 2])
-    assert streak_lengths(kinds_V, index_V).tolist() == [1, 2, 1, 2, 1, 1, 2]
-    assert kind_V(history(VISITS)).tolist()[:4] == [1, 0, 2, 0]
+    passed = {"p": (0, 0, 4, 4, 4), "q": (0, 0)}
+    visits = [(step, name, k, 4) for name, counts in passed.items() for step, k in enumerate(counts)]
+    assert findings(log(visits)).streaks == (
+        Streak("all failed", 1, 2, 1.0),  # the first visits of p and q
+        Streak("all failed", 2, 1, 0.0),  # the second of p; q has no third
+        Streak("all passed", 1, 1, 1.0),
+        Streak("all passed", 2, 1, 1.0),
+    )
+
+
+def test_streaks_of_four_and_more_are_counted_together() -> None:
+    streaks = findings(log([(step, "p", 0, 4) for step in range(7)])).streaks
+    assert [(streak.length, streak.visits, streak.again) for streak in streaks] == [
+        *((1, 1, 1.0), (2, 1, 1.0), (3, 1, 1.0)),
+        (4, 3, 1.0),
+    ]
+
+
+def test_a_log_without_plain_groups_has_no_shares() -> None:
+    groups = log(VISITS)
+    behind = replace(groups, history=replace(groups.history, fresh_V=np.zeros(12, np.bool_)))
+    found = findings(behind)
+    assert (found.groups, found.silent, found.over_time, found.kinds) == (0, 0.0, (), ())
+    assert found.spending.rollouts == 48 and found.price is None
 
 
 def test_kinds_of_problems_are_compared_where_both_ends_have_enough() -> None:
@@ -168,6 +186,18 @@ def test_our_own_runs_have_the_numbers_of_their_report(script: Script, tmp_path:
     assert found.spending.rollouts == table.rollouts.value
     assert sum(found.outcomes.values()) == len(run.groups)
     assert found.spending.hours == pytest.approx(run.steps[-1].seconds / 3600)
+
+
+def test_a_carried_group_that_no_step_trained_stays_carried_in_its_first_step(tmp_path: Path) -> None:
+    carried = [decision(step=step, k=4, outcome="carried", problem="p", policy_version=0) for step in (0, 1)]
+    write_records(tmp_path, carried, [step_record(step=0), step_record(step=1)], [])
+    [log] = read_logs([tmp_path])
+    assert log.history.step_V.tolist() == [0] and outcomes(log.history) == {"carried": 1}
+    pytest.importorskip("omegaconf")
+    from halfway.experiments.report.records import load_run_records
+
+    [group] = load_run_records(tmp_path).groups
+    assert (group.step, group.outcome) == (0, "carried")
 
 
 def test_a_carried_group_counts_once(tmp_path: Path) -> None:
