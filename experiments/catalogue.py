@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
+from halfway.curriculum.support.components import Component
 from halfway.curriculum.support.registry import Registry, unknown
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.verifiers import VERIFIERS
@@ -53,8 +54,11 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
     Raises:
         UserError: for an unknown kind.
     """
-    found = {name: registry for name, registry in KINDS.items() if kind in ("", name)}
-    parts = {name: [_part(registry, key) for key in registry.names()] for name, registry in found.items()}
+    parts = {
+        name: [_part(registry, key) for key in registry.names()]
+        for name, registry in KINDS.items()
+        if kind in ("", name)
+    }
     if kind in ("", "settings"):
         parts["settings"] = [Part(name, first_line(options.__doc__)) for name, options in SETTINGS.items()]
     if not parts:
@@ -67,19 +71,17 @@ def explained(name: str) -> dict[str, list[Part]]:
     parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
     if name in SETTINGS:
         parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
-    return {
-        kind: [part._replace(options=_told_together(part.options)) for part in found] for kind, found in parts.items()
-    }
+    return {kind: [part._replace(options=_grouped(part.options)) for part in listed] for kind, listed in parts.items()}
 
 
-def _told_together(options: Sequence[Option]) -> tuple[Option, ...]:
+def _grouped(options: Sequence[Option]) -> tuple[Option, ...]:
     """The options, joined where several share an explanation, such as "mean and standard deviation of ..."."""
-    found: dict[object, Option] = {}
+    grouped: dict[object, Option] = {}
     for place, option in enumerate(options):
         path = option.text.partition("=")[0].rpartition(".")[0]
         key = (path, option.about) if option.about else place
-        found[key] = Option(f"{found[key].text}, {option.text}", option.about) if key in found else option
-    return tuple(found.values())
+        grouped[key] = Option(f"{grouped[key].text}, {option.text}", option.about) if key in grouped else option
+    return tuple(grouped.values())
 
 
 def _names() -> set[str]:
@@ -87,24 +89,24 @@ def _names() -> set[str]:
 
 
 def _part(registry: Registry, name: str) -> Part:
-    found = registry.get(name)
-    if isinstance(found, Batched):
-        found = found.judge
-    options = _options(found) if is_dataclass(found) else ()
-    return Part(name, first_line(found.__doc__), options)
+    component = registry.get(name)
+    if isinstance(component, Batched):
+        component = component.judge
+    options = _options(component) if is_dataclass(component) else ()
+    return Part(name, first_line(component.__doc__), options)
 
 
 def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
     """The options of a component, with those of nested components under dotted names."""
-    found: list[Option] = []
+    options: list[Option] = []
     texts = attribute_texts(kind)
     for field in fields(kind):
         nested: Any = field.default_factory
         if is_dataclass(nested):
-            found += _options(nested, f"{path}{field.name}.")
+            options += _options(nested, f"{path}{field.name}.")
         elif field.init:
-            found.append(Option(path + _option(field), texts.get(field.name, "")))
-    return tuple(found)
+            options.append(Option(path + _option(field), texts.get(field.name, "")))
+    return tuple(options)
 
 
 def attribute_texts(kind: type[Any]) -> dict[str, str]:
@@ -115,9 +117,9 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
         >>> attribute_texts(CheckpointOptions)["keep"]
         'newest checkpoints kept.'
     """
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        _, _, listed = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")
+    explained: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        _, _, listed = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")
         names: list[str] = []
         for line in listed.splitlines():
             if line and not line.startswith("    "):
@@ -125,10 +127,10 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
             start = re.match(r" {4}(\w+(?:, \w+)*): (.*)", line)
             if start:
                 names = start[1].split(", ")
-                found |= dict.fromkeys(names, start[2])
+                explained |= dict.fromkeys(names, start[2])
             else:
-                found |= {name: f"{found[name]} {line.strip()}".rstrip() for name in names}
-    return found
+                explained |= {name: f"{explained[name]} {line.strip()}".rstrip() for name in names}
+    return explained
 
 
 def _option(field: Field[Any]) -> str:
@@ -141,6 +143,8 @@ def _option(field: Field[Any]) -> str:
 
 def _written(value: Any) -> str:
     """A default as it is written in YAML."""
+    if isinstance(value, Component):
+        return value.name or "{}"
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):

@@ -268,15 +268,15 @@ def launch(
         raise UserError(f"--through: {through!r} is not known; give ssh or srun")
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
-    found = commands(config, file.resolve(), hosts, overrides or [])
+    needed = commands(config, file.resolve(), hosts, overrides or [])
     config.rollouts.engine.part.check(config.planned(model_shape(config)))
     if config.cluster.gpus:
         require_room(config)
     if dry_run:
-        for each in found:
-            typer.echo(f"{each.host}: {each.line}")
+        for command in needed:
+            typer.echo(f"{command.host}: {command.line}")
         return
-    status = run_all(found, through)
+    status = run_all(needed, through)
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)
@@ -395,10 +395,10 @@ def audit(
     for path in write or ():
         require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
     names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
-    found = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
-    show(found, _console())
+    result = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
+    show(result, _console())
     for path in write or ():
-        write_audit(found, path)
+        write_audit(result, path)
         typer.echo(f"written: {path}")
 
 
@@ -479,11 +479,11 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     from halfway.curriculum.support.errors import UserError
 
     bare = [word for word in words if option and "=" not in word]
-    given = [*option.replace(",", " ").split(), *bare]
-    for word in given:
+    numbers = [*option.replace(",", " ").split(), *bare]
+    for word in numbers:
         if not word.isdecimal():
             raise UserError(f"--seeds: {word!r} is not acceptable; give numbers, such as --seeds 0 1 2")
-    return [word for word in words if word not in bare], list(dict.fromkeys(map(int, given)))
+    return [word for word in words if word not in bare], list(dict.fromkeys(map(int, numbers)))
 
 
 def _train_run(config: "RunConfig", folder: Path) -> None:

@@ -39,7 +39,7 @@ def _row(part: Part, built: dict[str, PassRateController[Any]]) -> tuple[str, ..
         ", ".join(_sources(controller)) or "see the file",
         ", ".join(sorted(controller.claims)) or "",
         ", ".join(sorted(controller.needs)) or "",
-        ", ".join(_kept(controller)) or "nothing",
+        ", ".join(_state_fields(controller)) or "nothing",
         ", ".join(f"`{option.text}`" for option in part.options) or "none",
         "all others" if len(others) == len(built) - 1 else ", ".join(others) or "none",
     )
@@ -48,10 +48,10 @@ def _row(part: Part, built: dict[str, PassRateController[Any]]) -> tuple[str, ..
 def _sources(controller: PassRateController[Any]) -> Iterator[str]:
     """Links to the papers that the file names, in order of appearance."""
     text = inspect.getsource(inspect.getmodule(controller) or type(controller))
-    yield from (f"[{found}](https://arxiv.org/abs/{found})" for found in dict.fromkeys(SOURCE.findall(text)))
+    yield from (f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(SOURCE.findall(text)))
 
 
-def _kept(controller: PassRateController[Any]) -> Iterator[str]:
+def _state_fields(controller: PassRateController[Any]) -> Iterator[str]:
     """The names of the fields of a controller's state, except for the problems."""
     for base in type(controller).__orig_bases__:  # type: ignore[attr-defined]
         for state in get_args(base):

@@ -174,7 +174,7 @@ def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
     left out, so that the result depends on the sweep alone and not on its history.
     """
     names = {trial.name for trial in finalists(settings, finals)}
-    settings = [each if each.name in names else replace(each, final_areas={}, final_area=None) for each in settings]
+    settings = [trial if trial.name in names else replace(trial, final_areas={}, final_area=None) for trial in settings]
     last = [trial for trial in finalists(settings, finals) if trial.final_area is not None]
     best = max(last, key=lambda trial: trial.final_area or 0.0) if last else next(iter(finalists(settings, 1)), None)
     if best is None or (finals and not last):
@@ -229,11 +229,11 @@ def make_room(job: Job, grid: Grid, folder: Path) -> None:
     """
     path = job.folder / CONFIG
     wanted = values_of(job.config, grid)
-    if grid and path.exists() and (found := values_of(load_run_config(path), grid)) != wanted:
-        _move(job.folder, superseded_folder(folder, job, found))
-    earlier = superseded_folder(folder, job, wanted)
-    if not job.folder.exists() and earlier.exists():
-        _move(earlier, job.folder)
+    if grid and path.exists() and (earlier := values_of(load_run_config(path), grid)) != wanted:
+        _move(job.folder, superseded_folder(folder, job, earlier))
+    superseded = superseded_folder(folder, job, wanted)
+    if not job.folder.exists() and superseded.exists():
+        _move(superseded, job.folder)
 
 
 def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path:

@@ -90,11 +90,11 @@ def settings_of(grid: Grid) -> list[Setting]:
 
 def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """A grid with nested fields, as an override on the command line makes it, rewritten with dotted fields."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
-        found |= dotted(value, here) if isinstance(value, Mapping) else {here: value}
-    return found
+        fields |= dotted(value, here) if isinstance(value, Mapping) else {here: value}
+    return fields
 
 
 def check_grid(grid: Any, where: str) -> None:
@@ -128,15 +128,15 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
 
 
 def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    checked: list[tuple[str, str]] = []
     for left, right in pairs:
         for arm in (left, right):
             _known(arm, arms, "contrasts")
         require(left != right, "contrasts", [left, right], "an arm is compared with another one")
-        again = (left, right) in found or (right, left) in found
+        again = (left, right) in checked or (right, left) in checked
         require(not again, "contrasts", [left, right], "this pair is given twice; remove one")
-        found.append((str(left), str(right)))
-    return found
+        checked.append((str(left), str(right)))
+    return checked
 
 
 def _known(arm: Any, arms: Sequence[str], where: str) -> None:
@@ -167,9 +167,9 @@ def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
         case {"from": "cluster", **rest} if rest.keys() <= {"context"}:
             context = rest.get("context", 1)
             require(isinstance(context, int | float) and context > 0, "costs.context", context, "give tokens, above 0")
-            found = isinstance(base.get("cluster"), Mapping)
+            described = isinstance(base.get("cluster"), Mapping)
             remedy = "the arms' base has no `cluster`; describe the machines there, or give costs.rho"
-            require(found, "costs.from", "cluster", remedy)
+            require(described, "costs.from", "cluster", remedy)
         case _:
             require(not costs, "costs", dict(costs), "give {rho: [0.25, 1.0]}, or {from: cluster}")
 

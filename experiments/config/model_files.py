@@ -13,12 +13,12 @@ def model_shape(config: RunConfig) -> ShapeOptions | None:
     """The shape from the configuration, otherwise from the model's folder; None if neither gives it."""
     if config.cluster.model.known:
         return config.cluster.model
-    found = model_config(config.model.path)
+    sizes = model_config(config.model.path)
     names = ShapeOptions.__dataclass_fields__
-    if not {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"} <= set(found):
+    if not {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"} <= set(sizes):
         return None
-    found = {"num_key_value_heads": found["num_attention_heads"], **found}
-    return ShapeOptions(**{k: v for k, v in found.items() if k in names and v is not None})
+    sizes = {"num_key_value_heads": sizes["num_attention_heads"], **sizes}
+    return ShapeOptions(**{k: v for k, v in sizes.items() if k in names and v is not None})
 
 
 def model_config(path: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def model_config(path: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        found = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except ValueError as error:
         raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -64,30 +64,30 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
             unchecked += check_run(run, drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
-    return [*dict.fromkeys(unchecked), *advice(config, runs)]
+    return [*dict.fromkeys(unchecked), *unwise_choices(config, runs)]
 
 
-def advice(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]:
+def unwise_choices(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]:
     """Choices in a comparison that are legal but unwise, one line each.
 
     Args:
         runs: one run of each arm, by arm.
     """
     points = next(iter(runs.values())).evaluation.points
-    found = []
+    advice = []
     if config.targets and points < POINTS_FOR_TARGETS:
         remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
-        found.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
+        advice.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
     # Fields that an arm's sweep will choose may differ from those in its file.
     fixed = {arm: run for arm, run in runs.items() if not GROUPS & config.grid(arm).keys()}
     if uneven := _uneven({arm: _groups_per_update(run) for arm, run in fixed.items()}):
         remedy = "the same learner.minibatch_groups for all keeps a larger batch from being a slower learner"
-        found.append(f"arms differ in groups per optimizer step: {uneven}; {remedy}")
+        advice.append(f"arms differ in groups per optimizer step: {uneven}; {remedy}")
     refilling = {arm: run.fill.first_request for arm, run in fixed.items() if run.fill.policy == "refill"}
     if uneven := _uneven(refilling):
         remedy = "the same fill.request_factor for all keeps the size of a round out of the comparison"
-        found.append(f"arms that refill differ in the groups of a first request: {uneven}; {remedy}")
-    return found
+        advice.append(f"arms that refill differ in the groups of a first request: {uneven}; {remedy}")
+    return advice
 
 
 def _groups_per_update(run: RunConfig) -> float:

@@ -66,11 +66,11 @@ def zero_states(
     host = int(weights * 4 * devices_per_node * BUFFER_FACTOR)
     if options.zero_stage == 0:
         return host, 20 * weights
-    kept = 2 * weights if options.zero_stage == 2 else 4 * weights
+    gradients = 2 * weights if options.zero_stage == 2 else 4 * weights
     if options.offload_optimizer:
-        return int(weights * max(4 * devices, 16) * BUFFER_FACTOR), kept
+        return int(weights * max(4 * devices, 16) * BUFFER_FACTOR), gradients
     spread = 18 if options.zero_stage == 2 else 16
-    return host, kept + int(spread * weights / devices)
+    return host, gradients + int(spread * weights / devices)
 
 
 def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str, float]]:
@@ -92,8 +92,8 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     reference = shape.weights if learner.kl_coefficient and not frozen else 0
     longest = learner.max_microbatch_tokens
     layer = LAYER_FACTOR * shape.hidden_size * longest * size / 2
-    kept = INPUT_FACTOR if learner.activation_checkpointing else LAYER_FACTOR
-    activations = shape.num_hidden_layers * kept * shape.hidden_size * longest * size / 2 + layer
+    factor = INPUT_FACTOR if learner.activation_checkpointing else LAYER_FACTOR
+    activations = shape.num_hidden_layers * factor * shape.hidden_size * longest * size / 2 + layer
     # DeepSpeed's figures assume 16-bit gradients that add up over micro-batches; here they have 32 bits.
     wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
     copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.rollouts.engine.part.uses_module else 0

@@ -11,11 +11,11 @@ from halfway.experiments.config.paths import openable
 from halfway.experiments.config.run import RunConfig
 
 
-def check_rows(config: RunConfig, kept: Path | None) -> str:
+def check_rows(config: RunConfig, file: Path | None) -> str:
     """Test the tasks of a run's source; returns one line that says how many were kept and dropped.
 
     Args:
-        kept: file to which the tasks that hold are written; the source `file` reads it, with columns id and verifier.
+        file: where the tasks that hold are written; the source `file` reads it, with columns id and verifier.
 
     Raises:
         UserError: if the run has no tasks on repositories, this machine cannot run boxes, or no task holds.
@@ -26,9 +26,9 @@ def check_rows(config: RunConfig, kept: Path | None) -> str:
     train = config.problems.train
     wanted = None if train is None else train + config.evaluation.problems
     loaded = openable(config.problems.source.part).load(wanted, Stream(config.problems.seed))
-    found = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
-    if not found.problems:
-        raise UserError(f"problems.source: no task holds: {found.report}")
-    if kept is not None:
-        write_problems(found.problems, str(kept))
-    return f"{found.report} (before that: {loaded.report})"
+    tasks = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
+    if not tasks.problems:
+        raise UserError(f"problems.source: no task holds: {tasks.report}")
+    if file is not None:
+        write_problems(tasks.problems, str(file))
+    return f"{tasks.report} (before that: {loaded.report})"

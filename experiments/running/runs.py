@@ -74,10 +74,10 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
 
 def is_placement(name: str) -> bool:
     """Whether a dotted field, of a run or of a comparison's base or arms, only says where it computes."""
-    found = PLACEMENT.fullmatch(name)
-    if found is None or found["engine"] is None:
-        return found is not None
-    return found["engine"] in ENGINES.names() and found["option"] in ENGINES.get(found["engine"]).placement
+    place = PLACEMENT.fullmatch(name)
+    if place is None or place["engine"] is None:
+        return place is not None
+    return place["engine"] in ENGINES.names() and place["option"] in ENGINES.get(place["engine"]).placement
 
 
 @contextmanager
