@@ -35,11 +35,11 @@ class Member(Component[Controller]):
         return {self.label: use | plain(self.part)}
 
 
-def read_chain(source: str | PathLike[str] | Sequence[Any]) -> Chain:
-    """The chain that a list of controllers describes.
+def from_yaml(source: str | PathLike[str] | Sequence[Any]) -> Chain:
+    """The chain that the `controllers` of a YAML file describe: a file of their own, or any recipe of one run.
 
     Args:
-        source: a YAML file with `controllers`, such as the recipe of a run; or the list itself.
+        source: the file; or the list itself, where a host's own configuration holds it.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.

@@ -17,8 +17,8 @@ Through = Literal["rows", "rollouts"]
 STARTS = frozenset({"prefixes", "hints"})
 
 
-def hosted(
-    controller: PassRateController[Any],
+def trl(
+    chain: PassRateController[Any],
     problems: Any,
     reward_funcs: Any,
     args: Any,
@@ -28,15 +28,32 @@ def hosted(
     through: Through | None = None,
     processing_class: Any = None,
 ) -> dict[str, Any]:
-    """The arguments of a `GRPOTrainer`; `halfway.trl` describes the parameters and the errors."""
+    """The arguments of TRL's `GRPOTrainer` with which a chain chooses the problems: `GRPOTrainer(model, **trl(...))`.
+
+    Args:
+        problems: what to train on: a `datasets.Dataset` or a list of rows, with "prompt" and, if there is one, a stable
+            "id"; or a `ProblemSet`. Rewards get all columns of a row.
+        reward_funcs: one reward function or several, as TRL takes them.
+        args: a `GRPOConfig` with `max_steps` and `shuffle_dataset=False`. Records go to `output_dir/halfway`.
+        success: the reward function, or its name, that is 1 for a success and 0 otherwise. Needed if there are several.
+        threshold: lowest value of that reward that counts as a success, if it is not 0 or 1.
+        through: how problems reach TRL. "rows" = a data set whose rows are filled when they are fetched, one generation
+            ahead; it works however TRL samples. "rollouts" = TRL's `rollout_func`, which chooses problems when it
+            samples and masks replayed tokens; TRL calls that interface experimental. None = "rollouts" if the chain
+            attaches prefixes or hints, otherwise "rows".
+        processing_class: the tokenizer; needed for prefixes through "rows", which become the end of the prompt.
+
+    Raises:
+        UserError: if an argument cannot work, or a controller needs something that TRL does not have; one line.
+    """
     settings.check(args)
-    route: Through = through or ("rollouts" if controller.needs & STARTS else "rows")
+    route: Through = through or ("rollouts" if chain.needs & STARTS else "rows")
     require(route in ("rows", "rollouts"), "through", route, "give 'rows' or 'rollouts'")
     index, _ = settings.process(args)
     host = Host(settings.version(), STARTS | {"tokens"})
-    rows = rows_of(problems, controller)
+    rows = rows_of(problems, chain)
     folder = Path(args.output_dir) / RECORDS
-    hosting = Hosting(controller, rows, args.num_generations, folder, host, args.seed, writes=index == 0)
+    hosting = Hosting(chain, rows, args.num_generations, folder, host, args.seed, writes=index == 0)
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     judge = judging(rewards, success)
     observer = Observer(hosting, Judge(rewards[judge].__name__, threshold))
@@ -45,7 +62,7 @@ def hosted(
         given = {"train_dataset": source.dataset((settings.generations(args) + 2) * settings.groups(args))}
         given["rollout_func"] = source
     else:
-        if controller.needs & STARTS and processing_class is None:
+        if chain.needs & STARTS and processing_class is None:
             raise UserError(
                 "processing_class: prefixes in the prompt need the tokenizer; give it, or through='rollouts'"
             )
