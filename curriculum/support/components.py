@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return type(value)(plain(item) for item in value)
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
     return value

@@ -69,7 +69,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 def flat(data: Any, path: str = "") -> dict[str, Any]:
     """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
-    if isinstance(data, list) and path == "controllers":
+    if isinstance(data, list | tuple) and path == "controllers":
         data = {layers.label_of(entry): entry[layers.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}

@@ -20,7 +20,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.running import build
 from halfway.trainers.engines.transformers.engine import TransformersEngine
-from halfway.trainers.learner import learner as learner_module
+from halfway.trainers.learner import passes
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.policy import ModelOptions, load_policy
 
@@ -260,7 +260,7 @@ def test_a_verifier_that_raises_stops_the_run(
 def test_a_loss_that_is_not_a_number_stops_the_run(
     run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = learner_module.policy_loss
+    compute = passes.policy_loss
 
     def broken(*arguments: Any) -> Any:
         loss, sums = compute(*arguments)
@@ -268,7 +268,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
 
     Path("runs/run/checkpoints").mkdir(parents=True)
     with monkeypatch.context() as patch:
-        patch.setattr(learner_module, "policy_loss", broken)
+        patch.setattr(passes, "policy_loss", broken)
         line = complaint("run", run_file)
     assert line.startswith("learner: the loss is nan at update 3; lower learner.lr")
     assert "the last checkpoint is intact" in line and saved_steps(Path("runs/run")) == [1, 2]

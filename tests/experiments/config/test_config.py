@@ -339,6 +339,17 @@ def test_a_saved_run_loads_as_an_equal_one(run_file: Path, tmp_path: Path) -> No
     assert differences(config, load_run_config(tmp_path / "deep" / "config.yaml")) == []
 
 
+def test_a_saved_run_names_every_component_with_its_options(run_file: Path) -> None:
+    """In this form, which run folders have on disk: they are compared with it when a run is resumed."""
+    written = to_plain(load_run_config(run_file, ["controllers=[uniform, {mine: {use: greso}}]"]))
+    assert list(written)[:5] == ["name", "controllers", "problems", "environment", "budget"]
+    first, second = written["controllers"]
+    assert first == {"uniform": {}} and next(iter(second["mine"])) == "use" and second["mine"]["target"] == 0.25
+    assert (written["environment"], written["rollouts"]["engine"]) == ({"single_turn": {}}, {"transformers": {}})
+    assert written["problems"]["source"]["running_sums"]["max_lines"] == 12
+    assert (written["problems"]["also"], written["problems"]["generated"], written["budget"]) == ({}, {}, {"steps": 4})
+
+
 def test_differences_name_the_field_and_both_values(run_file: Path) -> None:
     left, right = load_run_config(run_file), load_run_config(run_file, ["learner.lr=1", "budget.tokens=3"])
     assert differences(left, right) == [

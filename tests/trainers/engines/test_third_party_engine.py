@@ -118,7 +118,7 @@ def test_it_runs_from_yaml_and_is_told_the_versions(installed: Path) -> None:
     assert [record["policy_version"] for record in decisions] == [0] * 8 + [1] * 8
     assert (installed / "mine.txt").read_text() == "1 2 "
     kept = load_run_config(installed / "runs/mine" / CONFIG)
-    options = {"note": "mine.txt", "table_gib": 1.5, "at": [], "max_length": 64}
+    options = {"note": "mine.txt", "table_gib": 1.5, "at": (), "max_length": 64}
     assert plain(kept.rollouts.engine) == {"noting": options}
 
 
