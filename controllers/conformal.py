@@ -1,7 +1,8 @@
 """Conformal: rollouts in growing budgets until a group's successes come as early as calibrated (C-GRPO)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from halfway.controllers.laws.stopping import SCORES, accepted_miss, conformal_quantile
@@ -13,8 +14,6 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-CALIBRATES = "calibrates"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalState:
@@ -22,11 +21,13 @@ class ConformalState:
 
     Attributes:
         scores: for each of the latest calibration groups, its score at every budget.
+        calibrating: problem id -> number of its groups, not observed yet, that serve for calibration.
         groups, rollouts: numbers of fresh groups so far, and of their rollouts.
     """
 
     problems: ProblemSet
     scores: tuple[tuple[float, ...], ...] = ()
+    calibrating: Mapping[str, int] = field(default_factory=dict)
     groups: int = 0
     rollouts: int = 0
 
@@ -86,26 +87,33 @@ class Conformal(PassRateController[ConformalState]):
         require(len(budgets) > 0, "conformal.budgets", list(self.budgets), remedy)
         generator = stream.at("calibrate").generator()
         spared = len(state.scores) >= self.least
+        # Groups that later members of the chain have dropped do not calibrate any more.
+        requests = [*plan.requests, *(group.request for group in plan.in_hand)]
+        alive = _own_groups(request for request in requests if request.decided_by(plan.member))
+        calibrating = Counter(state.calibrating) & Counter(alive)
 
         def verdict(request: Request) -> Verdict:
             if request.origin is Origin.STORED:
                 return Verdict(True, "exempt")
-            chosen = request.origin is Origin.FRESH and not (spared and generator.random() >= self.share)
-            return Verdict(True, CALIBRATES if chosen else f"budget {budgets[0]}", budgets[0])
+            if request.origin is Origin.FRESH and not (spared and generator.random() >= self.share):
+                calibrating[request.problem.id] += 1
+                return Verdict(True, "calibrates", budgets[0])
+            return Verdict(True, f"budget {budgets[0]}", budgets[0])
 
         plan = plan.decide([verdict(request) for request in plan.undecided])
         thresholds = self.thresholds(state)
         extended = {request.extends for request in plan.requests}
         steps = list(zip(budgets, [*budgets[1:], plan.num_rollouts], strict=True))
         for group in plan.in_hand:
-            ours = [decision.action for decision in group.request.decisions if decision.member == plan.member]
-            if group.request.ticket in extended or not 0 < len(ours) <= len(steps):
+            # Each of this member's decisions about a group in hand gave it one more budget.
+            place = sum(decision.member == plan.member for decision in group.request.decisions) - 1
+            if group.request.ticket in extended or not 0 <= place < len(steps):
                 continue
-            place = len(ours) - 1
             now, after = steps[place]
-            if CALIBRATES in ours or not self._solved(group, thresholds[place]):
+            calibrates = any(problem_id in calibrating for problem_id in _own_groups([group.request]))
+            if calibrates or not self._solved(group, thresholds[place]):
                 plan = plan.extend(group, after - now, f"budget {after}")
-        return plan, state
+        return plan, replace(state, calibrating=dict(calibrating))
 
     def thresholds(self, state: ConformalState) -> list[float]:
         """q_k of every budget; 1 where nothing is known."""
@@ -122,11 +130,13 @@ class Conformal(PassRateController[ConformalState]):
         fresh = [group for group in groups if group.request.origin is Origin.FRESH]
         for group in fresh:
             state.problems.position(group.request.problem.id)  # raises for a problem of another set
-        whole = [_passed(g) for g in fresh if g.size and CALIBRATES in [d.action for d in g.request.decisions]]
+        whole = [_passed(group) for group in fresh if group.size and group.request.problem.id in state.calibrating]
         scores = tuple(tuple(SCORES[self.score](passed[:k]) for k in (*self.budgets, len(passed))) for passed in whole)
+        observed = Counter(_own_groups(group.request for group in groups))
         return replace(
             state,
             scores=(*state.scores, *scores)[-self.window :],
+            calibrating=dict(Counter(state.calibrating) - observed),
             groups=state.groups + len(fresh),
             rollouts=state.rollouts + sum(group.size for group in fresh),
         )
@@ -134,6 +144,11 @@ class Conformal(PassRateController[ConformalState]):
     def metrics(self, state: ConformalState) -> Mapping[str, float]:
         """rollouts: mean number of rollouts per fresh group so far; threshold: q at the first budget."""
         return {"rollouts": state.rollouts / max(1, state.groups), "threshold": self.thresholds(state)[0]}
+
+
+def _own_groups(requests: Iterable[Request]) -> list[str]:
+    """The problems of those requests that may calibrate: begun fresh, whether or not another member added a hint."""
+    return [request.problem.id for request in requests if request.origin in (Origin.FRESH, Origin.HINTED)]
 
 
 def _passed(group: Group) -> list[bool]:

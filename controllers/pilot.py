@@ -6,14 +6,12 @@ from typing import Literal
 
 from halfway.controllers.laws.allocation import allocate, hit_gain
 from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Decision, Group
+from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Plan, Verdict
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
-
-PILOT = "pilot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,9 @@ class Pilot(PassRateController[PilotState]):
         remedy = f"a pilot is below N, which is {plan.num_rollouts} (rollouts.num_rollouts)"
         require(self.initial < plan.num_rollouts, "pilot.initial", self.initial, remedy)
         new = [request.origin is not Origin.STORED for request in plan.undecided]
-        plan = plan.decide([Verdict(True, PILOT, self.initial) if it else Verdict(True, "exempt") for it in new])
-        ours = Decision(plan.member, PILOT)
-        pilots = [g for g in plan.in_hand if ours in g.request.decisions and g.request.ticket not in state.settled]
+        plan = plan.decide([Verdict(True, "pilot", self.initial) if it else Verdict(True, "exempt") for it in new])
+        ours = [group for group in plan.in_hand if group.request.decided_by(plan.member)]
+        pilots = [group for group in ours if group.request.ticket not in state.settled]
         more_G = self._more(pilots, plan.num_rollouts)
         for group, more in zip(pilots, more_G, strict=True):
             plan = plan.extend(group, more, "goes on") if more else plan

@@ -1,6 +1,8 @@
 """The vocabulary and the contract: problems, rollouts, plans, controllers, and the session that any trainer can host.
 Nothing here loads torch.
 
+The files are the contract:
+
 - `problems`: a problem; the indexed set of problems that a run trains on
 - `rollouts`: turns and rollouts: what comes back from the policy
 - `groups`: a request, and the group of rollouts that results from it
@@ -13,11 +15,13 @@ Nothing here loads torch.
 - `signals`: how much a group of binary rewards can teach
 - `decision_log`: one JSON record per group: what was decided, and the outcome
 - `registries`: problem sources and environments by name
+
+The folders hold what feeds it:
+
 - `tasks`: sources of problems, problem files, verifiers, the lab's small tasks
 - `environments`: tasks of one turn and of many
 - `boxes`: isolated work trees in which commands run, and the sandbox of unread programs
 - `repositories`: tasks on real repositories: sources, mutation, judge, checks
-- `simulation`: a learner without a model, for tests and notebooks
 - `support`: registries, errors, optional packages, atomic files
 """
 

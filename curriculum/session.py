@@ -24,7 +24,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
-from halfway.curriculum.states import from_plain, restore_state, save_state, to_plain
+from halfway.curriculum.states import from_plain, require_savable, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
@@ -79,11 +79,13 @@ class Session:
             host: the trainer's name, for messages.
 
         Raises:
-            UserError: if a controller needs what the trainer or the problems cannot give.
+            UserError: if a controller needs what the trainer or the problems cannot give, or has a state that cannot be
+                saved.
         """
         require_needs(controller, problems, provides, host)
         self.problems, self.controller, self.num_rollouts = problems, controller, num_rollouts
         self.state: Any = controller.init(problems)
+        require_savable(self.state)
         self.step = self.round = 0
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)

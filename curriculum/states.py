@@ -33,8 +33,37 @@ def save_state(state: Any) -> Any:
     if isinstance(state, dict):
         return {name: save_state(value) for name, value in state.items()}
     assert is_dataclass(state), f"a controller state must be a dataclass, not {type(state).__name__}"
+    return {name: to_plain(value) for name, value in _saved_fields(state).items()}
+
+
+def require_savable(state: Any, owner: str = "controllers") -> None:
+    """Refuse a state that `save_state` could not save, before a run has spent anything.
+
+    Args:
+        owner: whose state it is, for the message.
+
+    Raises:
+        UserError: naming the member, the field and what the field holds.
+    """
+    if state is None:
+        return
+    if isinstance(state, dict):
+        for name, member_state in state.items():
+            require_savable(member_state, f"{owner}.{name}")
+        return
+    remedy = "hold None or a dataclass of numbers, text, arrays, tuples, mappings, groups or dataclasses"
+    if not is_dataclass(state):
+        raise UserError(f"{owner}: its state is a {type(state).__name__}, which cannot be saved; {remedy}")
+    for name, value in _saved_fields(state).items():
+        try:
+            msgspec.to_builtins(value, enc_hook=_encode_without_values)
+        except (NotImplementedError, TypeError) as error:
+            raise UserError(f"{owner}: the field {name!r} of its state cannot be saved ({error}); {remedy}") from None
+
+
+def _saved_fields(state: Any) -> dict[str, Any]:
     values = {f.name: getattr(state, f.name) for f in fields(state)}
-    return {k: to_plain(v) for k, v in values.items() if not isinstance(v, ProblemSet)}
+    return {name: value for name, value in values.items() if not isinstance(value, ProblemSet)}
 
 
 def restore_state(template: State, data: Any) -> State:
@@ -52,10 +81,9 @@ def restore_state(template: State, data: Any) -> State:
         _check_names("controller members", data, template)
         return {name: restore_state(value, data[name]) for name, value in template.items()}  # type: ignore[return-value]
     assert is_dataclass(template) and not isinstance(template, type)
-    hints = get_type_hints(type(template))
-    kept = {f.name for f in fields(template) if not isinstance(getattr(template, f.name), ProblemSet)}
-    _check_names(f"fields of {type(template).__name__}", data, kept)
-    values = {name: from_plain(hints[name], data[name]) for name in kept}
+    hints, saved_fields = get_type_hints(type(template)), _saved_fields(template)
+    _check_names(f"fields of {type(template).__name__}", data, saved_fields)
+    values = {name: from_plain(hints[name], data[name]) for name in saved_fields}
     return replace(template, **values)
 
 
@@ -73,6 +101,11 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"a controller state cannot hold a {type(value).__name__}")
+
+
+def _encode_without_values(value: Any) -> Any:
+    """`_encode` in no time: the values of an array are left out, since its type alone says that it can be saved."""
+    return _encode(value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
 
 
 def _decode(kind: type, value: Any) -> Any:

@@ -22,7 +22,7 @@ LAYERS = ("curriculum", "controllers", "trainers", "experiments")
         "sys.argv = ['halfway', '--help']; runpy.run_module('halfway.experiments.cli', run_name='__main__')",
         "import halfway.controllers",
         "from halfway.controllers import CONTROLLERS; [CONTROLLERS.get(name)() for name in CONTROLLERS.names()]",
-        "import halfway.curriculum, halfway.curriculum.signals, halfway.curriculum.simulation.simulator",
+        "import halfway.curriculum, halfway.curriculum.signals, halfway.testing.simulator",
         "import halfway.curriculum.tasks.files, halfway.curriculum.environments",
         "import halfway.experiments.config.run, halfway.trainers.learner.options, halfway.trainers.loop.fill",
         "import halfway.trainers.engines, halfway.experiments.catalogue",

@@ -2,7 +2,7 @@
 
 | room | what is in it | may import |
 |---|---|---|
-| `halfway.curriculum` | the vocabulary, the contract of a controller, the session; problems, environments, domains | |
+| `halfway.curriculum` | the vocabulary, the contract of a controller, the session; tasks, environments, boxes | |
 | `halfway.controllers` | one file per method; their beliefs, laws and prefixes | curriculum |
 | `halfway.trainers` | the loop, the rollouts and their engines, the learner, several processes; probes, PROPEL; other \
 trainers as hosts | the above |

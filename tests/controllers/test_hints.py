@@ -14,7 +14,7 @@ from halfway.controllers.prefixes.hints import cut_points, step_length, units_le
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Plan, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.session import Session
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 
 SOLUTION = "".join(f"step {i:02d}\n" for i in range(10))  # ten lines of eight characters
 PROBLEM = Problem("p", "?", "0", features={"difficulty": 4.0}, solution=SOLUTION)

@@ -12,7 +12,7 @@ from halfway.controllers.prefix_sampling import PrefixSampling, PrefixSamplingSt
 from halfway.controllers.prefixes.buckets import Loop, bucket_of, side_of
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Stream, UserError, chain, save_state
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 
 PROBLEMS = problem_set(40)
 PAPER = PrefixSampling()

@@ -12,8 +12,8 @@ from halfway.controllers.beliefs.calibration import RATE, REFERENCE, Calibration
 from halfway.controllers.probe import Probed
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, chain
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
+from halfway.testing.simulator import SimulatedRollouts
 
 OWN = [Problem(f"own{i}", "", "") for i in range(30)]
 NOTHING = Residual(0.0, 0.0)

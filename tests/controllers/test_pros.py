@@ -22,7 +22,7 @@ from halfway.controllers.pros import Pros
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Stream, UserError, chain, restore_state, save_state
 from halfway.curriculum.decision_log import group_record
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 
 PROBLEMS = problem_set(40)
 BELIEF = PassRateBelief(bayes=HierarchicalBayes(inference="fixed_point"))

@@ -13,7 +13,7 @@ from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, wi
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.pros import Pros
 from halfway.curriculum import Problem, ProblemSet, Stream, UserError, save_state
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 
 BELIEF = PassRateBelief(bayes=HierarchicalBayes(inference="fixed_point"))
 PROBED = Pros(belief=BELIEF, prior="probed", exploration=0.0)

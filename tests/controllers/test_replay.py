@@ -12,7 +12,7 @@ from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Stream, UserError, chain
 from halfway.curriculum.session import Session
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
 

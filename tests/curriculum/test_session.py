@@ -375,6 +375,45 @@ def test_what_a_trainer_cannot_give_is_refused_at_the_start(need: str, words: st
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+@dataclass(frozen=True)
+class Nested:
+    problems: ProblemSet
+
+
+@dataclass(frozen=True)
+class Remembers:
+    """A state with a field that may hold anything."""
+
+    memory: Any
+
+
+@dataclass(frozen=True)
+class Keeper(PassRateController[Any]):
+    """Begins with the state that it is told to."""
+
+    state: Any
+
+    def init(self, problems: ProblemSet) -> Any:
+        return self.state
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (
+            Remembers(Nested(PROBLEMS)),
+            r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a ProblemSet\); hold None",
+        ),
+        (Remembers(object()), r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a object\)"),
+        ([1, 2], r"controllers\.outer\.keeper: its state is a list, which cannot be saved; hold None or a dataclass"),
+    ],
+)
+def test_a_state_that_could_not_be_saved_is_refused_before_the_first_step(state: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        Session(PROBLEMS, chain(("uniform", Uniform()), ("outer", chain(("keeper", Keeper(state))))), 4)
+    assert "\n" not in str(caught.value)
+
+
 def test_mistakes_with_tickets_are_one_line_and_change_nothing() -> None:
     session = Session(PROBLEMS, chain_of("uniform"), 4)
     (ticket,) = session.next_batch(1)

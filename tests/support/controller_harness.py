@@ -26,8 +26,8 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.tasks.lab import sums
+from halfway.testing.simulator import SimulatedRollouts
 
 POLICY_VERSION = 3
 

@@ -11,7 +11,7 @@ from controller_harness import problem_set
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Stream, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training

@@ -25,11 +25,11 @@ from halfway.controllers.greso import GresoState
 from halfway.curriculum.controller import Chain, chain, propose_until_full
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.states import save_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.scripts import script, script_parser
+from halfway.testing.simulator import SimulatedRollouts
 
 LIMIT = 50.0
 NUM_ROLLOUTS = 8

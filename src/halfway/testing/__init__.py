@@ -11,15 +11,20 @@
 | `tasks` | verifiers and environments |
 | `engines` | rollout engines |
 
+`simulator` has `SimulatedRollouts`, a learner without a model, on which a law can be watched for hundreds of steps in a
+second.
+
 A check that fails raises AssertionError and says what was broken. `controller_checks` gives the checks one by one, for
 `pytest.mark.parametrize`.
 """
 
 from halfway.testing.controllers import check_controller, controller_checks, sample_problems
 from halfway.testing.engines import check_engine
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.testing.tasks import check_environment, check_verifier
 
 __all__ = [
+    "SimulatedRollouts",
     "check_controller",
     "check_engine",
     "check_environment",

@@ -25,8 +25,8 @@ from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.groups import require_weights
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.session import Session
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.tasks.lab import sums
+from halfway.testing.simulator import SimulatedRollouts
 
 Check = Callable[["Trial"], None]
 SLOTS = frozenset({"prefixes", "generated", "stored"})

@@ -12,9 +12,9 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Chain, UserError, chain
 from halfway.curriculum.problems import Message, Problem
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge, rollout_of
 from halfway.trainers.hosts.rows import Columns, Rows, rows_of

@@ -22,7 +22,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
 from halfway.trainers.loop.evaluation import Evaluation

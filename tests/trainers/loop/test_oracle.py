@@ -18,8 +18,8 @@ from halfway.controllers.retire import LatestRate, Retire
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, Stream, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
 from halfway.curriculum.support.errors import UserError
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.evaluation import Evaluation, evaluate, summarize
 from halfway.trainers.loop.options import Budget, FillOptions
 

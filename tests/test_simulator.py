@@ -5,7 +5,7 @@ import pytest
 from controller_harness import problem_set
 
 from halfway.curriculum import Origin, Prefix, Problem, Request, Stream, cut
-from halfway.curriculum.simulation.simulator import SimulatedRollouts
+from halfway.testing.simulator import SimulatedRollouts
 
 AVERAGE = Problem("a", "", "", features={"difficulty": 0.0})
 STREAM = Stream(0, ("test",))
