@@ -39,6 +39,11 @@ VISITS = """
 """The fresh groups as visits to their problems: the kinds of a visit and of those before and after it, and how many
 consecutive visits up to it were of its kind."""
 
+ALL_VISITS = """
+    SELECT avg(silent_V::INT), avg((kind = 'all failed')::INT), avg((kind = 'all passed')::INT),
+        avg((passed_V / size_V BETWEEN ? AND ?)::INT)
+    FROM visits
+"""
 SHARES = "avg((kind = 'all failed')::INT), avg((kind = 'mixed')::INT), avg((kind = 'all passed')::INT)"
 MEMORY = f"""
     SELECT before, count(*), {SHARES} FROM visits WHERE before IS NOT NULL GROUP BY before
@@ -67,7 +72,6 @@ FATES = f"""
         count_if(again AND solved AND last = 0), count_if(again AND first = 0 AND passed > 0)
     FROM problems
 """
-SILENT = "SELECT avg(silent_V::INT), avg((passed_V / size_V BETWEEN ? AND ?)::INT) FROM visits"
 KINDS = f"""
     WITH thirds AS (
         SELECT *, step_V <= ? AS early, step_V > ? AS late FROM visits WHERE category <> -1)
@@ -228,16 +232,15 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     columns = {**fresh.columns, "place": np.arange(len(fresh)), "category": code_P[fresh.problem_V]}
     with Tables(fresh=columns) as tables:
         tables.define("visits", VISITS)
-        [(failed, _, passed)] = tables.rows(f"SELECT {SHARES} FROM visits")
-        [(silent, near)] = tables.rows(SILENT, *NEAR_HALF)
+        [(silent, failed, passed, near_half)] = tables.rows(ALL_VISITS, *NEAR_HALF) if len(fresh) else [(0.0,) * 4]
         return Findings(
             groups=len(fresh),
             steps=len(np.unique(history.step_V)),
             group_size=history.group_size,
-            silent=silent or 0.0,
-            all_failed=failed or 0.0,
-            all_passed=passed or 0.0,
-            near_half=near or 0.0,
+            silent=silent,
+            all_failed=failed,
+            all_passed=passed,
+            near_half=near_half,
             price=fresh.num_rollouts / taught if taught else None,
             spending=spending(history, log.hours if hours is None else hours),
             fates=Fates(*tables.rows(FATES)[0]),

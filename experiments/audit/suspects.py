@@ -34,15 +34,15 @@ class Suspect:
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
     """All suspicious problems: those with contradictory rewards within a log, and those `inverted` between two logs."""
-    found = [
+    suspicious = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
         for problem, why in log.conflicts.items()
     ]
     for i, one in enumerate(logs):
         for other in logs[i + 1 :]:
-            found += inverted(one, other)
-    return found
+            suspicious += inverted(one, other)
+    return suspicious
 
 
 def inverted(one: Log, other: Log) -> list[Suspect]:
@@ -55,19 +55,21 @@ def inverted(one: Log, other: Log) -> list[Suspect]:
     shared = [name for name in mine if name in theirs and min(mine[name][1], theirs[name][1]) >= LEAST]
     if not shared:
         return []
-    rates = [sum(c[name][0] for name in shared) / sum(c[name][1] for name in shared) for c in (mine, theirs)]
-    if rates[0] == rates[1]:
-        return []
-    (weak, weak_log), (strong, strong_log) = sorted(
-        ((mine, one), (theirs, other)), key=lambda each: rates[0] if each[1] is one else rates[1]
+    my_rate, their_rate = (
+        sum(counts[name][0] for name in shared) / sum(counts[name][1] for name in shared) for counts in (mine, theirs)
     )
-    found = []
+    if my_rate == their_rate:
+        return []
+    (weak, weak_log), (strong, strong_log) = (mine, one), (theirs, other)
+    if my_rate > their_rate:
+        (weak, weak_log), (strong, strong_log) = (theirs, other), (mine, one)
+    suspicious = []
     for name in shared:
         (k, n), (j, m) = weak[name], strong[name]
         if k / n > j / m and fisher(k, n, j, m) < LEVEL / len(shared):
             why = f"passes {k} of {n} in {weak_log.name}, the weaker policy, and {j} of {m} in {strong_log.name}"
-            found.append(Suspect(strong_log.name, name, why, one.texts.get(name) or other.texts.get(name, "")))
-    return found
+            suspicious.append(Suspect(strong_log.name, name, why, one.texts.get(name) or other.texts.get(name, "")))
+    return suspicious
 
 
 def fisher(k: int, n: int, j: int, m: int) -> float:

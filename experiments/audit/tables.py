@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
-from halfway.experiments.audit.measures import Findings
+from halfway.experiments.audit.measures import Findings, Memory, Stretch
 from halfway.experiments.report.tables.text import NONE, TextTable, clean
 
 if TYPE_CHECKING:
@@ -19,9 +19,10 @@ def headline(one: Audited) -> str:
     """The main result for a log, in one or two sentences."""
     findings, reading = one.findings, one.log.reading
     if not findings.groups:
-        return (
-            "No group started from a plain problem (without a prefix or a hint), so nothing can be said about problems."
-        )
+        return "No group started from a plain problem (without prefix or hint), so nothing can be said about problems."
+    if not reading.keeps_silent:
+        with_signal = f"{findings.groups:,} groups with a signal"
+        return f"This log leaves silent groups out: it holds {with_signal} and nothing about the rest."
     spent = findings.spending
     text = (
         f"{percent(findings.silent)} of {findings.groups:,} groups were silent "
@@ -34,11 +35,6 @@ def headline(one: Audited) -> str:
         text += f", {percent(spent.silent_tokens / spent.tokens)} of the {reading.measure}"
     if spent.hours is not None and spent.silent_hours is not None:
         text += f", about {spent.silent_hours:.2g} of {spent.hours:.3g} hours"
-    if not reading.keeps_silent:
-        return (
-            f"This log leaves silent groups out: it holds {findings.groups:,} groups with a signal and nothing about "
-            "the rest."
-        )
     return text + "."
 
 
@@ -55,9 +51,8 @@ def facts(one: Audited) -> TextTable:
         ("groups", f"{len(history):,} of {len(history.problems):,} problems, mostly of {findings.group_size} rollouts"),
     ]
     if findings.outcomes:
-        rows.append(
-            ("what became of them", ", ".join(f"{name} {count:,}" for name, count in findings.outcomes.items()))
-        )
+        outcomes = ", ".join(f"{name} {count:,}" for name, count in findings.outcomes.items())
+        rows.append(("what became of them", outcomes))
     if findings.wasted is not None:
         rows.append(("rollouts that trained nothing", percent(findings.wasted)))
     if findings.skipped:
@@ -69,33 +64,19 @@ def facts(one: Audited) -> TextTable:
 
 
 def over_time(findings: Findings) -> TextTable:
-    rows = [
-        (
-            s.steps,
-            f"{s.groups:,}",
-            percent(s.all_failed),
-            percent(s.mixed),
-            percent(s.all_passed),
-            rate(s.rate),
-        )
-        for s in findings.over_time
-    ]
+    rows = tuple((s.steps, f"{s.groups:,}", *_kinds(s), rate(s.rate)) for s in findings.over_time)
     columns = ("steps", "groups", "all failed", "mixed", "all passed", "pass rate")
-    return TextTable("Silence over time", columns, tuple(rows), "Groups that started from the plain problem.")
+    return TextTable("Silence over time", columns, rows, "Groups that started from the plain problem.")
 
 
 def past(findings: Findings) -> list[TextTable]:
     """Tables of what a problem's past says about its next visit; none if problems cannot be recognised."""
     if not findings.memory:
         return []
-    rows = [
-        (m.before, f"{m.visits:,}", percent(m.all_failed), percent(m.mixed), percent(m.all_passed))
-        for m in findings.memory
-    ]
+    rows = tuple((m.before, f"{m.visits:,}", *_kinds(m)) for m in findings.memory)
     columns = ("previous visit", "visits", "all failed", "mixed", "all passed")
-    tables = [
-        TextTable("What a problem remembers", columns, tuple(rows), "Outcome of a visit, given the previous visit.")
-    ]
+    caption = "Outcome of a visit, given the previous visit."
+    tables = [TextTable("What a problem remembers", columns, rows, caption)]
     if findings.streaks:
         kinds = dict.fromkeys(streak.kind for streak in findings.streaks)
         lengths = sorted({streak.length for streak in findings.streaks})
@@ -109,20 +90,13 @@ def past(findings: Findings) -> list[TextTable]:
 
 def fates(findings: Findings) -> TextTable:
     fate = findings.fates
-    rows = (
-        ("never passed", f"{fate.never:,}", share(fate.never, fate.problems)),
-        ("never failed", f"{fate.always:,}", share(fate.always, fate.problems)),
-        (
-            "forgotten: solved once, failed at the last visit",
-            f"{fate.forgotten:,}",
-            share(fate.forgotten, fate.revisited),
-        ),
-        (
-            "unlocked: failed at the first visit, passed later",
-            f"{fate.unlocked:,}",
-            share(fate.unlocked, fate.revisited),
-        ),
+    counts = (
+        ("never passed", fate.never, fate.problems),
+        ("never failed", fate.always, fate.problems),
+        ("forgotten: solved once, failed at the last visit", fate.forgotten, fate.revisited),
+        ("unlocked: failed at the first visit, passed later", fate.unlocked, fate.revisited),
     )
+    rows = tuple((name, f"{count:,}", share(count, total)) for name, count, total in counts)
     caption = f"Shares of {fate.problems:,} problems; in the last two rows, of the {fate.revisited:,} visited again."
     return TextTable("Problems", ("", "problems", "share"), rows, caption)
 
@@ -135,9 +109,8 @@ def by_kind(findings: Findings) -> list[TextTable]:
         for k in findings.kinds
     )
     columns = ("kind of problem", "groups", "first third", "last third", "change", "silent")
-    return [
-        TextTable("Learning by kind", columns, rows, "Pass rates of the groups in the first and last third of the log.")
-    ]
+    caption = "Pass rates of the groups in the first and last third of the log."
+    return [TextTable("Learning by kind", columns, rows, caption)]
 
 
 def counterfactuals(one: Audited) -> list[TextTable]:
@@ -153,10 +126,9 @@ def counterfactuals(one: Audited) -> list[TextTable]:
         left_out = len(one.log.history.fresh()) - max(each.visits for each in done)
         caption = (
             "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
-            "were "
-            "silent. Recall: share of the silent visits that were skipped. A useful group is one that is not silent; "
-            "dynamic sampling pays the price in the first row for each group of a full batch. Answered: share of the "
-            "requested rollouts that the log holds; again: answered by groups that had been used before, so a "
+            "were silent. Recall: share of the silent visits that were skipped. A useful group is one that is not "
+            "silent; dynamic sampling pays the price in the first row for each group of a full batch. Answered: share "
+            "of the requested rollouts that the log holds; again: answered by groups that had been used before, so a "
             "controller that chooses problems would not keep these savings for long."
         )
         if left_out > 0:
@@ -196,8 +168,8 @@ def tables_of(one: Audited) -> list[TextTable]:
         return [facts(one)]
     if not one.log.reading.keeps_silent:
         return [facts(one), *by_kind(findings), *counterfactuals(one)]
-    told = [fates(findings)] if one.log.reading.identified else []
-    return [facts(one), over_time(findings), *past(findings), *told, *by_kind(findings), *counterfactuals(one)]
+    problems = [fates(findings)] if one.log.reading.identified else []
+    return [facts(one), over_time(findings), *past(findings), *problems, *by_kind(findings), *counterfactuals(one)]
 
 
 def limits(reading: Reading) -> list[str]:
@@ -218,6 +190,10 @@ def show(audit: Audit, console: "Console") -> None:
         console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
     for table in suspicious(audit):
         console.print(table.rich(padding=1))
+
+
+def _kinds(shares: Stretch | Memory) -> tuple[str, str, str]:
+    return percent(shares.all_failed), percent(shares.mixed), percent(shares.all_passed)
 
 
 def _replayed(each: Replayed) -> tuple[str, ...]:

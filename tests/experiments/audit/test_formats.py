@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import duckdb
 import pytest
+from paths import REPOSITORY
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.audit.formats.base import Choices
+from halfway.experiments.audit.formats.registry import FORMATS
 from halfway.experiments.audit.history import Log
 from halfway.experiments.audit.reading import read_logs
 
@@ -300,6 +303,18 @@ def test_prompts_of_a_table_are_hashed(tmp_path: Path) -> None:
     [problem] = log.history.problems
     assert len(problem) == 16 and log.texts[problem] == "what?"
     assert any("no step" in trap for trap in log.reading.traps)
+
+
+def test_a_format_of_ones_own_is_a_map_from_columns_to_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/audit.md."""
+    guide = (REPOSITORY / "docs" / "audit.md").read_text()
+    [example] = re.findall(r"```python\n(import msgspec\n.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(example, names)
+    monkeypatch.setitem(FORMATS._added, "mine", names["Mine"])
+    lines = [{"step": step, "question": PROMPT[name], "verdict": bool(reward)} for step, name, _, reward in rows()]
+    log = read_one(write_lines(tmp_path / "mine.jsonl", lines))
+    assert log.reading.format == "mine" and counted(log) == COUNTED
 
 
 def test_a_table_whose_reward_has_a_name_of_its_own_is_read_once_it_is_named(tmp_path: Path) -> None:
