@@ -24,13 +24,19 @@ BUFFER_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Need:
-    """How much of one kind of memory one part of the run needs. `limit_gib` 0 = not checked."""
+    """How much of one kind of memory one part of the run needs.
+
+    Attributes:
+        limit_gib: how much there is; 0 = not checked.
+        remedy: the engine's options that reduce the need.
+    """
 
     what: str
     where: str
     gib: float
     limit_gib: float
     parts: Mapping[str, float]
+    remedy: str
 
     @property
     def fits(self) -> bool:
@@ -120,14 +126,14 @@ def estimate(config: RunConfig) -> Iterator[Need]:
     device = "a device" if cluster.gpus else "memory"
     on_host = {"ranks": host}
     if cluster.rollout_nodes > 0:
-        yield _need("a rank", device, rank, cluster.device_gib)
-        yield _need("an engine", device, sampling, cluster.device_gib)
+        yield _need("a rank", device, rank, cluster.device_gib, engine.remedy)
+        yield _need("an engine", device, sampling, cluster.device_gib, engine.remedy)
     else:
         states = {k: v for k, v in rank.items() if k not in ("activations", "log-probabilities")}
-        yield _need("a rank, in the update", device, _joined(rank, updating), cluster.device_gib)
-        yield _need("a rank, in the rollouts", device, _joined(states, sampling), cluster.device_gib)
+        yield _need("a rank, in the update", device, _joined(rank, updating), cluster.device_gib, engine.remedy)
+        yield _need("a rank, in the rollouts", device, _joined(states, sampling), cluster.device_gib, engine.remedy)
         on_host |= {what: gib * cluster.devices_per_node for what, gib in beside.items()}
-    yield _need("a training host", "its memory", on_host, cluster.host_gib)
+    yield _need("a training host", "its memory", on_host, cluster.host_gib, engine.remedy)
 
 
 def require_room(config: RunConfig) -> list[Need]:
@@ -135,19 +141,16 @@ def require_room(config: RunConfig) -> list[Need]:
     needs = list(estimate(config))
     for need in needs:
         if not need.fits:
-            shape = model_shape(config)
-            assert shape is not None
             limit = "cluster.host_gib" if need.where == "its memory" else "cluster.device_gib"
-            remedy = config.rollouts.engine.part.memory(config.planned(shape), shape).remedy
             raise UserError(
                 f"{limit}: {need}; raise learner.deepspeed.zero_stage, offload, use more devices, or lower "
-                f"learner.max_microbatch_tokens{f' or {remedy}' if remedy else ''}"
+                f"learner.max_microbatch_tokens{f' or {need.remedy}' if need.remedy else ''}"
             )
     return needs
 
 
-def _need(what: str, where: str, parts: Mapping[str, float], limit: float) -> Need:
-    return Need(what, where, sum(parts.values()), limit, parts)
+def _need(what: str, where: str, parts: Mapping[str, float], limit: float, remedy: str) -> Need:
+    return Need(what, where, sum(parts.values()), limit, parts, remedy)
 
 
 def _in_gib(parts: Mapping[str, float]) -> dict[str, float]:
