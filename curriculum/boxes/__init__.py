@@ -1,11 +1,13 @@
-"""Isolated work trees in which a policy's commands run; what the commands change is a value.
+"""Isolated work trees in which a policy's commands run, and the sandbox in which unread programs run.
 
 - `base`: the contract of a box
-- `bubblewrap`: the default: bubblewrap, with an overlay for the work tree
+- `walls`: what keeps both in: bubblewrap's options, limits, one filter of system calls
+- `worker_process`: a worker of either, as this side sees it
+- `bubblewrap`: the default boxes: bubblewrap, with an overlay for the work tree
 - `box_worker`: the process between Halfway and the commands of one box
-- `bases`: what work trees begin as, kept on this machine
+- `starting_trees`: what work trees begin as, kept on this machine
 - `trees`: changes of a work tree as bytes, and back
-- `sandbox`: runs programs that nobody has read; `sandbox_worker`: the process inside
+- `sandbox`: runs functions that nobody has read; `sandbox_worker`: the process inside
 - `determinism`: the variables that commands see, and what differs between equal executions
 - `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
 - `docker`: limits and removal of docker's and podman's containers

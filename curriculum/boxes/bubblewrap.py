@@ -2,23 +2,31 @@
 
 import json
 import os
-import select
+import platform
 import shlex
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
-from halfway.curriculum.boxes.bases import cache_folder, kept
 from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
+from halfway.curriculum.boxes.starting_trees import cache_folder, stored
+from halfway.curriculum.boxes.walls import (
+    COMMAND_CALLS,
+    COMMAND_SOCKETS,
+    bubblewrap_options,
+    limits,
+    system_call_filter,
+    visible_paths,
+)
+from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.atomic import writing
 from halfway.curriculum.support.errors import UserError, require
 
@@ -35,6 +43,10 @@ NOBODY = 65_432
 OUTSIDE = ("/tests", "/solution", "/logs")
 """Where a Harbor task folder expects its scripts and writes its reward: links into /tmp, otherwise read-only."""
 
+OWN = ("/tmp", "/dev", "/proc", *OUTSIDE)
+"""What a box has instead of this machine's."""
+
+DESCRIPTORS = 4096
 MIB = 2**20
 
 
@@ -78,14 +90,20 @@ class Bubblewrap:
         return True
 
     def check(self) -> None:
-        """Run a command in a box of an empty folder; see `base.BoxMaker.check`."""
+        """Run the interpreter in a box of an empty folder; see `base.BoxMaker.check`."""
         with tempfile.TemporaryDirectory() as empty:
             try:
                 box = self.open(Base(empty))
-                box.exec("true", START_SECONDS)
+                done = box.exec("python3 -c ''", START_SECONDS)
             except BoxLostError as error:
                 raise UserError(f"box bubblewrap: {error}; mend that, or use the box swerex") from None
             box.close()
+        if done.status:
+            why = " ".join(done.output.split())[-200:]
+            raise UserError(
+                f"box bubblewrap: python3 of {self.python or sys.prefix} does not run in a box ({why}); give "
+                "bubblewrap.python the folder of another Python environment"
+            )
 
     def require(self, base: Base) -> None:
         remedy = "use the box swerex, or a source with trees on this machine"
@@ -95,7 +113,7 @@ class Bubblewrap:
         """A box with an untouched work tree; see `base.BoxMaker.open`."""
         self.require(base)
         cache = cache_folder(self.cache)
-        name = kept(os.path.realpath(base.tree), cache, _uid())
+        name = stored(os.path.realpath(base.tree), cache, _uid())
         worker = _idle_worker(self._settings(base.place, cache))
         try:
             worker.ask({"do": "open", "base": name})
@@ -111,22 +129,30 @@ class Bubblewrap:
             scratch.mkdir(parents=True, exist_ok=True)
             (cache / "bases").mkdir(exist_ok=True)
         prefix = os.path.abspath(self.python or sys.prefix)
-        visible, links = _visible(prefix)
+        visible = visible_paths(prefix)
+        _refuse_hidden(visible, place)
         path = f"{prefix}/bin:{VARIABLES['PATH']}"
         fixed = {**VARIABLES, "PATH": path, "PYTEST_ADDOPTS": pytest_options(prefix)}
         variables = {**fixed, "PYTHONPATH": f"{place}/src:{place}", **self.variables}
+        box = f"{scratch}/box"
+        mounts = ["--proc", "/proc", "--dev", "/dev", "--bind", f"{box}/shm", "/dev/shm"]
+        mounts += ["--bind", f"{box}/tmp", "/tmp", "--bind", f"{box}/tree", place, "--remount-ro", "/dev"]
+        for outside in OUTSIDE:
+            mounts += ["--symlink", f"tmp{outside}", outside]
+        # The worker mounts what is visible below its own folder, by number.
+        sources = {path: f"{scratch}/{i}" for i, path in enumerate(visible, start=1)}
+        walls = bubblewrap_options(sources, mounts, variables, forks=True, folder=place)
+        filtered = platform.machine() == "x86_64"
         return json.dumps(
             {
-                "bubblewrap": _bubblewrap(),
+                "walls": [_bubblewrap(), *walls],
+                "filter": system_call_filter(COMMAND_CALLS, COMMAND_SOCKETS).hex() if filtered else "",
+                "limits": limits(self.memory_mib * MIB, self.processes, self.disk_mib * MIB, DESCRIPTORS),
                 "scratch": str(scratch),
                 "bases": str(cache / "bases"),
                 "visible": visible,
-                "links": links,
-                "place": place,
                 "uid": _uid(),
-                "variables": variables,
                 "memory": self.memory_mib * MIB,
-                "processes": self.processes,
                 "disk": self.disk_mib * MIB,
                 "files": self.files,
                 "tree": self.tree,
@@ -193,38 +219,22 @@ class _Worker:
     def __init__(self, settings: str):
         self.settings, self.owner = settings, os.getpid()
         python = [os.path.realpath(sys.executable), "-I", "-S", "-B"]
-        with tempfile.TemporaryFile() as complaints:
-            self._process = subprocess.Popen(
-                [*python, str(WORKER), settings],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                env={},
-                start_new_session=True,
-            )
-            try:
-                self._receive(START_SECONDS)
-            except BoxLostError:
-                self.stop()
-                complaints.seek(0)
-                why = " ".join(complaints.read().decode(errors="replace").split())[-300:]
-                raise BoxLostError(f"a box does not start ({why or 'no word from it'})") from None
-            except BaseException:
-                self.stop()
-                raise
+        self._process = WorkerProcess([*python, str(WORKER), settings], {})
+        try:
+            self._receive(START_SECONDS)
+        except BoxLostError:
+            complaint = self.stop()
+            raise BoxLostError(f"a box does not start ({complaint or 'no word from it'})") from None
+        except BaseException:
+            self.stop()
+            raise
 
     def ask(
         self, request: Mapping[str, Any], data: bytes = b"", seconds: float = SERVICE_SECONDS
     ) -> tuple[dict[str, Any], bytes]:
-        assert self._process.stdin is not None
         head = json.dumps(request).encode()
-        if self._process.stdin.closed:
-            raise BoxLostError("the process of the box has been ended")
-        try:
-            self._process.stdin.write(HEADER.pack(len(head), len(data)) + head + data)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise BoxLostError(f"the process of the box has ended ({error})") from error
+        if not self._process.send(HEADER.pack(len(head), len(data)) + head + data):
+            raise BoxLostError("the process of the box has ended")
         try:
             return self._receive(seconds)
         except BoxLostError:
@@ -236,9 +246,9 @@ class _Worker:
         with _LOCK:
             _IDLE.setdefault((self.settings, self.owner), []).append(self)
 
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+    def stop(self) -> str:
+        """End it, and return the end of its error output."""
+        return self._process.stop()
 
     def _receive(self, seconds: float) -> tuple[dict[str, Any], bytes]:
         deadline = time.monotonic() + seconds
@@ -254,15 +264,10 @@ class _Worker:
         return facts, data
 
     def _read(self, size: int, deadline: float) -> bytes:
-        assert self._process.stdout is not None
-        source, data = self._process.stdout.fileno(), bytearray()
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            part = os.read(source, size - len(data)) if left > 0 and select.select([source], [], [], left)[0] else b""
-            if not part:
-                raise BoxLostError("the process of the box does not answer")
-            data += part
-        return bytes(data)
+        data = self._process.receive(size, deadline)
+        if data is None:
+            raise BoxLostError("the process of the box does not answer")
+        return data
 
 
 _LOCK = threading.Lock()
@@ -286,17 +291,15 @@ def _uid() -> int:
     return NOBODY if mapped else 0
 
 
-def _visible(prefix: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Folders that boxes see read-only, and links beside them."""
-    system = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
-    visible = [path for path in system if os.path.isdir(path) and not os.path.islink(path)]
-    links = [(os.readlink(path), path) for path in system if os.path.islink(path)]
-    links += [(f"tmp{path}", path) for path in OUTSIDE]
-    python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
-    for path in (os.path.dirname(os.path.dirname(python)), prefix):
-        if not path.startswith("/usr/") and path not in ("/", "/usr", *visible):
-            visible.append(path)
-    return visible, links
+def _refuse_hidden(visible: Sequence[str], place: str) -> None:
+    """Raise UserError if a box would hide its own Python environment."""
+    for path in visible:
+        hidden = next((own for own in (*OWN, place) if Path(path).is_relative_to(own)), None)
+        if hidden is not None:
+            raise UserError(
+                f"bubblewrap.python: {path} is below {hidden}, and a box has a {hidden} of its own; make the Python "
+                "environment in another folder, or use the box swerex"
+            )
 
 
 def _bubblewrap() -> str:

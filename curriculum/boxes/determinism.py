@@ -1,6 +1,6 @@
 """Equal commands on equal trees give equal outputs: what is fixed beforehand, and what is removed afterwards.
 
-Fixed: hash seed, time zone, locale, width, address layout (see `box_worker.limit`), process numbers (each command has a
+Fixed: hash seed, time zone, locale, width, address layout (see `box_worker`), process numbers (each command has a
 process table of its own), times of files (see `trees`), bytecode (none is written, so none is stale). Removed: times of
 the day, durations, temporary names, addresses. What remains (random numbers, races) is found when a replay compares.
 """

@@ -10,10 +10,7 @@ A program whose determinism matters runs in two lanes, which are separate proces
 import json
 import os
 import platform
-import re
-import select
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -25,7 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from halfway.curriculum.boxes.sandbox_worker import FOLDER, HEADER, MAGIC, REPLY
+from halfway.curriculum.boxes.sandbox_worker import HEADER, MAGIC, REPLY
+from halfway.curriculum.boxes.walls import (
+    PROGRAM_CALLS,
+    bubblewrap_options,
+    limits,
+    system_call_filter,
+    visible_paths,
+)
+from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.errors import UserError, require
 
 WITHOUT_SANDBOX = "HALFWAY_WITHOUT_SANDBOX"
@@ -37,8 +42,7 @@ HASH_SEEDS = (1, 2)
 MAX_REQUEST = 32_768
 """Bytes; a request must fit into a pipe, so that sending it never waits for the program."""
 
-MODULE_FILE = re.compile(r"[a-z_][a-z0-9_]{0,40}\.py")
-FOLDER_BYTES = 2**20
+DESCRIPTORS = 64
 START_SECONDS = 20.0
 GRACE_SECONDS = 2.0
 
@@ -78,22 +82,12 @@ class Job:
         entry: the function's name.
         inputs: the arguments of each call, as the text of a tuple literal. Each call gets fresh values.
         lane: 0 or 1.
-        files: names and texts of Python files that are placed, read-only, in the folder where the program runs.
-
-    Raises:
-        ValueError: for a file whose name is not a plain Python module's.
     """
 
     code: str
     entry: str
     inputs: tuple[str, ...]
     lane: int = 0
-    files: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, _ in self.files:
-            if not MODULE_FILE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a Python module's file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +152,7 @@ class Sandbox:
         self.close()
 
     def _run_one(self, job: Job) -> Outcome:
-        request = {"code": job.code, "entry": job.entry, "inputs": job.inputs, "files": dict(job.files)}
-        body = json.dumps(request).encode()
+        body = json.dumps({"code": job.code, "entry": job.entry, "inputs": job.inputs}).encode()
         if len(body) > MAX_REQUEST:
             return Failure("too long", f"{len(body)} bytes, at most {MAX_REQUEST}")
         for _ in range(2):  # a worker may have been killed from outside since its last program
@@ -179,55 +172,32 @@ class Sandbox:
 
 
 class _Worker:
-    """One worker process and the pipes to it."""
+    """One worker process."""
 
     def __init__(self, command: Sequence[str], hash_seed: int, output: int):
-        environment = {"PYTHONHASHSEED": str(hash_seed)}
-        # Its error output matters only if it does not start, so it goes to a pipe that is read only then.
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-        )
+        self.process = WorkerProcess(command, {"PYTHONHASHSEED": str(hash_seed)})
         self.output = output
-        probe = json.dumps({"code": "def f(): return 1", "entry": "f", "inputs": ["()"], "files": {}}).encode()
+        probe = json.dumps({"code": "def f(): return 1", "entry": "f", "inputs": ["()"]}).encode()
         reply = self.ask(probe, START_SECONDS)
         if reply is None or _outcome(*reply, expected=1) != (Result("1", "1"),):
-            self.process.kill()
-            complaint = " ".join(self.process.communicate()[1].decode(errors="replace").split())[-300:]
+            complaint = self.process.stop()
             raise UserError(f"sandbox: does not start ({complaint or reply}); {_remedy()}")
 
     def ask(self, body: bytes, seconds: float) -> tuple[bytes, bytes] | None:
         """Status and output of one program, or None if the worker is gone or does not answer this request in time."""
-        assert self.process.stdin is not None
         number = os.urandom(8)
-        try:
-            self.process.stdin.write(HEADER.pack(MAGIC, number, len(body), round(1000 * seconds)) + body)
-            self.process.stdin.flush()
-        except BrokenPipeError:
+        if not self.process.send(HEADER.pack(MAGIC, number, len(body), round(1000 * seconds)) + body):
             return None
         deadline = time.monotonic() + seconds + GRACE_SECONDS
-        header = self._read(REPLY.size, deadline)
+        header = self.process.receive(REPLY.size, deadline)
         if header is None:
             return None
         answered, status, size = REPLY.unpack(header)
-        output = self._read(size, deadline) if answered == number and size <= self.output else None
+        output = self.process.receive(size, deadline) if answered == number and size <= self.output else None
         return None if output is None else (status, output)
 
-    def _read(self, size: int, deadline: float) -> bytes | None:
-        assert self.process.stdout is not None
-        source, data = self.process.stdout.fileno(), b""
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([source], [], [], left)[0]:
-                return None
-            part = os.read(source, size - len(data))
-            if not part:
-                return None
-            data += part
-        return data
-
     def stop(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        self.process.stop()
 
 
 def _outcome(status: bytes, output: bytes, expected: int) -> Outcome:
@@ -257,11 +227,16 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     accepted = os.environ.get(WITHOUT_SANDBOX, "")
     if accepted and accepted != ACCEPTANCE:
         raise UserError(f"sandbox: {WITHOUT_SANDBOX}={accepted!r} is not the sentence; it must be {ACCEPTANCE!r}")
-    limits = [str(options.output_bytes), str(options.memory_mib * 2**20)]
+    settings = {
+        "output": options.output_bytes,
+        "limits": limits(memory=options.memory_mib * 2**20, processes=0, file_bytes=0, descriptors=DESCRIPTORS),
+        "filter": "" if accepted else system_call_filter(PROGRAM_CALLS).hex(),
+        "modules": list(modules),
+    }
     # Not -I: it would ignore the hash seed. The environment holds nothing else.
     python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B"]
     if accepted:
-        return [*python, str(WORKER), *limits, "unfiltered", *modules]
+        return [*python, str(WORKER), json.dumps(settings)]
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise UserError(
             f"sandbox: needs Linux on x86-64, this is {platform.system()} {platform.machine()}; {_remedy()}"
@@ -269,28 +244,13 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     bubblewrap = shutil.which("bwrap")
     if bubblewrap is None:
         raise UserError(f"sandbox: bubblewrap is not installed (no bwrap on the path); {_remedy()}")
-    return [bubblewrap, *_walls(), "--", *python, "/worker.py", *limits, "filtered", *modules]
+    visible = {path: path for path in visible_paths(sys.base_prefix)} | {"/worker.py": str(WORKER)}
+    walls = bubblewrap_options(visible, ["--dev-bind", "/dev/null", "/dev/null"], {}, forks=False)
+    return [bubblewrap, *walls, "--", *python, "/worker.py", json.dumps(settings)]
 
 
 def _remedy() -> str:
     return f"install bubblewrap, or set {WITHOUT_SANDBOX} to the sentence {ACCEPTANCE!r}"
-
-
-def _walls() -> list[str]:
-    """bubblewrap's options: a separate root with a Python in it, read-only except for the folder of programs' files."""
-    visible = [path for path in ("/usr", "/lib", "/lib64") if os.path.isdir(path) and not os.path.islink(path)]
-    links = [(os.readlink(path), path) for path in ("/lib", "/lib64") if os.path.islink(path)]
-    base = os.path.realpath(sys.base_prefix)
-    if not base.startswith("/usr/"):
-        visible.append(base)
-    walls = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    walls += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
-    for path in visible:
-        walls += ["--ro-bind", path, path]
-    for target, path in links:
-        walls += ["--symlink", target, path]
-    walls += ["--ro-bind", str(WORKER), "/worker.py", "--dev-bind", "/dev/null", "/dev/null"]
-    return [*walls, "--size", str(FOLDER_BYTES), "--tmpfs", FOLDER, "--remount-ro", "/"]
 
 
 @lru_cache(maxsize=8)

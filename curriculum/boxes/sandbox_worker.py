@@ -2,11 +2,10 @@
 
 Started by `halfway.curriculum.boxes.sandbox` as a script, so it imports nothing but the standard library. Requests
 come on standard input: a header (magic, number, length, milliseconds), then a JSON body that only the child reads:
-code, entry (name of the function), inputs (each a literal tuple of arguments) and files (name -> text), which the child
-writes before it is confined. Replies go to standard output: the request's number, a status byte, a length and what the
-child wrote. The number is random, so that no reply can be taken for another program's. The parent relays these bytes
-through one buffer that it wipes, and holds no other trace of any program, so that a child, which starts as a copy of
-it, finds nothing of earlier programs.
+code, entry (name of the function) and inputs (each a literal tuple of arguments). Replies go to standard output: the
+request's number, a status byte, a length and what the child wrote. The number is random, so that no reply can be taken
+for another program's. The parent relays these bytes through one buffer that it wipes, and holds no other trace of any
+program, so that a child, which starts as a copy of it, finds nothing of earlier programs.
 
 A child that breaks out of Python can write any bytes as its own result. It holds no open file other than that pipe, and
 the answer with which its result is compared never enters the sandbox.
@@ -18,64 +17,21 @@ import gc
 import json
 import math
 import os
-import platform
 import resource
 import select
-import shutil
 import signal
 import struct
 import sys
-import tempfile
 import time
 from typing import Any
 
 HEADER = struct.Struct("<4s8sII")
 REPLY = struct.Struct("<8scI")
 MAGIC = b"task"
-FOLDER = "/work"
-"""Where a program's own files are. Only the parent, and a child before it is confined, can write there."""
 
 MAX_DEPTH = 20
 MAX_TEXT = 4096
-DESCRIPTORS = 64
-"""Open files; the kernel's memory for them is not part of the address space."""
-
-# What Python needs to compute, to import from a read-only file system and to end; x86-64 numbers. No call that makes a
-# process or a thread, signals another, opens a socket, changes a limit or maps shared memory is among them.
-ALLOWED_CALLS = (
-    *(0, 1, 3, 8, 17, 20, 32),  # read write close lseek pread64 writev dup; not fcntl, which can have signals sent
-    *(2, 4, 5, 6, 7, 21, 79, 89, 217, 257, 262, 332),  # open, the stat family, poll access getcwd readlink getdents64
-    *(9, 10, 11, 12, 25, 28),  # mmap mprotect munmap brk mremap madvise
-    *(13, 14, 15, 131, 202, 219, 334),  # signal handlers of its own, sigaltstack futex restart_syscall rseq
-    *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield sleep, ids, uname, clocks
-    *(60, 231, 318),  # exit exit_group getrandom
-)
-ARCHITECTURE = 0xC000003E
-X32_BIT = 0x40000000
-DENY = 0x00050001  # the call fails with EPERM
-KILL = 0x80000000
-ALLOW = 0x7FFF0000
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
-
-
-def system_call_filter() -> bytes:
-    """The seccomp program that lets the allowed calls through."""
-
-    def instruction(code: int, yes: int, no: int, value: int) -> bytes:
-        return struct.pack("HBBI", code, yes, no, value)
-
-    load, equal, at_least, stop = 0x20, 0x15, 0x35, 0x06
-    count = len(ALLOWED_CALLS)
-    program = [
-        instruction(load, 0, 0, 4),
-        instruction(equal, 1, 0, ARCHITECTURE),
-        instruction(stop, 0, 0, KILL),
-        instruction(load, 0, 0, 0),
-        instruction(at_least, count, 0, X32_BIT),
-    ]
-    program += [instruction(equal, count - i, 0, number) for i, number in enumerate(ALLOWED_CALLS)]
-    program += [instruction(stop, 0, 0, DENY), instruction(stop, 0, 0, ALLOW)]
-    return b"".join(program)
 
 
 def confine(libc: Any, program: Any) -> None:
@@ -84,21 +40,12 @@ def confine(libc: Any, program: Any) -> None:
         raise OSError(ctypes.get_errno(), "the kernel does not take the system-call filter")
 
 
-def limit(memory: int, seconds: float) -> None:
-    """Limit this process, for good: address space in bytes, processor time in seconds, open files.
-
-    It can write to no file, start no process and leave no core dump.
-    """
-    wanted = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_CPU: math.ceil(seconds) + 1,
-        resource.RLIMIT_NOFILE: DESCRIPTORS,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NPROC: 0,
-    }
-    for name, value in wanted.items():
-        resource.setrlimit(name, (value, value))
+def limit(limits: list[tuple[int, int]], seconds: float) -> None:
+    """Limit this process, for good, and its processor time."""
+    for number, value in [*limits, (resource.RLIMIT_CPU, int(seconds) + 2)]:
+        hard = resource.getrlimit(number)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (value, value))
 
 
 def literal(value: object, depth: int = 0) -> tuple[str, str]:
@@ -159,22 +106,19 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 class Worker:
     """The parent of the programs."""
 
-    def __init__(self, output: int, memory: int, filtered: bool):
+    def __init__(self, output: int, limits: list[tuple[int, int]], code: bytes):
         self.requests, self.replies = os.dup(0), os.dup(1)
         nowhere = os.open("/dev/null", os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
         os.close(nowhere)
-        self.memory, self.filtered = memory, filtered
-        self.folder = FOLDER if filtered else tempfile.mkdtemp(prefix="halfway-")
-        os.chmod(self.folder, 0o555)
+        self.limits, self.filtered = limits, bool(code)
         self.buffer, self.zeros = bytearray(output + 1), bytes(output + 1)
         self.libc = ctypes.CDLL(None, use_errno=True)
-        code = system_call_filter()
         self.code = ctypes.create_string_buffer(code)
         address = ctypes.addressof(self.code)
         self.program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code) // 8, address))
-        if filtered:
+        if self.filtered:
             self.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
     def serve(self) -> None:
@@ -196,35 +140,12 @@ class Worker:
         os.close(results)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        self._clear()
         with memoryview(self.buffer) as view:
             os.write(self.replies, REPLY.pack(number, status, size))
             sent = 0
             while sent < size:
                 sent += os.write(self.replies, view[sent:size])
             view[:] = self.zeros
-
-    def _clear(self) -> None:
-        """Remove the child's files from the folder."""
-        if names := os.listdir(self.folder):
-            os.chmod(self.folder, 0o755)
-            for name in names:
-                path = f"{self.folder}/{name}"
-                if os.path.isdir(path) and not os.path.islink(path):
-                    shutil.rmtree(path)
-                else:
-                    os.unlink(path)
-            os.chmod(self.folder, 0o555)
-
-    def _lay_out(self, files: dict[str, str]) -> None:
-        """Write the program's files and change to their folder, which is read-only afterwards."""
-        os.chmod(self.folder, 0o755)
-        for name, text in files.items():
-            with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
-                os.chmod(file.fileno(), 0o444)
-        os.chmod(self.folder, 0o555)
-        os.chdir(self.folder)
 
     def _collect(self, results: int, deadline: float) -> tuple[bytes, int]:
         """What the child writes until it ends, with a status: k = complete, t = out of time, o = too much output."""
@@ -248,9 +169,7 @@ class Worker:
             os.close(self.requests)
             os.close(self.replies)
             request = json.loads(body)
-            if request["files"]:
-                self._lay_out(request["files"])
-            limit(self.memory, seconds)
+            limit(self.limits, seconds)
             if self.filtered:
                 confine(self.libc, self.program)
             reply = json.dumps(evaluate(request)).encode()
@@ -261,15 +180,11 @@ class Worker:
 
 
 def main() -> None:
-    output, memory, filtered, modules = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "filtered", sys.argv[4:]
-    if filtered and platform.machine() != "x86_64":
-        raise SystemExit("the system-call filter is written for x86-64")
-    for module in modules:  # so that no child has to
+    settings = json.loads(sys.argv[1])
+    for module in settings["modules"]:  # so that no child has to
         __import__(module)
     gc.freeze()  # a collection in a child would copy every page of the parent's
-    worker = Worker(output, memory, filtered)
-    worker.serve()
-    os.rmdir(worker.folder)
+    Worker(settings["output"], settings["limits"], bytes.fromhex(settings["filter"])).serve()
 
 
 if __name__ == "__main__":

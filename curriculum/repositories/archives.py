@@ -12,7 +12,7 @@ from typing import Any
 
 from halfway.curriculum.boxes import BOXES
 from halfway.curriculum.boxes.base import Base, BoxMaker
-from halfway.curriculum.boxes.bases import cache_folder
+from halfway.curriculum.boxes.starting_trees import cache_folder
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites

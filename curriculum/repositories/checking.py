@@ -1,11 +1,15 @@
-"""Whether a task is valid: untouched it fails, and with the reference it passes, both twice."""
+"""Whether a task is valid: untouched it fails, and with the reference it passes, both twice.
+
+Also whether boxes judge rightly on this machine, by a task whose right and wrong answers are known.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from halfway.curriculum.boxes.base import Box, BoxFullError, BoxLostError, BoxMaker
+from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, BoxMaker
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.harbor import solve
 from halfway.curriculum.repositories.judge import APPLY, Judged, begin, judge, judge_in
@@ -15,6 +19,8 @@ from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, SourceReport
 
 TIMES = 2
 REVERSED = APPLY.replace("git apply", "git apply -R")
+RIGHT, WRONG = (f"def answer():\n    return {number}\n" for number in (42, 41))
+TEST = "from answer import answer\n\n\ndef test_answer():\n    assert answer() == 42\n"
 
 
 class _NoTaskError(Exception):
@@ -122,3 +128,34 @@ def _begin(box: Box, task: RepositoryTask, seconds: float) -> None:
         begin(box, task, seconds)
     except UserError as error:
         raise _NoTaskError("the fault does not apply", str(error)) from None
+
+
+def check_boxes(boxes: BoxMaker, seconds: float) -> None:
+    """Have a known wrong and a known right answer judged, if these boxes open folders.
+
+    Raises:
+        UserError: if either is misjudged, as where pytest is missing or cannot be seen from inside.
+    """
+    with TemporaryDirectory() as folder:
+        base = Base(folder)
+        try:
+            boxes.require(base)
+        except UserError:  # they open images, and none is known here
+            return
+        (Path(folder) / "answer.py").write_text(WRONG)
+        (Path(folder) / "test_answer.py").write_text(TEST)
+        task = RepositoryTask("a known answer", base, fail_to_pass=("test_answer.py::test_answer",))
+        box = boxes.open(base)
+        try:
+            wrong = judge_in(box, task, seconds)
+            box.restore(b"")
+            box.write("answer.py", RIGHT.encode())
+            right = judge(boxes, task, box.save(), seconds)
+        finally:
+            box.close()
+    if wrong.passed or not right.passed:
+        which, why = ("wrong", "its test passed") if wrong.passed else ("right", right.why)
+        raise UserError(
+            f"repository.box: a known {which} answer is misjudged here ({why}); install pytest in the box's Python "
+            "environment, so that `python3 -m pytest` runs there"
+        )

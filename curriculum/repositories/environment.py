@@ -14,6 +14,7 @@ from halfway.curriculum.boxes.determinism import normalised
 from halfway.curriculum.boxes.trees import digest
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.repositories.checking import check_boxes
 from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.curriculum.rollouts import Unit
@@ -111,8 +112,9 @@ class Repository:
         return self.boxes.forkable
 
     def check(self) -> None:
-        """Raise UserError if this machine cannot run the boxes."""
+        """Raise UserError if this machine cannot run the boxes, or they misjudge a known answer."""
         self.boxes.check()
+        check_boxes(self.boxes, self.test_seconds)
 
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
         """One new episode per problem. Raises UserError if a problem is not of this kind, or not for these boxes."""

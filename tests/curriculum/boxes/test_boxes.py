@@ -7,8 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import venv
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +22,9 @@ from repositories import needs_boxes, small_repository
 from halfway.curriculum.boxes import BOXES, trees
 from halfway.curriculum.boxes import bubblewrap as module
 from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError
-from halfway.curriculum.boxes.bases import kept
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.boxes.determinism import normalised, pytest_options
+from halfway.curriculum.boxes.starting_trees import stored
 from halfway.curriculum.boxes.trees import Changes, Entry
 from halfway.curriculum.support.atomic import WriteError
 from halfway.curriculum.support.errors import UserError
@@ -249,6 +251,49 @@ def test_addresses_are_numbered_as_they_appear() -> None:
 # Hostility.
 
 
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A folder that is not below /tmp, which a box has of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def environment_in(folder: Path) -> str:
+    """A Python environment without packages."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    return str(folder)
+
+
+@needs_boxes
+def test_only_the_interpreters_parts_of_its_folder_are_visible(base: Base, elsewhere: Path) -> None:
+    """Python may be installed in somebody's home."""
+    home = environment_in(elsewhere)
+    (elsewhere / ".ssh").mkdir()
+    (elsewhere / ".ssh" / "id_rsa").write_text("a secret")
+    opened = replace(SMALL, python=home).open(base)
+    assert opened.exec("python3 -c 'import sys; print(sys.prefix)'", 20).output == f"{home}\n"
+    assert "secret" not in opened.exec(f"ls -a {home}; cat {home}/.ssh/id_rsa", 9).output
+    opened.close()
+
+
+@needs_boxes
+def test_a_python_environment_that_a_box_would_hide_is_refused(base: Base) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        hidden = replace(SMALL, python=environment_in(Path(folder)))
+        for ask in (hidden.check, lambda: hidden.open(base)):
+            with pytest.raises(UserError, match=r"bubblewrap.python: /tmp/.* is below /tmp.*; make .* another folder"):
+                ask()
+
+
+@needs_boxes
+def test_a_python_that_does_not_run_in_a_box_is_found_before_the_first_task(elsewhere: Path) -> None:
+    (elsewhere / "bin").mkdir()
+    (elsewhere / "bin" / "python3").write_text("#!/bin/sh\necho it is broken; exit 3\n")
+    (elsewhere / "bin" / "python3").chmod(0o755)
+    with pytest.raises(UserError, match=r"python3 of .* does not run in a box \(it is broken\)"):
+        replace(SMALL, python=str(elsewhere)).check()
+
+
 @needs_boxes
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_a_hostile_command_gets_nothing_and_leaves_nothing(base: Base, name: str) -> None:
@@ -343,7 +388,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
     tree = small_repository(tmp_path / "repository").tree
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(WriteError, match=r"bases/.*: cannot be written .No space left on device.; make room for it"):
-        kept(tree, tmp_path / "cache", os.geteuid())
+        stored(tree, tmp_path / "cache", os.geteuid())
     assert not list((tmp_path / "cache").rglob("*half")) and not list((tmp_path / "cache" / "bases").iterdir())
 
 
@@ -388,7 +433,7 @@ def test_history_and_caches_are_no_part_of_a_base(tmp_path: Path) -> None:
     for name in (".git/objects/secret", "stats/__pycache__/means.pyc"):
         (tmp_path / "repository" / name).parent.mkdir(parents=True)
         (tmp_path / "repository" / name).write_text("x")
-    folder = tmp_path / "bases" / kept(base.tree, tmp_path, os.geteuid())
+    folder = tmp_path / "bases" / stored(base.tree, tmp_path, os.geteuid())
     assert sorted(path.name for path in folder.rglob("*")) == [
         "__init__.py",
         "means.py",
@@ -403,7 +448,7 @@ def test_history_and_caches_are_no_part_of_a_base(tmp_path: Path) -> None:
 def test_a_box_whose_process_is_gone_is_lost(base: Base) -> None:
     opened = SMALL.open(base)
     worker = opened._worker  # type: ignore[attr-defined]
-    ending = threading.Timer(0.3, worker._process.kill)
+    ending = threading.Timer(0.3, worker._process._process.kill)
     ending.start()
     with pytest.raises(BoxLostError):
         opened.exec("sleep 9", 20)

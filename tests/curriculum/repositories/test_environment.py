@@ -2,6 +2,8 @@
 """The environment `repository`: episodes are values, submissions are judged elsewhere, cheats are not rewarded."""
 
 import json
+import tempfile
+import venv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,20 @@ def test_names_of_tests() -> None:
         map(is_test, ("test_a.py", "a/test_b.py", "a/b_test.py", "tests/data/x.json", "conftest.py", "tests.py"))
     )
     assert not any(map(is_test, ("attest.py", "a/contest.py", "latest/x.py", "testable.py")))
+
+
+def test_boxes_that_judge_a_known_answer_rightly_pass_the_check() -> None:
+    ENVIRONMENT.check()
+
+
+def test_boxes_that_misjudge_a_right_answer_are_found_before_the_first_task() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as without_pytest:
+        venv.create(without_pytest, symlinks=True, with_pip=False)
+        environment = replace(ENVIRONMENT, box={"bubblewrap": {"python": without_pytest}})
+        with pytest.raises(
+            UserError, match=r"a known right answer is misjudged here \(no test was reported\); .*pytest"
+        ):
+            environment.check()
 
 
 def test_options_are_checked() -> None:

@@ -24,7 +24,7 @@ def cache_folder(chosen: str) -> Path:
 
 
 @lru_cache(maxsize=4096)
-def kept(tree: str, cache: Path, uid: int) -> str:
+def stored(tree: str, cache: Path, uid: int) -> str:
     """The name, below `cache`/bases, of a folder equal to `tree` without history and caches.
 
     All modification times are the same, and the files belong to `uid` if this process may change their owner.

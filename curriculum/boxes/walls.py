@@ -1,0 +1,130 @@
+"""What keeps in programs that nobody has read: bubblewrap's options, the limits, and one filter of system calls.
+
+Two uses share them. A program of the `sandbox` computes in one process and needs nothing else. A command in a work tree
+builds and tests, so it may start processes, write files, and talk to itself over sockets.
+"""
+
+import os
+import resource
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
+INTERPRETER = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
+"""What is visible of a Python environment, whose folder may be somebody's home and hold much else."""
+
+USER = "1000"
+
+# System calls of x86-64.
+SOCKET = 41
+LAST_CALL = 450
+"""Later calls are refused as if the kernel did not have them."""
+
+PROGRAM_CALLS = frozenset(
+    {
+        *(0, 1, 3, 8, 17, 20, 32),  # read write close lseek pread64 writev dup; not fcntl, which can have signals sent
+        *(2, 4, 5, 6, 7, 21, 79, 89, 217, 257, 262, 332),  # open, stat family, poll access getcwd readlink getdents64
+        *(9, 10, 11, 12, 25, 28),  # mmap mprotect munmap brk mremap madvise
+        *(13, 14, 15, 131, 202, 219, 334),  # signal handlers of its own, sigaltstack futex restart_syscall rseq
+        *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield sleep, ids, uname, clocks
+        *(60, 231, 318),  # exit exit_group getrandom
+    }
+)
+"""What Python needs to compute, to import from a read-only file system and to end. No call that makes a process or a
+thread, signals another, opens a socket, changes a limit or maps shared memory is among them."""
+
+# Keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules, clocks, mounts: parts of the kernel
+# that namespaces do not divide, and that no build or test needs. Then memory that belongs to no process: segments of
+# System V, and files without a file system.
+NEVER_CALLED = frozenset(
+    {
+        *(101, 310, 311, 298, 321, 323, 425, 426, 427, 248, 249, 250, 153, 155, 161, 163, 164, 165, 166, 167, 168, 169),
+        *(172, 173, 175, 176, 177, 178, 179, 180, 227, 246, 303, 304, 305, 308, 313, 320, 428, 429, 430, 431, 432, 433),
+        *(434, 438, 440, 442, 443),
+        *(29, 30, 31, 67, 319, 447),
+    }
+)
+COMMAND_CALLS = frozenset(range(LAST_CALL + 1)) - NEVER_CALLED - {SOCKET}
+COMMAND_SOCKETS = (1, 2, 10, 16)
+"""Unix, the two internets, netlink: the families that a network namespace divides. Others, such as those of virtual
+machines, would reach the host."""
+
+ARCHITECTURE = 0xC000003E
+X32_CALLS = 0x40000000
+"""Numbers from here are the same calls once more, for programs with short pointers."""
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+NOT_PERMITTED, NOT_THERE = 0x00050001, 0x00050026
+
+
+def system_call_filter(allowed: Collection[int], families: Sequence[int] = ()) -> bytes:
+    """A seccomp program for x86-64 that lets these calls through, and sockets of these families; all others fail."""
+    load, equal, at_least, above, end = 0x20, 0x15, 0x35, 0x25, 0x06
+    program = [(load, 0, 0, 4), (equal, 1, 0, ARCHITECTURE), (end, 0, 0, KILL), (load, 0, 0, 0)]
+    program += [(at_least, 0, 1, X32_CALLS), (end, 0, 0, NOT_PERMITTED)]
+    program += [(above, 0, 1, LAST_CALL), (end, 0, 0, NOT_THERE)]
+    for first, last in _ranges(allowed):
+        program += [(at_least, 0, 2, first), (above, 1, 0, last), (end, 0, 0, ALLOW)]
+    program += [(equal, 1, 0, SOCKET), (end, 0, 0, NOT_PERMITTED), (load, 0, 0, 16)]
+    for family in families:
+        program += [(equal, 0, 1, family), (end, 0, 0, ALLOW)]
+    program.append((end, 0, 0, NOT_PERMITTED))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+
+
+def _ranges(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
+    """The runs of successive numbers, each with its first and last."""
+    for first in sorted(number for number in numbers if number - 1 not in numbers):
+        last = first
+        while last + 1 in numbers:
+            last += 1
+        yield first, last
+
+
+def limits(memory: int, processes: int, file_bytes: int, descriptors: int) -> list[tuple[int, int]]:
+    """Limits on one process by the numbers of `resource`; processor time comes on top.
+
+    Args:
+        memory: bytes of address space.
+        processes: processes and threads of the user.
+        file_bytes: bytes of a file that it writes.
+        descriptors: open files; the kernel's memory for them is not part of the address space.
+    """
+    wanted = {"AS": memory, "NPROC": processes, "FSIZE": file_bytes, "NOFILE": descriptors}
+    wanted |= {"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
+    numbers = {name: getattr(resource, f"RLIMIT_{name}", None) for name in wanted}
+    return [(number, wanted[name]) for name, number in numbers.items() if number is not None]
+
+
+def visible_paths(prefix: str) -> list[str]:
+    """What is visible of this machine, read-only: system folders, and a Python environment with its interpreter."""
+    paths = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+    python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
+    for folder in dict.fromkeys((os.path.dirname(os.path.dirname(python)), prefix)):
+        if folder not in ("/", "/usr") and not folder.startswith("/usr/"):
+            paths += [path for part in INTERPRETER if os.path.exists(path := os.path.join(folder, part))]
+    return paths
+
+
+def bubblewrap_options(
+    visible: Mapping[str, str], mounts: Sequence[str], variables: Mapping[str, str], *, forks: bool, folder: str = "/"
+) -> list[str]:
+    """A separate, read-only root with no network, no capabilities, and processes and users of its own.
+
+    Args:
+        visible: path inside -> what is mounted there, read-only.
+        mounts: further options, for what can be written.
+        variables: environment variables, beside those with which bubblewrap itself is started.
+        forks: whether processes can be started inside; then none of them can make another namespace of users.
+        folder: where it starts.
+    """
+    options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    options += ["--unshare-user", "--disable-userns"] if forks else []
+    options += ["--uid", USER, "--gid", USER, "--hostname", "sandbox"]
+    for name, value in variables.items():
+        options += ["--setenv", name, value]
+    for path, source in visible.items():
+        options += ["--ro-bind", source, path]
+    for path in SYSTEM:
+        options += ["--symlink", os.readlink(path), path] if os.path.islink(path) else []
+    return [*options, *mounts, "--remount-ro", "/", "--chdir", folder]
