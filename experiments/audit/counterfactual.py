@@ -187,7 +187,7 @@ def world_of(history: History, most: int = MOST_VISITS) -> World:
     kept = index_V < whole
     some, index_V = fresh.where(kept), index_V[kept]
     places, position_V = np.unique(some.problem_V, return_inverse=True)
-    problems = ProblemSet([_problem(history, int(place)) for place in places])
+    problems = ProblemSet([_problem(history, place) for place in places.tolist()])
     schedule: list[list[tuple[int, Visit]]] = [[] for _ in range(whole)]
     visits_P: list[list[Visit]] = [[] for _ in places]
     columns = (index_V, position_V, some.passed_V, some.size_V)

@@ -266,9 +266,9 @@ def spending(history: History, hours: float | None) -> Spending:
     """Rollouts, tokens and hours, in all and for silent groups."""
     rollouts = history.num_rollouts + int(history.lost_V.sum())
     silent = int(history.size_V[history.silent_V].sum())
-    told = len(history) > 0 and bool((history.tokens_V != UNKNOWN).all())
-    tokens = int(history.tokens_V.sum()) if told else None
-    silent_tokens = int(history.tokens_V[history.silent_V].sum()) if told else None
+    counted = len(history) > 0 and bool((history.tokens_V != UNKNOWN).all())
+    tokens = int(history.tokens_V.sum()) if counted else None
+    silent_tokens = int(history.tokens_V[history.silent_V].sum()) if counted else None
     share = silent_tokens / tokens if tokens and silent_tokens is not None else silent / max(1, rollouts)
     return Spending(
         rollouts=rollouts,

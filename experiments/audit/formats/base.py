@@ -69,14 +69,6 @@ class Reader:
         """Whether these files identify problems by keys; otherwise prompts are hashed."""
         return self.named
 
-    def reading(self, name: str) -> Reading:
-        """The `Reading` of any log in the format, before a file has been read.
-
-        Args:
-            name: the format's name.
-        """
-        return Reading(name, self.trainer, guesses=self.guesses, traps=self.traps, identified=self.identified)
-
     def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
         """Read all files of a run in order, adding their rollouts to `into`."""
         for file in files:
@@ -92,7 +84,8 @@ class Reader:
         Args:
             name: the format's name.
         """
-        into = HistoryBuilder(self.reading(name), self.names_problems(files))
+        reading = Reading(name, self.trainer, guesses=self.guesses, traps=self.traps, identified=self.identified)
+        into = HistoryBuilder(reading, self.names_problems(files))
         self.read(files, into)
         history, reading = into.finish(self.choices.passes_at)
         return Log("", history, reading, into.shown_texts(), into.conflicts)
