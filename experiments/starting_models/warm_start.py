@@ -1,17 +1,19 @@
 """Warms up the lab's policies by supervised training: a tiny transformer learns a task from its flawed teacher.
 
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/starting_models/sums
+    python -m halfway.experiments.starting_models.warm_start operator_sheets runs/instances/skills-1 --instance 1
 
 The other recipes of starting policies are `operator_sheets` (folder `skills`), `ledger`, `sums_generator`,
 `operators_generator`, `induction_solver` and `induction_generator`. They make the committed checkpoints again: Hugging
 Face folders with model and tokenizer. `small_sums_generator` is for the transfer in
-`recipes/propel/sums.yaml`, and not committed.
+`recipes/propel/sums.yaml`, and `long_sums` for the lab's long regime; they are not committed. Other instances start
+from other random weights, with other demonstrations, and operator sheets have another table of operators.
 """
 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,7 @@ from halfway.trainers.propel.domains.sums import BEGIN
 
 Task = Literal[
     "running_sums",
+    "long_sums",
     "operator_sheets",
     "ledger",
     "sums_generator",
@@ -53,6 +56,7 @@ class WarmStart:
             is learned for 700 steps.
         min_lines, max_lines: range of the later sheets' lines, drawn uniformly per batch, for sums and operators.
         hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
+        table: of the operators, for operator sheets.
     """
 
     task: Task = "running_sums"
@@ -66,10 +70,15 @@ class WarmStart:
     hidden: int = 96
     layers: int = 3
     heads: int = 4
+    table: int = 0
 
+
+LONG_TEACHER = sums.SumsTeacher(forget=0.35, slip=0.06)
+"""It knows the rule and is not reliable: what limits long sheets is how often each of many lines is right."""
 
 RECIPES = {
     "running_sums": WarmStart("running_sums"),
+    "long_sums": WarmStart("long_sums", steps=1100, batch_tokens=4000, min_lines=8, max_lines=20),
     "operator_sheets": WarmStart(
         "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, min_lines=3, max_lines=7
     ),
@@ -85,6 +94,11 @@ OPERATOR_TASKS = ("operator_sheets", "operators_generator")
 
 # A part of a demonstration: its text, and whether the policy wrote it and so learns it.
 Part = tuple[str, bool]
+
+
+def instance_of(recipe: WarmStart, number: int) -> WarmStart:
+    """The recipe with random numbers, and a table of operators, of its own; instance 0 is the recipe itself."""
+    return replace(recipe, seed=recipe.seed + 1000 * number, table=number)
 
 
 def build_tokenizer(task: Task = "running_sums") -> Any:
@@ -125,16 +139,16 @@ def build_model(recipe: WarmStart) -> Any:
     )
 
 
-def sums_demonstration(lines: int, rng: random.Random) -> list[Part]:
+def sums_demonstration(lines: int, teacher: sums.SumsTeacher, rng: random.Random) -> list[Part]:
     sheet = sums.make_sheet(sums.SumsOptions(lines, lines), rng)
-    return [(sums.render(sheet), False), (sums.demonstrate(sheet, sums.SumsTeacher(), rng) + END, True)]
+    return [(sums.render(sheet), False), (sums.demonstrate(sheet, teacher, rng) + END, True)]
 
 
-def operators_demonstration(lines: int, strata: int, rng: random.Random) -> list[Part]:
+def operators_demonstration(lines: int, strata: int, table: int, rng: random.Random) -> list[Part]:
     """A sheet of one of the first strata; the teacher does not care how many wrong lines pass."""
     options = operators.OperatorOptions(lines, lines)
     sheet = operators.make_sheet(options, rng.randrange(strata), rng)
-    response = operators.demonstrate(sheet, operators.OperatorTeacher(), rng)
+    response = operators.demonstrate(sheet, operators.OperatorTeacher(), rng, table)
     return [(operators.render(sheet), False), (response + END, True)]
 
 
@@ -185,8 +199,12 @@ def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Pa
     lines = 4 if first else rng.randint(recipe.min_lines, recipe.max_lines)
     if recipe.task == "operator_sheets":
         strata = 1 if first else len(operators.STRATA)
-        return [operators_demonstration(lines, strata, rng) for _ in range(recipe.batch_tokens // (5 * lines + 6))]
-    return [sums_demonstration(lines, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
+        return [
+            operators_demonstration(lines, strata, recipe.table, rng)
+            for _ in range(recipe.batch_tokens // (5 * lines + 6))
+        ]
+    teacher = LONG_TEACHER if recipe.task == "long_sums" else sums.SumsTeacher()
+    return [sums_demonstration(lines, teacher, rng) for _ in range(recipe.batch_tokens // (7 * lines + 6))]
 
 
 def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, Any]:
@@ -249,9 +267,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = script_parser(__doc__)
     parser.add_argument("recipe", choices=list(RECIPES), help="which one")
     parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")
+    parser.add_argument("--instance", type=int, default=0, help="other weights, demonstrations and operators")
     chosen = parser.parse_args(words)
     chosen.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    warm_start(chosen.folder, RECIPES[chosen.recipe])
+    warm_start(chosen.folder, instance_of(RECIPES[chosen.recipe], chosen.instance))
 
 
 if __name__ == "__main__":

@@ -17,11 +17,15 @@ The teacher of the warm start errs at a rate of its own for each operator, hardl
 X, and always in the same way: for each operator and value there is one wrong value that it believes in. A sheet draws
 its operators from a window of neighbours in that order, which is its stratum: what one sheet teaches helps its
 neighbours only, and later strata stay hopeless until theirs are learnt.
+
+Operators and beliefs come in numbered tables, drawn alike: another table is another instance of the task.
 """
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from halfway.curriculum.support.errors import UserError
@@ -35,18 +39,47 @@ LINE = re.compile(r"([a-l])([A-X])([0-7])")
 STRATA = tuple(OPERATORS[i : i + 4] for i in range(0, len(OPERATORS), 4))
 """Six bands of four neighbouring operators, easiest first."""
 
-# Drawn once: 24 random permutations of 0..7, no two of them equal in more than four places; the second of each pair is
-# the teacher's belief where it errs, a permutation too, which differs from the first everywhere.
+# Table 0: 24 random permutations of 0..7, no two of them equal in more than four places; the second of each pair is the
+# teacher's belief where it errs, a permutation too, which differs from the first everywhere.
 _TABLES = """
 32051476 43710652 15247630 41062357 31406752 43675210 02671453 47302165 21740635 43107256 62541037 37256104
 01362547 32057164 02317654 76542103 07436125 36754210 15027463 04172635 27451603 06327451 51063472 07652143
 10547263 46375021 56317042 05734621 65430712 26173540 50613742 63172504 32064715 57413206 57023614 36715402
 61074253 34612570 34025176 41607235 72154630 63507142 12405376 43571620 53460271 70643125 37450621 26537410
 """
-_RIGHT, _WRONG = (
-    dict(zip(OPERATORS, ([int(digit) for digit in row] for row in _TABLES.split()[first::2]), strict=True))
-    for first in (0, 1)
-)
+MOST_EQUAL = 4
+"""The most places in which two operators of a table are equal."""
+
+Permutation = tuple[int, ...]
+
+
+class Table(NamedTuple):
+    """What the operators do, and what the teacher believes that they do."""
+
+    right: dict[str, Permutation]
+    believed: dict[str, Permutation]
+
+
+@lru_cache
+def table(number: int) -> Table:
+    """One instance of the operators; table 0 is written out above, any other is drawn from its number."""
+    rows = _TABLES.split() if number == 0 else _draw_table(random.Random(number))
+    permutations = [tuple(map(int, row)) for row in rows]
+    return Table(*(dict(zip(OPERATORS, permutations[first::2], strict=True)) for first in (0, 1)))
+
+
+def _draw_table(rng: random.Random) -> list[str]:
+    """Rows like those of table 0."""
+    rows: list[str] = []
+    while len(rows) < 2 * len(OPERATORS):
+        right, believed = ("".join(rng.sample("01234567", VALUES)) for _ in range(2))
+        if _equal(right, believed) == 0 and all(_equal(right, row) <= MOST_EQUAL for row in rows[::2]):
+            rows += [right, believed]
+    return rows
+
+
+def _equal(one: str, other: str) -> int:
+    return sum(a == b for a, b in zip(one, other, strict=True))
 
 
 class Sheet(NamedTuple):
@@ -66,6 +99,7 @@ class OperatorOptions:
         min_allowed, max_allowed: wrong lines that still pass, drawn uniformly; at most 9.
         spread: a sheet's operators are at most this many places from the operator it is drawn around.
         strata: which of the six to draw from, 0 the easiest.
+        table: the number of the operators' table; the starting policy must have learnt from the same one.
     """
 
     min_lines: int = 3
@@ -74,12 +108,15 @@ class OperatorOptions:
     max_allowed: int = 1
     spread: int = 3
     strata: tuple[int, ...] = tuple(range(len(STRATA)))
+    table: int = 0
 
     def __post_init__(self) -> None:
         lines, allowed = (self.min_lines, self.max_lines), (self.min_allowed, self.max_allowed)
         require_bounds("operator_sheets", lines, allowed, len(LABELS))
         if not 0 <= self.spread < len(OPERATORS):
             raise UserError(f"operator_sheets.spread: {self.spread} is not acceptable; give 0 to {len(OPERATORS) - 1}")
+        if self.table < 0:
+            raise UserError(f"operator_sheets.table: {self.table} is not acceptable; give a number from 0")
         known = set(self.strata) <= set(range(len(STRATA)))
         if not known or not 0 < len(self.strata) == len(set(self.strata)):
             raise UserError(
@@ -117,14 +154,14 @@ EXPERT = OperatorTeacher(least_error=OperatorTeacher.least_error / 3, most_error
 """A teacher with a third of the errors."""
 
 
-def apply(operator: str, value: int) -> int:
-    """The right value of a line, given the one above."""
-    return _RIGHT[operator][value]
+def apply(operator: str, value: int, number: int = 0) -> int:
+    """The right value of a line, given the one above, in a numbered table."""
+    return table(number).right[operator][value]
 
 
-def misapply(operator: str, value: int) -> int:
+def misapply(operator: str, value: int, number: int = 0) -> int:
     """What the teacher writes where it errs."""
-    return _WRONG[operator][value]
+    return table(number).believed[operator][value]
 
 
 def stratum_name(stratum: int) -> str:
@@ -146,7 +183,7 @@ def centres(sheet: Sheet, options: OperatorOptions) -> str:
     return "".join(name for name in near if any(name in STRATA[stratum] for stratum in options.strata))
 
 
-def facts(sheet: Sheet, stratum: int) -> dict[str, float | str | tuple[float, ...]]:
+def facts(sheet: Sheet, stratum: int, number: int = 0) -> dict[str, float | str | tuple[float, ...]]:
     """The features of a sheet's problem, which `OperatorSheets` describes."""
     name = stratum_name(stratum)
     return {
@@ -157,7 +194,15 @@ def facts(sheet: Sheet, stratum: int) -> dict[str, float | str | tuple[float, ..
         "teacher_rate": chance(sheet, OperatorTeacher()),
         "expert_rate": chance(sheet, EXPERT),
         "operators": tuple(float(sheet.operators.count(name)) for name in OPERATORS),
+        **({"table": number} if number else {}),
     }
+
+
+def table_of(features: Mapping[str, object]) -> int:
+    """The table of a problem, from its features; those of table 0 do not say."""
+    number = features.get("table", 0)
+    assert isinstance(number, int | float)
+    return int(number)
 
 
 def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sheet:
@@ -184,13 +229,13 @@ def parse(prompt: str) -> Sheet:
     return Sheet(int(start), lines[1::2], int(allowed))
 
 
-def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random) -> str:
+def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random, number: int = 0) -> str:
     """A response as the teacher writes it, including errors and corrections."""
     above, lines = sheet.start, []
     for label, operator in zip(LABELS, sheet.operators, strict=False):
         for attempt in range(2):
             right = rng.random() >= teacher.error(operator)
-            value = apply(operator, above) if right else misapply(operator, above)
+            value = (apply if right else misapply)(operator, above, number)
             lines.append(f"{label}{operator}{value}")
             if right or attempt or rng.random() >= teacher.notice:
                 break
@@ -198,9 +243,9 @@ def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random) -> s
     return "".join(lines)
 
 
-def solve(sheet: Sheet) -> str:
+def solve(sheet: Sheet, number: int = 0) -> str:
     """The reference solution: every line once, and right."""
-    return demonstrate(sheet, FLAWLESS, random.Random(0))
+    return demonstrate(sheet, FLAWLESS, random.Random(0), number)
 
 
 def chance(sheet: Sheet, teacher: OperatorTeacher) -> float:
@@ -215,13 +260,13 @@ def chance(sheet: Sheet, teacher: OperatorTeacher) -> float:
     return sum(wrong_K[: sheet.allowed + 1])
 
 
-def wrong_lines(sheet: Sheet, response: str) -> int:
-    """Number of lines of the sheet that are missing or wrong; text that is no line of this sheet is ignored."""
+def wrong_lines(sheet: Sheet, response: str, number: int = 0) -> int:
+    """Number of lines of the sheet that are missing or wrong; text that is not a line of this sheet is ignored."""
     lines = ((LABELS.index(label), operator, int(value)) for label, operator, value in LINE.findall(response))
-    return count_wrong(sheet.start, sheet.operators, lines, apply)
+    return count_wrong(sheet.start, sheet.operators, lines, partial(apply, number=number))
 
 
-def mark(prompt: str, response: str) -> bool:
+def mark(prompt: str, response: str, number: int = 0) -> bool:
     """Whether a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
-    return wrong_lines(sheet, response) <= sheet.allowed
+    return wrong_lines(sheet, response, number) <= sheet.allowed

@@ -51,6 +51,7 @@ class OperatorSheets(operators.OperatorOptions, Source):
     - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
     - `expert_rate`: the same chance for a teacher with a third of its errors.
     - `operators`: a vector of how many lines of the sheet have operator A, B, ...
+    - `table`: the number of the operators' table, unless it is 0.
     """
 
     def __post_init__(self) -> None:
@@ -66,9 +67,9 @@ class OperatorSheets(operators.OperatorOptions, Source):
         while True:
             stratum = self.strata[len(seen) % len(self.strata)]  # a repeated sheet does not count as a turn
             sheet = operators.make_sheet(self, stratum, rng)
-            prompt, answer = operators.render(sheet), operators.solve(sheet)
+            prompt, answer = operators.render(sheet), operators.solve(sheet, self.table)
             seen.add(prompt)
-            facts = operators.facts(sheet, stratum)
+            facts = operators.facts(sheet, stratum, self.table)
             yield Problem(
                 content_id("operator_sheets", prompt, answer),
                 prompt,

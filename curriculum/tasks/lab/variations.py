@@ -27,7 +27,7 @@ def operator_sheets(problem: Problem, stream: Stream) -> Problem:
     sheet = operators.parse(problem.prompt)
     start = (sheet.start + rng.randrange(1, operators.VALUES)) % operators.VALUES
     other = sheet._replace(start=start, operators="".join(rng.sample(sheet.operators, len(sheet.operators))))
-    return varied(problem, operators.render(other), operators.solve(other), {})
+    return varied(problem, operators.render(other), operators.solve(other, operators.table_of(problem.features)), {})
 
 
 def varied(problem: Problem, prompt: str, answer: str, features: Mapping[str, float]) -> Problem:

@@ -10,7 +10,7 @@ def operator_sheets(problem: Problem, response: str) -> bool:
     Raises:
         ValueError: if the prompt is not one of that task.
     """
-    return operators.mark(problem.prompt, response)
+    return operators.mark(problem.prompt, response, operators.table_of(problem.features))
 
 
 def running_sums(problem: Problem, response: str) -> bool:

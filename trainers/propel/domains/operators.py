@@ -72,8 +72,8 @@ class Operators:
 
     def problem(self, task: Sheet) -> Problem:
         """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
-        prompt, answer = operators.render(task), operators.solve(task)
-        features = {**operators.facts(task, operators.stratum_of(task)), "topic": self.topic(task)}
+        prompt, answer = operators.render(task), operators.solve(task, self.sheets.table)
+        features = {**operators.facts(task, operators.stratum_of(task), self.sheets.table), "topic": self.topic(task)}
         identifier = content_id("operator_sheets", prompt, answer)
         return Problem(identifier, prompt, answer, self.name, "operator_sheets", features)
 

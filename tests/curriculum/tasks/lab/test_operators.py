@@ -16,6 +16,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab import operators
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
 from halfway.curriculum.tasks.lab.sources import OperatorSheets
+from halfway.curriculum.tasks.lab.variations import operator_sheets
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.starting_models.tokenizers import by_operator
@@ -34,14 +35,27 @@ SHEETS = st.builds(
 
 def test_the_tables_are_permutations_and_the_teachers_beliefs_are_wrong_everywhere() -> None:
     values = range(operators.VALUES)
-    tables = {name: tuple(operators.apply(name, value) for value in values) for name in OPERATORS}
-    assert tables["A"] == (3, 2, 0, 5, 1, 4, 7, 6) and tables["X"] == (3, 7, 4, 5, 0, 6, 2, 1)
-    assert all(sorted(table) == list(values) for table in tables.values())
-    assert all(operators.misapply(name, v) != operators.apply(name, v) for name in OPERATORS for v in values)
-    # Skills are learnt separately: no table says much about another.
-    pairs = combinations(tables.values(), 2)
-    agree = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in pairs]
-    assert max(agree) == 4 and sum(agree) / len(agree) == pytest.approx(1.0, abs=0.1)
+    for number in range(4):
+        right, believed = operators.table(number)
+        assert all(sorted(row) == list(values) for rows in (right, believed) for row in rows.values())
+        assert all(believed[name][value] != right[name][value] for name in OPERATORS for value in values)
+        # Skills are learnt separately: no operator says much about another.
+        pairs = combinations(right.values(), 2)
+        agree = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in pairs]
+        assert max(agree) == 4 and sum(agree) / len(agree) == pytest.approx(1.0, abs=0.15)
+    assert operators.table(0).right["A"] == (3, 2, 0, 5, 1, 4, 7, 6)
+    assert operators.table(0).right["X"] == (3, 7, 4, 5, 0, 6, 2, 1)
+
+
+def test_a_problem_is_marked_by_the_table_that_it_was_drawn_from() -> None:
+    stream = Stream(3)
+    for number in (0, 2):
+        problem = OperatorSheets(table=number).load(1, stream).problems[0]
+        assert verify(problem, problem.answer) and ("table" in problem.features) is bool(number)
+        other = operators.solve(operators.parse(problem.prompt), 1)
+        assert not verify(problem, other)
+        varied = operator_sheets(problem, stream)
+        assert verify(varied, varied.answer)
 
 
 @pytest.mark.parametrize(
