@@ -49,11 +49,11 @@ class ShapeOptions:
     tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        given = any(vars(self).values())
+        described = any(vars(self).values())
         for name, value in vars(self).items():
             least = 0 if name in ("head_dim", "tie_word_embeddings") else 1
             remedy = "give the number in the model's config.json; one size needs the others"
-            require(not given or value >= least, f"cluster.model.{name}", value, remedy)
+            require(not described or value >= least, f"cluster.model.{name}", value, remedy)
 
     @property
     def known(self) -> bool:

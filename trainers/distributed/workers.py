@@ -119,8 +119,8 @@ class WorkerGroup:
         before = judge_seconds(self._rollouts)
         own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
-        told = (own, judge_seconds(self._rollouts) - before)
-        distributed.gather_object(told, gathered, dst=LEADER, group=self._group)
+        gathering = (own, judge_seconds(self._rollouts) - before)
+        distributed.gather_object(gathering, gathered, dst=LEADER, group=self._group)
         by_position: dict[int, Group] = {}
         for share, (groups, judged) in zip(shares, gathered or [], strict=False):
             by_position |= zip(share, groups, strict=True)

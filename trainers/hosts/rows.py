@@ -66,7 +66,7 @@ class Rows:
             return None
 
 
-def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | None = None) -> Rows:
+def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | None = None) -> Rows:
     """The problems and rows in what a user has given: a `ProblemSet`, a list of mappings, or a `datasets.Dataset`.
 
     Columns that a controller needs as features become features of the problems; all others are only in the rows.
@@ -75,9 +75,9 @@ def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | 
         UserError: if the prompt column is missing, a row lacks a column of the first row, or two rows share an id.
     """
     columns = columns or Columns()
-    if isinstance(given, ProblemSet):
-        return Rows(given, None, ("id", "prompt", "answer"))
-    names = _names(given)
+    if isinstance(rows, ProblemSet):
+        return Rows(rows, None, ("id", "prompt", "answer"))
+    names = _names(rows)
     if columns.prompt not in names:
         raise UserError(f"problems: there is no column {columns.prompt!r}; give rows with one, or name another")
     features = [need.removeprefix("feature:") for need in sorted(controller.needs) if need.startswith("feature:")]
@@ -86,14 +86,14 @@ def rows_of(given: Any, controller: PassRateController[Any], columns: Columns | 
     wanted = [columns.id, columns.prompt, columns.answer, columns.solution, *features]
     read = [name for name in dict.fromkeys(wanted) if name in names]
     features = [name for name in features if name in names]
-    if hasattr(given, "select_columns"):
-        return Rows(ProblemSet(DatasetProblems(given.select_columns(read), columns, features)), given, names)
+    if hasattr(rows, "select_columns"):
+        return Rows(ProblemSet(DatasetProblems(rows.select_columns(read), columns, features)), rows, names)
     try:
-        whole = [{name: row[name] for name in read} for row in given]
+        whole = [{name: row[name] for name in read} for row in rows]
     except KeyError as error:
         raise UserError(f"problems: a row has no column {error.args[0]!r}, which the first one has") from None
     problems = [problem_of(row, str(i), columns, features) for i, row in enumerate(whole)]
-    return Rows(ProblemSet(problems), given, names)
+    return Rows(ProblemSet(problems), rows, names)
 
 
 def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: Sequence[str]) -> Problem:
@@ -116,12 +116,12 @@ def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: S
 class DatasetProblems(ProblemTable):
     """Problems read on demand from a `datasets.Dataset`, which keeps its columns in a memory-mapped file."""
 
-    def __init__(self, given: Any, columns: Columns, features: Sequence[str]):
+    def __init__(self, rows: Any, columns: Columns, features: Sequence[str]):
         """
         Args:
-            given: the data set, reduced to the columns that problems are made from.
+            rows: the data set, reduced to the columns that problems are made from.
         """
-        self._rows, self._raw = given.with_format(None), given.with_format("arrow")
+        self._rows, self._raw = rows.with_format(None), rows.with_format("arrow")
         self._columns, self._features = columns, features
 
     def __len__(self) -> int:
@@ -145,8 +145,8 @@ class DatasetProblems(ProblemTable):
     def column(self, feature: str) -> Sequence[Any]:
         if feature not in self._rows.column_names:
             return [None] * len(self)
-        found: Sequence[Any] = self._rows.select_columns([feature])[:][feature]
-        return found
+        values: Sequence[Any] = self._rows.select_columns([feature])[:][feature]
+        return values
 
     def fingerprint(self) -> str:
         """A hash of all columns, independent of how the file is divided into chunks."""
@@ -198,10 +198,10 @@ def as_messages(value: Any) -> tuple[Message, ...]:
     return tuple(Message(str(m["role"]), m["content"]) for m in value) if plain else ()
 
 
-def _names(given: Any) -> tuple[str, ...]:
-    if hasattr(given, "column_names") and hasattr(given, "__len__"):
-        return tuple(given.column_names)
-    if not isinstance(given, Sequence) or not given or not isinstance(given[0], Mapping):
-        kind = type(given).__name__
+def _names(rows: Any) -> tuple[str, ...]:
+    if hasattr(rows, "column_names") and hasattr(rows, "__len__"):
+        return tuple(rows.column_names)
+    if not isinstance(rows, Sequence) or not rows or not isinstance(rows[0], Mapping):
+        kind = type(rows).__name__
         raise UserError(f"problems: {kind!r} is not acceptable; give a ProblemSet, a Dataset, or a list of mappings")
-    return tuple(given[0])
+    return tuple(rows[0])

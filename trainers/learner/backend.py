@@ -127,10 +127,10 @@ def build_accelerator() -> Accelerator:
     try:
         return Accelerator(cpu=not torch.accelerator.is_available(), mixed_precision="no")
     except ValueError:
-        found = AcceleratorState()
+        state = AcceleratorState()
         raise UserError(
-            f"learner: this process already uses accelerate with mixed_precision={found.mixed_precision} on "
-            f"{found.device}, set up by another trainer; start Halfway in a process of its own"
+            f"learner: this process already uses accelerate with mixed_precision={state.mixed_precision} on "
+            f"{state.device}, set up by another trainer; start Halfway in a process of its own"
         ) from None
 
 

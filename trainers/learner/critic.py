@@ -151,9 +151,9 @@ class Critic:
             state = torch.load(file, map_location="cpu", weights_only=True)
             self._accelerator.unwrap_model(self._module).load_state_dict(state["weights"])
         except (FileNotFoundError, RuntimeError) as error:
-            found = "is not this run's" if file.exists() else "is missing"
+            trouble = "is not this run's" if file.exists() else "is missing"
             raise UserError(
-                f"learner: the critic of {folder} {found}; resume with the learner.advantage and learner.critic.kind "
+                f"learner: the critic of {folder} {trouble}; resume with the learner.advantage and learner.critic.kind "
                 "that wrote the checkpoint"
             ) from error
         self._steps, self._updates = state["steps"], state["updates"]

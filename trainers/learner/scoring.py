@@ -64,7 +64,7 @@ def score_tokens(
     """
     wanted_BT = mask_BT[:, 1:]
     columns_C = wanted_BT.any(0).nonzero()[:, 0]
-    kept = {"logits_to_keep": columns_C} if _keeps_logits(model) else {}
+    positions = {"logits_to_keep": columns_C} if _keeps_logits(model) else {}
     wanted_BC = wanted_BT[:, columns_C]
     targets_M = tokens_BT[:, 1:][:, columns_C][wanted_BC]
 
@@ -75,17 +75,17 @@ def score_tokens(
 
     def forward() -> Tensor:
         wanted = {"output_hidden_states": True} if hidden else {}
-        output = model(input_ids=tokens_BT, use_cache=False, **kept, **wanted)
+        output = model(input_ids=tokens_BT, use_cache=False, **positions, **wanted)
         states[:] = [output.hidden_states[-1]] if hidden else []
         logits_BCV: Tensor = output.logits
         return logits_BCV
 
     scored = None
-    head = output_layer(model) if kept else None
+    head = output_layer(model) if positions else None
     if head is not None and len(targets_M) * head.out_features > MAX_LOGITS:
         scored = _score_in_parts(head, forward, wanted_BC, targets_M, score)
     if scored is None:
-        logits_BCV = forward() if kept else forward()[:, columns_C]
+        logits_BCV = forward() if positions else forward()[:, columns_C]
         # One row for each masked token, in the row-major order that masked_scatter fills in.
         scored = score(logits_BCV[wanted_BC], targets_M)
     logprobs_M, entropies_M = scored

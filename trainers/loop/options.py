@@ -99,9 +99,11 @@ class Budget:
     tool_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        given = {k: v for k, v in vars(self).items() if v is not None}
-        require(len(given) == 1, "budget", given, "give exactly one of rollouts, tokens, steps, seconds, tool_seconds")
-        require(next(iter(given.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
+        amounts = {k: v for k, v in vars(self).items() if v is not None}
+        require(
+            len(amounts) == 1, "budget", amounts, "give exactly one of rollouts, tokens, steps, seconds, tool_seconds"
+        )
+        require(next(iter(amounts.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
 
     @property
     def unit(self) -> str:

@@ -5,25 +5,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
-Given = TypeVar("Given")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class BackgroundCalls(Generic[Given, Result]):
+class BackgroundCalls(Generic[Item, Result]):
     """Applies a function to added items, one call at a time, each to everything that has come in since the last.
 
     A context manager: leaving it waits for the call under way, and drops what no call has begun.
     """
 
-    def __init__(self, function: Callable[[Sequence[Given]], Sequence[Result]]):
+    def __init__(self, function: Callable[[Sequence[Item]], Sequence[Result]]):
         """
         Args:
             function: returns one result per item, in order. It must not matter how the items are divided into calls.
         """
         self._function = function
         self._pool = ThreadPoolExecutor(1, "background-calls")
-        self._waiting: SimpleQueue[Given] = SimpleQueue()
-        self._calls: list[Future[list[tuple[Given, Result]]]] = []
+        self._waiting: SimpleQueue[Item] = SimpleQueue()
+        self._calls: list[Future[list[tuple[Item, Result]]]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -31,17 +31,17 @@ class BackgroundCalls(Generic[Given, Result]):
     def __exit__(self, *_: Any) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, given: Given) -> None:
+    def add(self, item: Item) -> None:
         """Add an item, which will be worked on soon."""
-        self._waiting.put(given)
+        self._waiting.put(item)
         self._calls.append(self._pool.submit(self._work))
 
-    def results(self) -> Iterator[tuple[Given, Result]]:
+    def results(self) -> Iterator[tuple[Item, Result]]:
         """Every item with its result, in the order of adding. Raises what the function raised."""
         for call in self._calls:
             yield from call.result()
 
-    def _work(self) -> list[tuple[Given, Result]]:
+    def _work(self) -> list[tuple[Item, Result]]:
         # Nothing else takes from the queue. An earlier call may have processed this item too.
-        given = [self._waiting.get() for _ in range(self._waiting.qsize())]
-        return list(zip(given, self._function(given), strict=True)) if given else []
+        items = [self._waiting.get() for _ in range(self._waiting.qsize())]
+        return list(zip(items, self._function(items), strict=True)) if items else []

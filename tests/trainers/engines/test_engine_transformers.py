@@ -65,7 +65,7 @@ def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(
         assert (done.tokens_T.dtype, done.logprobs_T.dtype, done.entropies_T.dtype) == ("int32", "float32", "float32")
 
 
-def test_sequences_are_told_of_as_they_end(tiny_model: Qwen3ForCausalLM) -> None:
+def test_completions_are_reported_as_their_sequences_end(tiny_model: Qwen3ForCausalLM) -> None:
     told: dict[int, Completion] = {}
     done = engine(tiny_model, max_sequences=20).generate(CONTEXTS * 8, LIMITS * 8, list(range(40)), told.__setitem__)
     assert sorted(told) == list(range(40)) and all(told[i] is completion for i, completion in enumerate(done))
@@ -95,7 +95,7 @@ def test_responses_end_at_the_first_end_token_or_at_their_own_limit(tiny_model: 
     assert 10 < sum(done.stop == "end" for done in completions) < 90
 
 
-def test_several_end_tokens(tiny_model: Qwen3ForCausalLM) -> None:
+def test_any_of_several_end_tokens_ends_a_response(tiny_model: Qwen3ForCausalLM) -> None:
     both = TransformersEngine(tiny_model, [END, 26], PAD)
     completions = both.generate([CONTEXTS[0]] * 50, [60] * 50, list(range(50)))
     endings = {int(c.tokens_T[-1]) for c in completions if c.stop == "end"}
@@ -116,7 +116,7 @@ def test_results_come_in_the_callers_order_and_do_not_depend_on_it(tiny_model: Q
 
 
 @pytest.mark.parametrize("max_sequences", [1, 2])
-def test_chunks_change_nothing(tiny_model: Qwen3ForCausalLM, max_sequences: int) -> None:
+def test_dividing_a_call_into_chunks_changes_nothing(tiny_model: Qwen3ForCausalLM, max_sequences: int) -> None:
     chunked = engine(tiny_model, max_sequences=max_sequences)
     assert_close(chunked.generate(CONTEXTS, LIMITS, SEEDS), engine(tiny_model).generate(CONTEXTS, LIMITS, SEEDS))
 
@@ -221,7 +221,7 @@ def test_the_learner_can_train_the_shared_module_after_sampling(tiny_model: Qwen
     assert tiny_model.lm_head.weight.grad is not None
 
 
-def test_bad_calls_are_refused(tiny_model: Qwen3ForCausalLM) -> None:
+def test_calls_without_context_or_room_are_refused(tiny_model: Qwen3ForCausalLM) -> None:
     sampler = engine(tiny_model)
     assert sampler.generate([], [], []) == []
     with pytest.raises(ValueError, match="every context needs a token"):

@@ -57,7 +57,7 @@ def test_equal_calls_and_seeds_give_equal_tokens_in_any_order(results: dict[str,
 
 
 @pytest.mark.slow
-def test_sequences_are_told_of_as_they_end(results: dict[str, Any]) -> None:
+def test_completions_are_reported_as_their_sequences_end(results: dict[str, Any]) -> None:
     assert sorted(results["told"]) == list(range(12)) != results["told"]
     for told, first in zip(results["told completions"], results["first"], strict=True):
         assert told["tokens_T"].tolist() == first["tokens_T"].tolist() and told["stop"] == first["stop"]

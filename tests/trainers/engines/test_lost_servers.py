@@ -202,7 +202,7 @@ def test_no_server_of_ours_boots_while_the_servers_sleep(tmp_path: Path) -> None
     assert all(server.process is not None for server in servers) and engine.replicas == 3
 
 
-def test_what_a_server_refuses_is_a_mistake_and_no_loss(tmp_path: Path) -> None:
+def test_a_request_that_a_server_refuses_is_an_error_and_the_server_is_not_lost(tmp_path: Path) -> None:
     def answer(path: str) -> tuple[int, str]:
         return (400, '{"error": {"message": "prompt too long"}}') if path == GENERATE else (200, "{}")
 
@@ -215,7 +215,7 @@ def test_what_a_server_refuses_is_a_mistake_and_no_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_other_errors_are_losses(status: int) -> None:
+def test_a_server_with_any_other_error_is_lost(status: int) -> None:
     with served(lambda path: (status, "")) as server, pytest.raises(ServerError, match=f"status {status}"):
         server.generate(CONTEXT, {"max_tokens": 4}, "1", 1.0)
 

@@ -42,7 +42,7 @@ def steps(run: Hosting, first: int, last: int) -> None:
         waiting = ahead
 
 
-def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
+def test_a_hosted_run_that_is_killed_and_resumed_decides_the_same(tmp_path: Path) -> None:
     whole, broken = hosting(tmp_path / "whole"), hosting(tmp_path / "broken")
     (tmp_path / "checkpoint").mkdir()
     whole.begin()
@@ -65,7 +65,7 @@ def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
     assert sum(group["outcome"] != "skipped" for group in groups) == 8 * GROUPS
 
 
-def test_one_process_writes(tmp_path: Path) -> None:
+def test_only_one_process_writes_records(tmp_path: Path) -> None:
     run = hosting(tmp_path / "rank1", writes=False)
     run.begin()
     steps(run, 0, 2)
@@ -134,7 +134,7 @@ def test_rows_become_problems_and_keep_their_columns() -> None:
         rows_of("train.jsonl", choosing)
 
 
-def test_rows_of_datasets() -> None:
+def test_the_rows_of_a_data_set_become_problems() -> None:
     datasets = pytest.importorskip("datasets")
     rows = rows_of(datasets.Dataset.from_list(ROWS), CHAIN)
     assert rows.problems[2].answer == "3" and rows.row(rows.problems[2])["x"] == 2
@@ -176,7 +176,7 @@ def test_a_data_set_makes_the_problems_that_its_rows_make(kind: str) -> None:
     assert grown.generated and grown.fingerprint() != lazy.fingerprint() and grown[2] == own[2]
 
 
-def test_success_is_raw() -> None:
+def test_a_success_is_a_reward_of_1_or_one_above_the_threshold() -> None:
     judge = Judge("right")
     assert [judge.success(value) for value in (0, 1.0, True, None, float("nan"))] == [False, True, True, None, None]
     with pytest.raises(UserError, match=r"reward: 'right' gave 0.5, where a success is 0 or 1; set threshold="):

@@ -19,7 +19,7 @@ def shortened(code: str, *changes: tuple[str, str]) -> str:
     return code
 
 
-def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_page_about_trl_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     code = shortened(
         example("trl.md"),
@@ -32,7 +32,7 @@ def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len((tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()) == 2
 
 
-def test_trinity(tmp_path: Path) -> None:
+def test_the_example_of_the_page_about_trinity_runs(tmp_path: Path) -> None:
     """The page's settings, read as Trinity reads a file of settings, with a task set of its own."""
     pytest.importorskip("trinity")
     import yaml
@@ -60,7 +60,7 @@ def test_trinity(tmp_path: Path) -> None:
     assert EXPERIENCE_OPERATORS.get(operator.name) is not None
 
 
-def test_tinker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_page_about_tinker_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tinker_cookbook")
     code = shortened(example("tinker.md"), ("runs/halfway", str(tmp_path)))
     monkeypatch.chdir(REPOSITORY)
@@ -72,7 +72,7 @@ def test_tinker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_others() -> None:
+def test_the_example_of_the_page_about_other_trainers_runs() -> None:
     """The session's life, with a trainer that loses some groups."""
     code = shortened(example("others.md"), ('"chain.yaml"', '["uniform", "greso"]'))
     asks, gives = code.split("session.record_counts", 1)

@@ -172,7 +172,7 @@ def test_the_pages_script_in_prime_rls_own_source_of_tasks(
 
 
 @here
-def test_prime_rl_still_calls_what_the_chain_stands_in() -> None:
+def test_prime_rl_still_calls_the_methods_that_the_sampler_has() -> None:
     def text(file: str) -> str:
         return ast.unparse(ast.parse((CHECKOUT / "orchestrator" / file).read_text()))
 
@@ -184,7 +184,7 @@ def test_prime_rl_still_calls_what_the_chain_stands_in() -> None:
     assert all(name in pool for name in ("trace.reward", "episode.traces", "trace.has_error", "trace.agent.trainable"))
 
 
-def test_out_of_order_with_losses_nothing_is_in_flight_for_ever(tmp_path: Path) -> None:
+def test_groups_that_come_late_or_never_are_observed_or_counted_as_lost(tmp_path: Path) -> None:
     """A dispatcher with many groups in flight, which drops some without a word, and others in part."""
     shuffled, rng = random.Random(0), np.random.default_rng(0)
     inner = sampler(tmp_path, patience=10)
@@ -210,7 +210,7 @@ def test_out_of_order_with_losses_nothing_is_in_flight_for_ever(tmp_path: Path) 
     inner.observe(came_back(SimpleNamespace(key="other", data=SimpleNamespace(idx=0)), rng))  # is nothing of ours
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"controllers\.prefix_sampling needs .*, which prime-rl"):
         sampler(tmp_path, ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=r"tasks: 'list_iterator' is not acceptable; give num_tasks"):

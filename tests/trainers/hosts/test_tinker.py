@@ -97,7 +97,7 @@ def test_a_group_that_failed_is_lost_and_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"controllers.prefix_sampling needs .*, which tinker-cookbook"):
         dataset(tmp_path, np.random.default_rng(0), ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=r"batch-00000007.json: no such state; resume with the folder"):

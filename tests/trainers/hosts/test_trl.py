@@ -217,7 +217,7 @@ def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is no evidence"
 
 
-def test_a_reward_that_is_no_success_is_refused(tmp_path: Path) -> None:
+def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_path: Path) -> None:
     def shaped(completions: Sequence[str], **_: Any) -> list[float]:
         return [0.3 for _ in completions]
 
@@ -290,8 +290,8 @@ def drive(driver: str, *arguments: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
-def test_twenty_steps_killed_without_warning_and_resumed(name: str, through: str, tmp_path: Path) -> None:
-    steps = 20
+def test_a_run_killed_without_warning_and_resumed(name: str, through: str, tmp_path: Path) -> None:
+    steps = 12
     drive("trl_kill_driver.py", name, through, str(tmp_path), str(steps))
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert (whole / "losses.json").read_bytes() == (broken / "losses.json").read_bytes()

@@ -469,7 +469,7 @@ def test_a_controller_that_asks_for_values_observes_them(tmp_path: Path, monkeyp
     assert {"value_loss", "explained_variance", "value_clip", "critic_grad_norm"} <= set(steps[-1]["learner"])
 
 
-def test_values_survive_a_checkpoint_and_no_cut(tiny_model: Qwen3ForCausalLM) -> None:
+def test_values_survive_a_checkpoint_but_not_a_cut(tiny_model: Qwen3ForCausalLM) -> None:
     [group] = learner(tiny_model, PPO).with_values([make_group([4, 5], [Rollout((make_turn([6, 7, 8]),), True)])])
     restored = from_plain(tuple[Group, ...], json.loads(json.dumps(to_plain((group,)))))[0]
     np.testing.assert_array_equal(restored.rollouts[0].turns[0].values_T, group.rollouts[0].turns[0].values_T)

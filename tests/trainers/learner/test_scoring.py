@@ -59,9 +59,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from halfway.trainers.learner.scoring import token_logprobs
 torch.set_num_threads(1)
 model = Qwen3ForCausalLM(Qwen3Config(vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=True))
-tokens_BT = torch.randint(0, 49152, (1, 1024))
-mask_BT = torch.arange(1024)[None] >= 64
+    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True))
+tokens_BT = torch.randint(0, 49152, (1, 2048))
+mask_BT = torch.arange(2048)[None] >= 64
 model(input_ids=tokens_BT[:, :8]).logits.sum().backward()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 logprobs, _ = token_logprobs(model, tokens_BT, mask_BT)

@@ -57,7 +57,7 @@ def test_more_samples_of_the_same_problems_do_not_shrink_the_error() -> None:
     assert few.stderr == many.stderr == pytest.approx(sqrt(0.25 * 16 / 15 / 16))
 
 
-def test_interval() -> None:
+def test_the_interval_is_normal_and_cut_to_0_and_1() -> None:
     result = summarize(np.asarray([2, 4, 6] * 30), 8)
     low, high = result.interval()
     assert isclose(high - low, 2 * 1.959964 * result.stderr, rel_tol=1e-6) and isclose((low + high) / 2, 0.5)
@@ -79,7 +79,7 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(samples: int, passed: int
     assert isclose(pass_at_k(samples, passed, k), sum(map(any, subsets)) / len(subsets))
 
 
-def test_mean_pass_at_k() -> None:
+def test_pass_at_k_of_an_evaluation_is_the_mean_over_problems() -> None:
     result = summarize(np.asarray([0, 1, 4]), 4)
     assert isclose(result.pass_at_k(1), result.pass_at_1)
     assert isclose(result.pass_at_k(2), (0 + 0.5 + 1) / 3)

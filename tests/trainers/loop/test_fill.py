@@ -47,7 +47,7 @@ def outcomes(filling: Filling) -> list[tuple[int, int, str]]:
         ((16, 64, 1.25, 1, 0.0), 64),  # a minimum above the default wins
     ],
 )
-def test_adaptive_request(arguments: tuple, request_size: int):
+def test_an_adaptive_request_is_gresos_formula(arguments: tuple, request_size: int):
     assert adaptive_request(*arguments) == request_size
 
 
@@ -77,7 +77,7 @@ def test_once_with_too_few_requests_is_starved():
     assert asked == [5] and filling.starved and len(filling.trained) == 2
 
 
-def test_refill_goes_on_until_full_and_discards_the_surplus():
+def test_refill_asks_until_the_batch_is_full_and_discards_the_surplus():
     rounds = [groups(4, 0, 8, 0), groups(0, 3, 0, 0), groups(2, 5, 6, 7)]
     options = FillOptions(policy="refill", groups=4)
     filling, asked = filled(options, lambda i, wanted: rounds[i])
@@ -89,7 +89,7 @@ def test_refill_goes_on_until_full_and_discards_the_surplus():
     assert (filling.rounds, filling.starved, len(filling.groups)) == (3, False, 12)
 
 
-def test_small_request_is_not_the_last_one():
+def test_a_small_request_is_not_the_last_one():
     # The original would flag the second round, whose request is below the default, and train on 3 groups.
     rounds = [groups(4, 4, 4, 0), groups(0), groups(5)]
     options = FillOptions(policy="refill", groups=4, request="adaptive", request_groups=6)
@@ -106,19 +106,19 @@ def test_rounds_are_bounded():
 
 
 @pytest.mark.parametrize("policy", ["once", "refill"])
-def test_empty_round_ends_the_step(policy):
+def test_an_empty_round_ends_the_step(policy):
     filling, asked = filled(FillOptions(policy=policy, groups=4), lambda i, wanted: [])
     assert asked == [4]
     assert filling.starved and filling.groups == () and filling.outcomes == ()
 
 
-def test_short_round_does_not_end_the_step():
+def test_a_short_round_does_not_end_the_step():
     options = FillOptions(policy="refill", groups=3)
     filling, asked = filled(options, lambda i, wanted: groups(4))
     assert asked == [3, 3, 3] and len(filling.trained) == 3 and not filling.starved
 
 
-def test_group_without_rollouts_is_empty_not_degenerate():
+def test_a_group_without_rollouts_is_empty_and_not_degenerate():
     filling, _ = filled(FillOptions(groups=2), lambda i, wanted: [group(PROBLEMS[0], 0, 0), group(PROBLEMS[1], 4)])
     assert [o for _, _, o in outcomes(filling)] == ["empty", "trained"]
 

@@ -209,7 +209,7 @@ def test_every_turn_says_which_weights_wrote_it(tiny_tokenizer: PreTrainedTokeni
     assert child.policy_versions == (7,)  # what is replayed was written before
 
 
-def test_nothing_asked_nothing_done(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_no_request_gives_no_group(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, lambda read, seed: "7")
     assert Collector(engine, OneTurn(), tiny_tokenizer, 8).run([], STREAM) == []
     assert engine.calls == 0
@@ -513,7 +513,9 @@ def test_the_time_that_the_environment_took_is_added_up_over_calls(
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_a_lost_episode_leaves_the_group_and_is_no_failure(tiny_tokenizer: PreTrainedTokenizerFast, slow: bool) -> None:
+def test_a_lost_episode_leaves_the_group_and_is_not_a_failure(
+    tiny_tokenizer: PreTrainedTokenizerFast, slow: bool
+) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
     collector = Collector(engine, Slow(slow_tools=slow, lost=True), tiny_tokenizer, 40)
     (group,) = collector.run([Request(problem(), 4)], STREAM)

@@ -154,9 +154,9 @@ class TransformersEngine:
                 break
             if share <= 1 - ENDED_SHARE:
                 yield show(rows[~running])
-                kept = running.nonzero()[:, 0]
-                rows, running, token = rows[kept], running[kept], token[kept]
-                batch.keep(kept)
+                still_running = running.nonzero()[:, 0]
+                rows, running, token = rows[still_running], running[still_running], token[still_running]
+                batch.keep(still_running)
             batch.advance(token)
         yield show(rows)
 

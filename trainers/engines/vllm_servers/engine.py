@@ -209,7 +209,7 @@ class VllmServersEngine:
             return False
         if server.version is not None:
             self._use(server)
-        if not any(each.usable for each in self.servers):
+        if not any(server.usable for server in self.servers):
             raise UserError(
                 f"{FIELD}.transfer: {self.options.transfer!r} brings weights to a lost server at the "
                 "next step only, and no server that has them is left; resume the run, or use "
@@ -258,9 +258,10 @@ class VllmServersEngine:
         deadline = time.monotonic() + self.options.start_seconds
         while True:
             with ThreadPoolExecutor(len(self.servers)) as pool:
-                found = [s for s, answer in zip(self.servers, pool.map(answers, self.servers), strict=True) if answer]
-            if found:
-                return found
+                replies = pool.map(answers, self.servers)
+                answering = [server for server, reply in zip(self.servers, replies, strict=True) if reply]
+            if answering:
+                return answering
             if time.monotonic() > deadline:
                 raise UserError(f"{NEEDED_BY}: no server can work any more: {self._last_words()}")
             time.sleep(POLL_SECONDS)

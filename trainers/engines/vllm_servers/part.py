@@ -22,7 +22,7 @@ class VllmServers(ServerOptions):
         """With GPUs, as many servers as a host has devices for; otherwise `count`."""
         cluster, width = run.cluster, self.tensor_parallel
         count = max(1, cluster.devices_per_node // width) if cluster.gpus else self.count
-        found = []
+        services = []
         for number in range(count):
             port = cluster.port + 1 + number
             devices = ",".join(str(number * width + i) for i in range(width))
@@ -35,5 +35,5 @@ class VllmServers(ServerOptions):
                 run.max_sequences,
                 chunked=cluster.gpus,
             )
-            found.append(Service(words, port, SERVER_ENVIRONMENT | visible))
-        return found
+            services.append(Service(words, port, SERVER_ENVIRONMENT | visible))
+        return services

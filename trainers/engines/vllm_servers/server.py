@@ -190,8 +190,8 @@ class Server:
         if self.log is None or not self.log.exists():
             return f"{self.failure or f'{self.address} gives no answer'}; see its own log"
         lines = self.log.read_text(errors="replace").splitlines()
-        telling = [line for line in lines if "Error:" in line] or lines
-        return f"{self.failure or self.address}; its log: {' '.join(' '.join(telling[-3:]).split())[-600:]}"
+        errors = [line for line in lines if "Error:" in line] or lines
+        return f"{self.failure or self.address}; its log: {' '.join(' '.join(errors[-3:]).split())[-600:]}"
 
     def healthy(self) -> bool:
         """Whether it answers."""

@@ -3,7 +3,7 @@
 - `hosted`: makes the trainer's arguments that `halfway.trl` returns
 - `settings`: refuses a `GRPOConfig` that cannot work
 - `late_rows`: a data set of empty slots, filled when the loader fetches them
-- `rollouts`: `rollout_func`, which chooses problems when they are rolled out and masks replayed tokens
+- `rollout_func`: `rollout_func`, which chooses problems when they are rolled out and masks replayed tokens
 - `rewards`: reward functions that report to the session what came back
 - `callback`: saves the session in TRL's checkpoints
 """

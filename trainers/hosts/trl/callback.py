@@ -8,7 +8,7 @@ from transformers import TrainerCallback
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.hosting import Hosting
 from halfway.trainers.hosts.trl.rewards import Observer
-from halfway.trainers.hosts.trl.rollouts import ends_of
+from halfway.trainers.hosts.trl.rollout_func import ends_of
 from halfway.trainers.hosts.trl.settings import between_generations
 
 Base: Any = TrainerCallback

@@ -11,7 +11,7 @@ from halfway.trainers.hosts.rows import rows_of
 from halfway.trainers.hosts.trl import settings
 from halfway.trainers.hosts.trl.late_rows import LateRows
 from halfway.trainers.hosts.trl.rewards import Observer, is_function, judging
-from halfway.trainers.hosts.trl.rollouts import SessionRollouts
+from halfway.trainers.hosts.trl.rollout_func import SessionRollouts
 
 Through = Literal["rows", "rollouts"]
 STARTS = frozenset({"prefixes", "hints"})
@@ -59,22 +59,22 @@ def trl(
     observer = Observer(hosting, Judge(rewards[judge].__name__, threshold))
     if route == "rollouts":
         source: Any = SessionRollouts(hosting, args)
-        given = {"train_dataset": source.dataset((settings.generations(args) + 2) * settings.groups(args))}
-        given["rollout_func"] = source
+        chosen = {"train_dataset": source.dataset((settings.generations(args) + 2) * settings.groups(args))}
+        chosen["rollout_func"] = source
     else:
         if chain.needs & STARTS and processing_class is None:
             raise UserError(
                 "processing_class: prefixes in the prompt need the tokenizer; give it, or through='rollouts'"
             )
         source = LateRows(hosting, settings.groups(args), processing_class)
-        given = {"train_dataset": source.dataset(settings.generations(args))}
+        chosen = {"train_dataset": source.dataset(settings.generations(args))}
     if processing_class is not None:
-        given["processing_class"] = processing_class
+        chosen["processing_class"] = processing_class
     from halfway.trainers.hosts.trl.callback import HalfwayCallback
 
     return {
         "args": args,
         "reward_funcs": [observer.wrap(r, i == judge) if is_function(r) else r for i, r in enumerate(rewards)],
         "callbacks": [HalfwayCallback(hosting, observer, source)],
-        **given,
+        **chosen,
     }

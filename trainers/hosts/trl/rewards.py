@@ -10,7 +10,7 @@ from halfway.trainers.hosts.hosting import Hosting
 from halfway.trainers.hosts.outcomes import Judge, rollout_of
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.trl.late_rows import SLOT, START, START_TEXT
-from halfway.trainers.hosts.trl.rollouts import PROMPT, REPLAYED
+from halfway.trainers.hosts.trl.rollout_func import PROMPT, REPLAYED
 
 OURS = frozenset({TICKET, START, START_TEXT, SLOT, PROMPT, REPLAYED})
 
@@ -31,7 +31,7 @@ class Observer:
         self.ends: frozenset[int] = frozenset()
 
     def wrap(self, reward: Reward, judges: bool) -> Reward:
-        """The reward function, wrapped so that it is given whole responses, including what was replayed.
+        """The reward function, wrapped so that it is shown whole responses, including what was replayed.
 
         Args:
             judges: whether its values decide what a success is. If so, its calls in training record the rollouts and
@@ -64,7 +64,7 @@ class Observer:
         starts = inputs.get(START, [[]] * num)
         replayed = inputs.get(REPLAYED) or [len(start) for start in starts]
         tokens = [start + done for start, done in zip(starts, inputs["completion_ids"], strict=True)]
-        mine = [Scored(*each) for each in zip(inputs[TICKET], map(number, rewards), tokens, replayed, strict=True)]
+        mine = [Scored(*row) for row in zip(inputs[TICKET], map(number, rewards), tokens, replayed, strict=True)]
         version = int(inputs["trainer_state"].global_step)
         for scored in gather_object(mine):
             success = self.judge.success(scored.reward)
@@ -98,21 +98,21 @@ def in_training(inputs: dict[str, Any]) -> bool:
 
 
 def seen(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs that a reward function is given: the row's own prompt, the whole response, and none of our columns."""
-    given = {name: value for name, value in inputs.items() if name not in OURS}
+    """The inputs that a reward function is shown: the row's own prompt, the whole response, and none of our columns."""
+    shown = {name: value for name, value in inputs.items() if name not in OURS}
     if not in_training(inputs):
-        return given
+        return shown
     if PROMPT in inputs:
         # Changed in place, so that TRL's own log shows these prompts and not the placeholders.
-        given["prompts"][:] = inputs[PROMPT]
+        shown["prompts"][:] = inputs[PROMPT]
     if START in inputs:
         starts, texts = inputs[START], inputs[START_TEXT]
-        given["prompts"] = [
+        shown["prompts"] = [
             prompt.removesuffix(text) if text else prompt for prompt, text in zip(inputs["prompts"], texts, strict=True)
         ]
-        given["completions"] = [text + rest for text, rest in zip(texts, inputs["completions"], strict=True)]
-        given["completion_ids"] = [start + rest for start, rest in zip(starts, inputs["completion_ids"], strict=True)]
-    return given
+        shown["completions"] = [text + rest for text, rest in zip(texts, inputs["completions"], strict=True)]
+        shown["completion_ids"] = [start + rest for start, rest in zip(starts, inputs["completion_ids"], strict=True)]
+    return shown
 
 
 def judging(rewards: Sequence[Any], success: Any) -> int:
@@ -130,10 +130,10 @@ def judging(rewards: Sequence[Any], success: Any) -> int:
             f"success: name the one of {', '.join(names)} that is 1 for a success and 0 otherwise, for example "
             f"success={names[0]!r}"
         )
-    found = [i for i, reward in enumerate(rewards) if success is reward or success == names[i]]
-    if not found or not is_function(rewards[found[0]]):
-        raise UserError(f"success: {success!r} is none of the reward functions {', '.join(names)}; name one of them")
-    return found[0]
+    positions = [i for i, reward in enumerate(rewards) if success is reward or success == names[i]]
+    if not positions or not is_function(rewards[positions[0]]):
+        raise UserError(f"success: {success!r} is not one of the reward functions {', '.join(names)}; name one of them")
+    return positions[0]
 
 
 def is_function(reward: Any) -> bool:

@@ -42,13 +42,13 @@ def test_at_lambda_zero_the_advantage_is_one_temporal_difference(values: list[fl
     np.testing.assert_allclose(gae(values_K, 1.0, gamma, 0.0), expected_K, atol=1e-12)
 
 
-def test_by_hand() -> None:
+def test_the_advantages_of_a_short_rollout_by_hand() -> None:
     # d = (0.5 x 0.4 - 0.2, 0.5 x 0.6 - 0.4, 1 - 0.6) = (0, -0.1, 0.4), each carried back with 0.5 x 0.8 = 0.4.
     np.testing.assert_allclose(gae(np.asarray([0.2, 0.4, 0.6]), 1.0, 0.5, 0.8), [0.024, 0.06, 0.4], rtol=1e-12)
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0])
-def test_without_a_critic_s_opinion_every_token_gets_the_reward_to_go(reward: float) -> None:
+def test_with_values_of_zero_every_token_gets_the_reward_to_go(reward: float) -> None:
     options = CriticOptions(gamma=1.0, gae_lambda=1.0, whiten=False)
     [filled], metrics = with_targets([sequence([0, 1, 1, 0, 1], reward)], [np.zeros(5)], options)
     assert filled.advantages_T is not None and filled.returns_T is not None and filled.values_T is not None

@@ -35,8 +35,8 @@ class SessionRollouts:
         paged = getattr(args, "use_transformers_continuous_batching", False)
         remedy = "give False, use_vllm=True, or through='rows'"
         require(not paged, "args.use_transformers_continuous_batching", paged, remedy)
-        given = hosting.rows.row(hosting.session.problems[0])["prompt"]
-        self._placeholder: Any = "" if isinstance(given, str) else [{"role": "user", "content": ""}]
+        first_prompt = hosting.rows.row(hosting.session.problems[0])["prompt"]
+        self._placeholder: Any = "" if isinstance(first_prompt, str) else [{"role": "user", "content": ""}]
 
     def dataset(self, size: int) -> Any:
         """A `datasets.Dataset` of `size` placeholders."""
@@ -55,8 +55,8 @@ class SessionRollouts:
         mine = self._mine(len(prompts))
         row_of = {ticket.id: self.hosting.row(ticket) for ticket in {t.id: t for t in mine}.values()}
         rows = [row_of[ticket.id] for ticket in mine]
-        given = [hinted(row["prompt"], ticket) for row, ticket in zip(rows, mine, strict=True)]
-        ids = encoded(trainer, given)
+        prompts = [hinted(row["prompt"], ticket) for row, ticket in zip(rows, mine, strict=True)]
+        ids = encoded(trainer, prompts)
         starts = [start_of(ticket, trainer.processing_class) for ticket in mine]
         contexts = [context + start for context, start in zip(ids, starts, strict=True)]
         tokens, logprobs = self.generate(trainer, contexts, self.hosting.session.num_rollouts)
@@ -77,7 +77,7 @@ class SessionRollouts:
             "env_mask": [[0] * len(start) + [1] * len(done) for start, done in zip(starts, own, strict=True)],
             TICKET: [ticket.id for ticket in mine],
             REPLAYED: [len(start) for start in starts],
-            PROMPT: given,
+            PROMPT: prompts,
         }
 
     def _mine(self, size: int) -> Sequence[Ticket]:
@@ -87,9 +87,9 @@ class SessionRollouts:
         """
         index, world = process(self.args)
         groups, rest = divmod(size * world, self.hosting.session.num_rollouts)
-        assert rest == 0, f"{size * world} rows are no whole groups of {self.hosting.session.num_rollouts}"
-        each = [t for t in self.hosting.draw(groups) for _ in range(self.hosting.session.num_rollouts)]
-        return each[index * size : (index + 1) * size]
+        assert rest == 0, f"{size * world} rows are not whole groups of {self.hosting.session.num_rollouts}"
+        tickets = [t for t in self.hosting.draw(groups) for _ in range(self.hosting.session.num_rollouts)]
+        return tickets[index * size : (index + 1) * size]
 
 
 def hinted(prompt: Any, ticket: Ticket) -> Any:
