@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from paths import REPOSITORY
 
+import halfway
+
 HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "polyagamma", "transformers", "accelerate", "matplotlib")
 # A Pyro program is written in torch. Only what needs it loads it, which the test above proves.
 IN_TORCH = {REPOSITORY / "controllers" / "beliefs" / "bayes_model.py"}
@@ -57,6 +59,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {"halfway"} if node.module == "halfway" else set()
     return {name.removeprefix("halfway.") for name in found}
 
 
@@ -86,6 +89,9 @@ Graph = Mapping[str, set[str]]
 def import_graph(root: Path) -> Graph:
     """The files below a folder by dotted names, and which of them each imports."""
     files = {module_name(path, root): path for layer in LAYERS for path in (root / layer).rglob("*.py")}
+    package = root / "src" / "halfway"
+    files |= {module_name(path, package): path for path in (package / "testing").rglob("*.py")}
+    files |= {"halfway": package / "__init__.py"} if package.exists() else {}
     return {name: {longest(found, files) for found in imports(path)} - {name, ""} for name, path in files.items()}
 
 
@@ -98,7 +104,7 @@ def by_rooms(graph: Graph) -> Graph:
 
 
 def room_of(name: str) -> str:
-    return ".".join(name.split(".")[:2])
+    return "testing" if name.startswith("testing.") else ".".join(name.split(".")[:2])
 
 
 def circles(graph: Graph) -> set[frozenset[str]]:
@@ -155,6 +161,17 @@ def test_no_files_import_one_another() -> None:
 
 def test_no_rooms_import_one_another() -> None:
     assert circles(by_rooms(import_graph(REPOSITORY))) == set()
+
+
+def test_the_package_itself_offers_what_controllers_hold_and_one_host() -> None:
+    """It stands above all rooms, so none imports it; and what it offers is imported when it is used."""
+    offered = imports(REPOSITORY / "src" / "halfway" / "__init__.py")
+    homes = {f"{home}.{name}".removeprefix("halfway.") for name, home in halfway._HOMES.items()}
+    assert homes == {name for name in offered if name.partition(".")[0] in LAYERS}
+    above = LAYERS[LAYERS.index("controllers") + 1 :]
+    assert {name for name in offered if name.startswith(above)} == {"trainers.hosts.trl.hosted.trl"}
+    files = [path for layer in LAYERS for path in (REPOSITORY / layer).rglob("*.py")]
+    assert [path for path in files if "halfway" in imports(path) and "results" not in path.parts] == []
 
 
 def test_nothing_imports_the_research_record() -> None:

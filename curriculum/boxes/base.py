@@ -51,12 +51,12 @@ class Box(Protocol):
     Every method raises BoxLostError if the box is gone.
     """
 
-    def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
+    def exec(self, command: str, seconds: float, stdin: bytes = b"") -> Executed:
         """Run a bash command in the work tree, in a fresh shell. Nothing that it starts outlives it.
 
         Args:
             seconds: wall-clock limit.
-            given: its standard input.
+            stdin: its standard input.
         """
         ...
 

@@ -155,13 +155,13 @@ class Worker:
         packed: bytes = trees.pack(trees.Changes(self.clock, tree, scratch))
         return packed
 
-    def execute(self, argv: list[str], seconds: float, given: bytes) -> tuple[dict[str, Any], bytes]:
+    def execute(self, argv: list[str], seconds: float, stdin: bytes) -> tuple[dict[str, Any], bytes]:
         """Run a command inside the walls, and end everything that it started."""
         self.clock += 1
         begun = time.monotonic()
         feed, code = os.memfd_create("input"), os.memfd_create("filter")
         os.write(code, bytes.fromhex(self.settings["filter"]))
-        view = memoryview(given)
+        view = memoryview(stdin)
         while view:
             view = view[os.write(feed, view) :]
         os.lseek(feed, 0, 0)

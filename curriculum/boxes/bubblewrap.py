@@ -166,9 +166,9 @@ class BubblewrapBox:
     def __init__(self, worker: "_Worker"):
         self._worker: _Worker | None = worker
 
-    def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
+    def exec(self, command: str, seconds: float, stdin: bytes = b"") -> Executed:
         argv = ["bash", "--noprofile", "--norc", "-c", command]
-        facts, output = self._ask({"do": "run", "argv": argv, "seconds": seconds}, given, seconds + GRACE_SECONDS)
+        facts, output = self._ask({"do": "run", "argv": argv, "seconds": seconds}, stdin, seconds + GRACE_SECONDS)
         text = output.decode("utf-8", "replace")
         if facts["left_out"]:
             half = len(output) // 2

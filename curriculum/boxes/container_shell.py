@@ -26,7 +26,7 @@ cd -- {place} || exit 1
 exec 9>&1
 exec 8> >(head -c {kept}; printf %s {middle}; tail -c {kept})
 reader=$!
-timeout -s KILL {seconds} env {variables} {shell} < {given} >&8 2>&1 8>&- 9>&- &
+timeout -s KILL {seconds} env {variables} {shell} < {stdin} >&8 2>&1 8>&- 9>&- &
 group=$!
 wait "$group" 2> /dev/null
 status=$?
@@ -81,7 +81,7 @@ def around(
     seconds: float,
     variables: Mapping[str, str],
     path: str = "",
-    given: str = "/dev/null",
+    stdin: str = "/dev/null",
     files: Sequence[str] = (),
     spared: str = EVERYBODY,
 ) -> Line:
@@ -91,7 +91,7 @@ def around(
         shell: the command, as a line of bash of its own, such as `bash -c "..."`.
         place: the folder where it runs.
         path: folders in front of the container's PATH, each with its colon.
-        given: the file that is its standard input.
+        stdin: the file that is its standard input.
         files: removed afterwards.
         spared: processes that are not killed afterwards, as paths below /proc separated by blanks; "" = kill only those
             in the command's process group, since others start processes here meanwhile.
@@ -106,7 +106,7 @@ def around(
         seconds=seconds,
         variables=" ".join([*values, f'PATH="{path}$PATH"']),
         shell=shell,
-        given=shlex.quote(given),
+        stdin=shlex.quote(stdin),
         files=shlex.join(files),
         spared=spared,
         rounds=ROUNDS,

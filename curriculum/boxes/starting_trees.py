@@ -35,7 +35,7 @@ def stored(tree: str, cache: Path, uid: int) -> str:
     """
     root = Path(tree)
     if not root.is_dir():
-        raise UserError(f"repository: {tree!r} is no folder; give the folder of a source tree")
+        raise UserError(f"repository: {tree!r} is not a folder; give the folder of a source tree")
     name = f"{_digest(root)}-{uid}"
     folder = cache / "bases" / name
     if folder.is_dir():
@@ -53,12 +53,12 @@ def _left_out(_: str, names: list[str]) -> list[str]:
 
 
 def _files(root: Path) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        found += [Path(folder, name) for name in sorted([*files, *links])]
-    return found
+        paths += [Path(folder, name) for name in sorted([*files, *links])]
+    return paths
 
 
 def _digest(root: Path) -> str:

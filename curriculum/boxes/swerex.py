@@ -159,14 +159,14 @@ class SweRexBox:
                     return
         self._call(self._deployment.start(), seconds)
 
-    def exec(self, command: str, seconds: float, given: bytes = b"") -> Executed:
+    def exec(self, command: str, seconds: float, stdin: bytes = b"") -> Executed:
         began = time.monotonic()
         shell, files, source = f"-c {shlex.quote(command)}", [], "/dev/null"
         if len(shell) > SHORT_ARGUMENT:
             shell = self._store(command.encode())
             files.append(shell)
-        if given:
-            source = self._store(given)
+        if stdin:
+            source = self._store(stdin)
             files.append(source)
         output, status = self._run(f"{self._image.layout}bash --noprofile --norc {shell}", seconds, source, files)
         spent = time.monotonic() - began
@@ -259,10 +259,10 @@ class SweRexBox:
         self._must(f"base64 -d {name}.64 > {name}; rm {name}.64")
         return name
 
-    def _run(self, shell: str, seconds: float, given: str, files: Sequence[str]) -> tuple[str, int | None]:
+    def _run(self, shell: str, seconds: float, stdin: str, files: Sequence[str]) -> tuple[str, int | None]:
         """Output and status of a policy's command; no status if it has killed everything it could."""
         variables = {**VARIABLES, "PYTEST_ADDOPTS": self._image.pytest_options}
-        line = around(shell, self._place, seconds, variables, self._path, given, files, self._spared)
+        line = around(shell, self._place, seconds, variables, self._path, stdin, files, self._spared)
         if seconds + SERVICE_SECONDS / 2 <= REQUEST_SECONDS:
             return line.read(self._ask(line.text, seconds + SERVICE_SECONDS / 2))
         name, began = f"{NOTES}/.{secrets.token_hex(8)}", time.monotonic()

@@ -193,7 +193,7 @@ def unpacked(archive: Path, sha256: str) -> Path:
             with tarfile.open(archive) as opened:
                 opened.extractall(partial / "all", filter="data")
         except tarfile.TarError as error:
-            raise UserError(f"{archive}: no source distribution ({one_line(error)}); give a .tar.gz") from None
+            raise UserError(f"{archive}: not a source distribution ({one_line(error)}); give a .tar.gz") from None
         inside = list((partial / "all").iterdir())
         if not folder.is_dir():
             (inside[0] if len(inside) == 1 else partial / "all").rename(folder)

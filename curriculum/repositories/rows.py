@@ -107,7 +107,7 @@ def task_of(values: Mapping[str, Any], kind: str, trees: str = "", command: str 
     tests = _expected(values) if kind == "r2e_gym" else _listed(values, "FAIL_TO_PASS")
     going = () if kind == "r2e_gym" else _listed(values, "PASS_TO_PASS")
     if isinstance(tests, Bad) or isinstance(going, Bad):
-        return tests if isinstance(tests, Bad) else Bad("PASS_TO_PASS is no list of tests")
+        return tests if isinstance(tests, Bad) else Bad("PASS_TO_PASS is not a list of tests")
     if not tests:
         return Bad("no test that is to pass")
     base = _base(values, kind, name, trees)
@@ -136,11 +136,11 @@ def _listed(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        return Bad(f"{column} is no list of tests")
+        return Bad(f"{column} is not a list of tests")
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(test, str) for test in value):
-        return Bad(f"{column} is no list of tests")
+        return Bad(f"{column} is not a list of tests")
     return tuple(value)
 
 
@@ -149,7 +149,7 @@ def _expected(values: Mapping[str, Any]) -> tuple[str, ...] | Bad:
         outcomes = json.loads(values["expected_output_json"])
         return tuple(test for test, outcome in outcomes.items() if outcome == "PASSED")
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Bad("expected_output_json is no mapping of tests")
+        return Bad("expected_output_json is not a mapping of tests")
 
 
 def _diff(values: Mapping[str, Any], column: str) -> str:

@@ -90,7 +90,7 @@ def to_problem(
     """
     prompt = instructions.format(place=task.base.place, statement=statement.strip())
     answer = as_text(task)
-    # The base's location on this machine is no part of the task.
+    # The base's location on this machine is not part of the task.
     stated = as_text(replace(task, base=replace(task.base, tree=""), folder=""))
     return Problem(content_id(source, prompt, stated), prompt, answer, source, "exact", features)
 

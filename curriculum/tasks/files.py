@@ -35,7 +35,7 @@ def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
     """The problems among what was tried, in order; everything else, including repeated ids, is counted by reason.
 
     Args:
-        tried: where each item stands, and the problem or why it is none.
+        tried: where each item stands, and the problem or why it is not one.
     """
     found: dict[str, Problem] = {}
     bad: list[tuple[str, Bad]] = []

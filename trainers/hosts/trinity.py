@@ -16,7 +16,7 @@ from typing import Any
 
 from trinity.buffer.selector.selector import BaseSelector
 
-import halfway
+from halfway.controllers.chains import from_yaml
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.support.errors import UserError, require
@@ -41,7 +41,7 @@ class HalfwaySelector(Base):  # type: ignore[misc]
             require(name in options, f"data_selector.kwargs.{name}", None, "give chain, num_rollouts and folder")
         # The rows stay with Trinity, so these problems have no features, and a controller that needs some is refused.
         problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
-        controller = halfway.from_yaml(options["chain"])
+        controller = from_yaml(options["chain"])
         folder = Path(options["folder"])
         folder.mkdir(parents=True, exist_ok=True)
         host = Host(f"Trinity-RFT {version('trinity-rft')}")

@@ -130,7 +130,7 @@ def _attempt(total: int, operand: int, teacher: SumsTeacher, rng: random.Random)
 
 
 def wrong_lines(sheet: Sheet, response: str) -> int:
-    """Number of lines of the sheet that are missing or wrong; text that is no line of this sheet is ignored."""
+    """Number of lines of the sheet that are missing or wrong; text that is not a line of this sheet is ignored."""
     lines = ((LABELS.index(label), int(operand), int(total)) for label, operand, total in LINE.findall(response))
     return count_wrong(sheet.start, sheet.operands, lines, lambda operand, above: (above + operand) % MODULUS)
 

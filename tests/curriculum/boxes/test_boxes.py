@@ -423,7 +423,7 @@ def test_options_are_checked() -> None:
             Bubblewrap(**options)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="the image 'x' is a container; use the box swerex"):
         Bubblewrap().open(Base(image="x"))
-    with pytest.raises(UserError, match="'/nowhere' is no folder"):
+    with pytest.raises(UserError, match="'/nowhere' is not a folder"):
         Bubblewrap().open(Base("/nowhere"))
     assert {"bubblewrap", "swerex"} <= set(BOXES.names())
 

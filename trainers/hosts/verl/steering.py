@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import halfway
+from halfway.controllers.chains import from_yaml
 from halfway.curriculum.support.errors import UserError, require
 from halfway.trainers.hosts.fetching import Fetching
 from halfway.trainers.hosts.hosting import Host, Hosting
@@ -59,7 +59,7 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     require(not data.shuffle, "data.shuffle", data.shuffle, "give false: the chain decides the order")
     require(options.get("v1", True), "trainer.use_v1", False, "give true: the older trainers cannot host a chain")
     chain = options.chain if isinstance(options.chain, str) else _plain(options.chain)
-    controller = halfway.from_yaml(chain)
+    controller = from_yaml(chain)
     host = Host(f"verl {version('verl')}", PROVIDES)
     problems = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
     folder = Path(options.folder)

@@ -243,7 +243,7 @@ def _row(line: str, where: str) -> tuple[str, str]:
         row = json.loads(line)
         pool, text = row.get("pool", ""), row["prompt"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f'{where}: {one_line(line)} is no example; write {{"prompt": text, "pool": text}}') from None
+        raise UserError(f'{where}: {one_line(line)} is not an example; give {{"prompt": text, "pool": text}}') from None
     if not isinstance(pool, str) or not isinstance(text, str) or not text.strip():
-        raise UserError(f"{where}: {one_line(line)} is no example; prompt and pool are text")
+        raise UserError(f"{where}: {one_line(line)} is not an example; prompt and pool are text")
     return pool, text.strip()

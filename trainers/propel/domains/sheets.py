@@ -30,7 +30,7 @@ def require_begin(task: str, begin: str) -> None:
 
 
 def read_sheet(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:
-    """The sheet that a generated text is, or why it is none."""
+    """The sheet that a generated text is, or why it is not one."""
     try:
         sheet = parse(text)
     except ValueError:

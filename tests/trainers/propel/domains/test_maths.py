@@ -121,9 +121,9 @@ def test_the_generator_reads_two_examples_of_one_pool(tmp_path: Path) -> None:
         (None, r"maths\.examples_path: .* cannot be read"),
         ("", r"the file holds no problem"),
         ('{"prompt": "one"}', r"pool '' has 1 problem; give two"),
-        ('{"text": "one"}', r"examples\.jsonl:1: .* is no example"),
+        ('{"text": "one"}', r"examples\.jsonl:1: .* is not an example"),
         ('{"prompt": 1}', r"examples\.jsonl:1: .* prompt and pool are text"),
-        ("[]", r"examples\.jsonl:1: .* is no example"),
+        ("[]", r"examples\.jsonl:1: .* is not an example"),
     ],
 )
 def test_bad_examples_are_one_line(text: str | None, message: str, tmp_path: Path) -> None:
