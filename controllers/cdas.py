@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.beliefs.forest_beliefs import Near
+from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.slots import fill_by_rate
@@ -82,7 +82,7 @@ class Cdas(PassRateController[CdasState]):
         return CdasState(problems, np.zeros(len(problems)), np.zeros(len(problems), np.int32))
 
     def propose(self, plan: Plan, state: CdasState, stream: Stream) -> tuple[Plan, CdasState]:
-        def rates(free_F: Positions, near: Near | None, stream: Stream) -> tuple[Positions, Floats]:
+        def rates(free_F: Positions, near: Aim | None, stream: Stream) -> tuple[Positions, Floats]:
             return free_F, state.rates(free_F)
 
         return fill_by_rate(plan, state.problems, rates, self.law, stream), state

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from halfway.controllers.beliefs.counts import fresh_groups
 from halfway.controllers.laws.stopping import SCORES, accepted_miss, conformal_quantile
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
@@ -127,9 +128,7 @@ class Conformal(PassRateController[ConformalState]):
         return group.num_passed > 0 and SCORES[self.score](_passed(group)) <= threshold
 
     def observe(self, state: ConformalState, groups: Sequence[Group], step: int) -> ConformalState:
-        fresh = [group for group in groups if group.request.origin is Origin.FRESH]
-        for group in fresh:
-            state.problems.position(group.request.problem.id)  # raises for a problem of another set
+        fresh = fresh_groups(groups, state.problems)
         whole = [_passed(group) for group in fresh if group.size and group.request.problem.id in state.calibrating]
         scores = tuple(tuple(SCORES[self.score](passed[:k]) for k in (*self.budgets, len(passed))) for passed in whole)
         observed = Counter(_own_groups(group.request for group in groups))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from halfway.controllers.beliefs.counts import fresh_groups
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
 from halfway.curriculum.problems import ProblemSet
@@ -64,9 +65,7 @@ class Lilo(PassRateController[LiloState]):
         return [places[i] for i in order[:number]]
 
     def observe(self, state: LiloState, groups: Sequence[Group], step: int) -> LiloState:
-        for group in groups:
-            if group.request.origin is Origin.FRESH:
-                state.problems.position(group.request.problem.id)  # raises for a problem of another set
+        fresh_groups(groups, state.problems)  # raises for a problem of another set
         ranked = [group for group in groups if _ranked(group)]
         if not ranked:
             return state

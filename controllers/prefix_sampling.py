@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from halfway.controllers.laws.control import Effect, Knob, RatioLaw, floor_product
+from halfway.controllers.laws.slots import slots_left
 from halfway.controllers.prefixes.buckets import Loop, Side, bucket_of, side_of
 from halfway.controllers.prefixes.pool import Saved, save_one
 from halfway.curriculum.controller import PassRateController
@@ -159,8 +160,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return PrefixSamplingState(problems)
 
     def propose(self, plan: Plan, state: PrefixSamplingState, stream: Stream) -> tuple[Plan, PrefixSamplingState]:
-        attached = sum(request.decided_by(plan.member) for request in plan.requests)
-        slots = min(plan.missing, floor_product(self.max_share, plan.wanted) - attached)
+        slots = slots_left(plan, self.max_share)
         counts, taken = Counter(state.counts), set()
         held = {request.problem.id for request in plan.requests}
         for saved in reversed(state.pool):  # newest first

@@ -1,6 +1,5 @@
 """Generated problems in solver training, chosen by a probe's guesses, which are corrected as the solver moves."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.calibration import Calibration, Line, Residual, guesses_of
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.logit_normal import sigmoid
+from halfway.controllers.laws.slots import slots_left
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
@@ -120,8 +120,7 @@ class Probed(PassRateController[ProbedState]):
         )
 
     def propose(self, plan: Plan, state: ProbedState, stream: Stream) -> tuple[Plan, ProbedState]:
-        own = sum(request.decided_by(plan.member) for request in plan.requests)
-        wanted = min(plan.missing, math.floor(self.share * plan.wanted + 1e-9) - own)
+        wanted = slots_left(plan, self.share)
         if wanted <= 0 or not state.problems.generated:
             return plan, state
         if state.offered_in != plan.step:

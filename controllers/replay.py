@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from halfway.controllers.laws.control import floor_product
+from halfway.controllers.laws.slots import slots_left
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
@@ -82,30 +82,31 @@ class Replay(PassRateController[ReplayState]):
         return ReplayState(problems)
 
     def propose(self, plan: Plan, state: ReplayState, stream: Stream) -> tuple[Plan, ReplayState]:
-        found = self._drawn(plan, state, stream) if self.kind == "groups" else self._mended(plan, state)
-        requests = [Request(g.request.problem, g.size, Origin.STORED, stored=g) for g in found.values()]
-        state = replace(state, used=(*state.used, *found), replayed=state.replayed + len(found))
+        groups = self._drawn(plan, state, stream) if self.kind == "groups" else self._completed(plan, state)
+        requests = [Request(g.request.problem, g.size, Origin.STORED, stored=g) for g in groups.values()]
+        state = replace(state, used=(*state.used, *groups), replayed=state.replayed + len(groups))
         return plan.add(requests, "stored"), state
 
     def _drawn(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
-        own = sum(request.decided_by(plan.member) for request in plan.requests)
-        wanted = min(plan.missing, floor_product(self.share, plan.wanted) - own)
+        """Stored groups drawn at random, by what `ReplayState.used` will hold."""
+        wanted = slots_left(plan, self.share)
         held = {request.problem.id for request in plan.requests}
-        found: dict[str, Group] = {}
+        drawn: dict[str, Group] = {}
         if wanted <= 0:
-            return found
+            return drawn
         for place in stream.generator().permutation(len(state.groups)).tolist():
             group = state.groups[place]
-            if len(found) < wanted and str(place) not in state.used and group.request.problem.id not in held:
-                found[str(place)] = group
+            if len(drawn) < wanted and str(place) not in state.used and group.request.problem.id not in held:
+                drawn[str(place)] = group
                 held.add(group.request.problem.id)
-        return found
+        return drawn
 
-    def _mended(self, plan: Plan, state: ReplayState) -> dict[str, Group]:
-        going_on = {request.extends for request in plan.requests}
+    def _completed(self, plan: Plan, state: ReplayState) -> dict[str, Group]:
+        """Failed groups in hand, each with an old success in place of its first failure; keys as for `_drawn`."""
+        extended = {request.extends for request in plan.requests}
         failed = [
             g for g in plan.in_hand if g.request.origin is Origin.FRESH and g.size > 1 and not g.num_passed
-            and g.request.ticket not in going_on and g.request.ticket not in state.used
+            and g.request.ticket not in extended and g.request.ticket not in state.used
         ]  # fmt: skip
         return {
             g.request.ticket: _bare(replace(g, rollouts=(state.successes[g.request.problem.id], *g.rollouts[1:])))
@@ -116,7 +117,7 @@ class Replay(PassRateController[ReplayState]):
     def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
         successes = dict(state.successes)
         left = self._left(state)
-        kept, trained = [group for group, _ in left], [count for _, count in left]
+        stored, trained = [group for group, _ in left], [count for _, count in left]
         for group in groups:
             problem = group.request.problem.id
             if group.request.origin is Origin.FRESH:
@@ -124,17 +125,19 @@ class Replay(PassRateController[ReplayState]):
             if group.degenerate and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
                 continue
             if self.kind == "groups":
-                kept.append(_bare(group))
+                stored.append(_bare(group))
                 trained.append(0)
             elif group.request.origin is Origin.FRESH and group.num_passed:
                 successes.pop(problem, None)  # the newest goes to the end
                 passed = next(rollout for rollout in reversed(_bare(group).rollouts) if rollout.success)
                 successes[problem] = passed
-        rollouts = [group.rollouts for group in kept]
+        rollouts = [group.rollouts for group in stored]
         start = _first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens)
         first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
         successes = dict(list(successes.items())[first:])
-        return replace(state, groups=tuple(kept[start:]), trained=tuple(trained[start:]), successes=successes, used=())
+        return replace(
+            state, groups=tuple(stored[start:]), trained=tuple(trained[start:]), successes=successes, used=()
+        )
 
     def _left(self, state: ReplayState) -> list[tuple[Group, int]]:
         """The stored groups that may train again, with how often they have."""

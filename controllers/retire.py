@@ -86,12 +86,13 @@ class Retire(PassRateController[RetireState]):
             return plan, state
         state = self._judged(state, plan.step, stream)
         refused = sum(skip.member == plan.member for skip in plan.skipped)
-        kept = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
+        passed_on = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
         verdicts: list[Verdict] = []
         for request in candidates:
-            starving = refused + kept >= len(state.problems) or refused >= PATIENCE * plan.wanted
+            starving = refused + passed_on >= len(state.problems) or refused >= PATIENCE * plan.wanted
             verdict = self._verdict(request, state, plan.step, starving)
-            refused, kept = refused + (not verdict.keep), kept + (verdict.keep and request.origin is Origin.FRESH)
+            refused += not verdict.keep
+            passed_on += verdict.keep and request.origin is Origin.FRESH
             verdicts.append(verdict)
         actions = [verdict.action for verdict in verdicts]
         return plan.decide(verdicts), replace(

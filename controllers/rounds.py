@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from halfway.controllers.beliefs.counts import fresh_groups
 from halfway.controllers.laws.sampling import balanced_choice
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
@@ -100,9 +101,7 @@ class Rounds(PassRateController[RoundsState]):
         return group.weighed(np.isin(np.arange(group.size), chosen).astype(np.float64))
 
     def observe(self, state: RoundsState, groups: Sequence[Group], step: int) -> RoundsState:
-        fresh = [group for group in groups if group.request.origin is Origin.FRESH]
-        for group in fresh:
-            state.problems.position(group.request.problem.id)  # raises for a problem of another set
+        fresh = fresh_groups(groups, state.problems)
         return replace(
             state,
             groups=state.groups + len(fresh),

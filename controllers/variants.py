@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from halfway.controllers.laws.control import floor_product
+from halfway.controllers.laws.slots import slots_left
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
@@ -77,8 +77,7 @@ class Variants(PassRateController[VariantsState]):
         return VariantsState(problems)
 
     def propose(self, plan: Plan, state: VariantsState, stream: Stream) -> tuple[Plan, VariantsState]:
-        own = sum(request.decided_by(plan.member) for request in plan.requests)
-        wanted = min(plan.missing, floor_product(self.share, plan.wanted) - own, self.most - state.written)
+        wanted = min(slots_left(plan, self.share), self.most - state.written)
         known = {problem.id for problem in (*state.problems.generated, *plan.grown)} if wanted > 0 else set()
         left, written, repeated, reserved = list(state.parents), 0, 0, 0
         while wanted > 0 and left:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from halfway.controllers.beliefs.counts import fresh_groups
 from halfway.controllers.laws.sampling import variance_score
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
 from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
@@ -64,15 +64,13 @@ class Vcrl(PassRateController[VcrlState]):
         return variance_score(group.num_passed, group.size) >= least - 1e-9
 
     def observe(self, state: VcrlState, groups: Sequence[Group], step: int) -> VcrlState:
-        for group in groups:
-            if group.request.origin is Origin.FRESH:
-                state.problems.position(group.request.problem.id)  # raises for a problem of another set
+        fresh_groups(groups, state.problems)  # raises for a problem of another set
         state = replace(state, step=step + 1)
         if not groups:
             return state
         scores = [variance_score(group.num_passed, group.size) for group in groups]
-        kept = sum(self._varied(group, step) for group in groups) / len(groups)
-        return replace(state, score=sum(scores) / len(scores), kept=kept)
+        num_varied = sum(self._varied(group, step) for group in groups)
+        return replace(state, score=sum(scores) / len(scores), kept=num_varied / len(groups))
 
     def metrics(self, state: VcrlState) -> Mapping[str, float]:
         """score, kept: see `VcrlState`."""

@@ -148,9 +148,9 @@ class Chain(PassRateController[dict[str, Any]]):
 
     def weigh(self, groups: Sequence[Group], state: dict[str, Any], stream: Stream) -> Sequence[Group]:
         for name, member in self.members.items():
-            given = len(groups)
+            count = len(groups)
             groups = member.weigh(groups, state[name], stream.named(name))
-            assert len(groups) == given, f"{name}.weigh was given {given} groups and returned {len(groups)}"
+            assert len(groups) == count, f"{name}.weigh was given {count} groups and returned {len(groups)}"
             require_weights(groups, name)
         return groups
 

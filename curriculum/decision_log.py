@@ -77,10 +77,10 @@ def group_record(group: Group, step: int, round_index: int, outcome: str) -> Map
 def _where_it_applies(group: Group) -> Mapping[str, Any]:
     """The fields that only some records have."""
     hint, weights, versions, cost = group.request.hint, group.weights, group.policy_versions, group.replay_cost
-    found: dict[str, Any] = {"hint_share": hint.share, "hint_place": hint.place} if hint else {}
-    found |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
-    found |= {"replayed_responses": cost.responses} if cost else {}
-    return found | ({"weights": weights.weights_N.tolist()} if weights else {})
+    fields: dict[str, Any] = {"hint_share": hint.share, "hint_place": hint.place} if hint else {}
+    fields |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
+    fields |= {"replayed_responses": cost.responses} if cost else {}
+    return fields | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 
 def skip_record(skip: Skip, step: int, round_index: int) -> Mapping[str, Any]:

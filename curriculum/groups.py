@@ -202,7 +202,9 @@ def require_weights(groups: Sequence[Group], member: str) -> None:
         assert len(weights_N) == group.size, f"{member}: {len(weights_N)} weights for {group.size} rollouts"
         good = bool(np.isfinite(weights_N).all() and (weights_N >= 0).all())
         shown = f"weights {np.asarray(weights_N).tolist()} of problem {problem!r}"
-        require(good, field, shown, "a weight is finite and at least 0; mend the controller's weigh")
-        given = [] if weights.advantages_N is None else [weights.advantages_N]
-        finite = all(np.isfinite(values).all() for values in (*given, *(weights.advantages_NT or ())))
-        require(finite, field, f"advantages of problem {problem!r}", "they must be finite; mend the controller's weigh")
+        require(good, field, shown, "a weight is finite and at least 0; correct the controller's weigh")
+        advantages = [] if weights.advantages_N is None else [weights.advantages_N]
+        finite = all(np.isfinite(values).all() for values in (*advantages, *(weights.advantages_NT or ())))
+        require(
+            finite, field, f"advantages of problem {problem!r}", "they must be finite; correct the controller's weigh"
+        )

@@ -84,17 +84,17 @@ class Plan:
             verdicts: one for each of `undecided`, in that order.
         """
         verdict_of = {id(request): verdict for request, verdict in zip(self.undecided, verdicts, strict=True)}
-        kept: list[Request] = []
+        remaining: list[Request] = []
         skipped: list[Skip] = []
         for request in self.requests:
             verdict = verdict_of.get(id(request))
             if verdict is None:
-                kept.append(request)
+                remaining.append(request)
             elif verdict.keep:
-                kept.append(self._signed(verdict.applied(request), verdict.action))
+                remaining.append(self._signed(verdict.applied(request), verdict.action))
             else:
                 skipped.append(Skip(request.problem.id, self.member, verdict.action))
-        return replace(self, requests=tuple(kept), skipped=self.skipped + tuple(skipped))
+        return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped))
 
     def _signed(self, request: Request, action: str) -> Request:
         return replace(request, decisions=(*request.decisions, Decision(self.member, action)))

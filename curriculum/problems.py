@@ -81,8 +81,8 @@ class ProblemSet(Sequence[Problem]):
     __slots__ = ("_position", "_problems", "generated", "reserved")
 
     def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = (), reserved: Iterable[str] = ()):
-        given = problems._problems if isinstance(problems, ProblemSet) else problems
-        self._problems: Sequence[Problem] = given if isinstance(given, ProblemTable) else tuple(given)
+        rows = problems._problems if isinstance(problems, ProblemSet) else problems
+        self._problems: Sequence[Problem] = rows if isinstance(rows, ProblemTable) else tuple(rows)
         self._position = {name: i for i, name in enumerate(_ids(self._problems))}
         self.generated = tuple(generated)
         self.reserved = frozenset(reserved)
@@ -90,7 +90,7 @@ class ProblemSet(Sequence[Problem]):
             if problem.prompt in self.reserved:
                 raise UserError(f"problems: {problem.id!r} is generated and has the prompt of a held-out problem")
         if not self._problems:
-            raise UserError("problems: the source gave no problem; check its path, its split and its filters")
+            raise UserError("problems: the source has no problems; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
             raise UserError(f"problems: id {_repeated(_ids(self._problems))!r} occurs twice; ids must be unique")
         more = [problem.id for problem in self.generated]

@@ -107,7 +107,7 @@ def test_verifiers() -> None:
         check_verifier(lambda problem, response: True, [(Problem("a", "1+1=", "2"), "2")])
     with pytest.raises(AssertionError, match="raised"):
         check_verifier(lambda problem, response: int(response) == 2, [(Problem("a", "1+1=", "2"), "2")])
-    with pytest.raises(AssertionError, match="is no bool"):
+    with pytest.raises(AssertionError, match="is not a bool"):
         check_verifier(lambda problem, response: 1, [(Problem("a", "1+1=", "2"), "2")])  # type: ignore[arg-type, return-value]
 
 

@@ -96,8 +96,8 @@ def guide(evidence: Evidence, start: Scales, fit_shift: bool) -> None:
 def _first_guess(evidence: Evidence, start: Scales) -> tuple[Tensor, Tensor]:
     """Means and standard deviations of the log-odds under the hyperparameters that the search begins with."""
     trees = Trees(*(tensor.numpy() for tensor in evidence))
-    given = fixed_point(trees, np.zeros(len(trees.tried_M)), start, iterations=20)
-    return torch.as_tensor(given.mean_M), torch.as_tensor(np.sqrt(given.variance_M))
+    gaussians = fixed_point(trees, np.zeros(len(trees.tried_M)), start, iterations=20)
+    return torch.as_tensor(gaussians.mean_M), torch.as_tensor(np.sqrt(gaussians.variance_M))
 
 
 def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = FIT_STEPS) -> Scales:
@@ -127,8 +127,8 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
         svi = SVI(conditioned, guided, optimiser, TraceMeanField_ELBO())
         for _ in range(steps):
             svi.step()
-        found = {name: pyro.param(f"at_{name}").item() for name in ("mu", "tau", "sigma")}
-        return Scales(**found, shift=pyro.param("at_shift").item() if fit_shift else start.shift)
+        scales = {name: pyro.param(f"at_{name}").item() for name in ("mu", "tau", "sigma")}
+        return Scales(**scales, shift=pyro.param("at_shift").item() if fit_shift else start.shift)
 
 
 def posterior(evidence: Evidence, scales: Scales, draws: int, warmup: int, seed: int) -> Floats:
@@ -168,8 +168,8 @@ def _point(name: str, value: float, positive: bool = False) -> None:
 
 
 def _vector(name: str, values: Tensor, positive: bool = False) -> Tensor:
-    found: Tensor = pyro.param(name, values, constraint=constraints.positive if positive else constraints.real)
-    return found
+    parameter: Tensor = pyro.param(name, values, constraint=constraints.positive if positive else constraints.real)
+    return parameter
 
 
 def _number(value: float) -> Tensor:

@@ -116,8 +116,8 @@ def guesses_of(problems: Sequence[Problem], where: str) -> Floats:
         rate = problem.features.get(RATE)
         if not isinstance(rate, int | float) or not 0 <= rate <= 1:
             raise UserError(
-                f"{where}: {problem.id!r} has {RATE} {rate!r}, which is no probed pass rate; write the problems with "
-                "`halfway propel export`"
+                f"{where}: {problem.id!r} has {RATE} {rate!r}, which is not a probed pass rate; write the problems "
+                "with `halfway propel export`"
             )
         rates.append(float(rate))
     references = sorted({str(problem.features.get(REFERENCE, "")) for problem in problems})

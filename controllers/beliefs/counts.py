@@ -16,16 +16,30 @@ class Counts(NamedTuple):
     tried: list[int]
 
 
-def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
-    """The outcomes that are evidence on the problems themselves: those of fresh groups with rollouts.
+def fresh_groups(groups: Iterable[Group], problems: ProblemSet) -> list[Group]:
+    """The groups that are evidence on the problems themselves, those without rollouts included.
 
     Raises:
         KeyError: for a fresh problem of another set.
     """
     fresh = [group for group in groups if group.request.origin is Origin.FRESH]
-    placed = [(problems.position(group.request.problem.id), group.num_passed, group.size) for group in fresh]
-    scored = [each for each in placed if each[2]]
-    return Counts(*([each[i] for each in scored] for i in range(3)))
+    for group in fresh:
+        problems.position(group.request.problem.id)
+    return fresh
+
+
+def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
+    """The outcomes of `fresh_groups` that have rollouts.
+
+    Raises:
+        KeyError: for a fresh problem of another set.
+    """
+    scored = [group for group in fresh_groups(groups, problems) if group.size]
+    return Counts(
+        positions=[problems.position(group.request.problem.id) for group in scored],
+        passed=[group.num_passed for group in scored],
+        tried=[group.size for group in scored],
+    )
 
 
 def moving_average(mean: float, value: float, alpha: float) -> float:

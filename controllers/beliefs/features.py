@@ -83,7 +83,7 @@ def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field:
         return values_P
     if values_P.min() < 0 or values_P.max() > 1:
         raise UserError(
-            f"{field}: {feature!r} goes from {values_P.min():g} to {values_P.max():g}, which are no pass rates; "
+            f"{field}: {feature!r} goes from {values_P.min():g} to {values_P.max():g}, which are not pass rates; "
             "set column_is: difficulty"
         )
     return 100 * (1 - values_P)
@@ -106,8 +106,10 @@ def levels(problems: ProblemSet, feature: str, number: int | None, column_is: Co
     if number is not None:
         edges = np.quantile(values_P, np.arange(1, number) / number, method="inverted_cdf")
         values_P = np.searchsorted(edges, values_P, side="left").astype(np.float64)
-    found, level_P = np.unique(values_P, return_inverse=True)
-    return _checked(tuple(f"{value:g}" for value in found.tolist()), level_P, f"{field}: the feature {feature!r}")
+    level_values, level_P = np.unique(values_P, return_inverse=True)
+    return _checked(
+        tuple(f"{value:g}" for value in level_values.tolist()), level_P, f"{field}: the feature {feature!r}"
+    )
 
 
 def _column(problems: ProblemSet, feature: str, field: str) -> NDArray[Any]:

@@ -71,9 +71,9 @@ class Forest:
     def __post_init__(self) -> None:
         size = self.num_trees + len(self.tree_C)
         for name in ("passed_M", "tried_M", "logit_M", "rate_M"):
-            found = len(getattr(self, name))
-            if found != size:
-                raise UserError(f"forest.{name}: {found} values for {size} nodes; resume from an intact checkpoint")
+            length = len(getattr(self, name))
+            if length != size:
+                raise UserError(f"forest.{name}: {length} values for {size} nodes; resume from an intact checkpoint")
         if self.offset_R is not None and len(self.offset_R) != self.num_trees:
             raise UserError(
                 f"forest.offset_R: {len(self.offset_R)} values for {self.num_trees} roots; "
@@ -250,7 +250,7 @@ def crowded(forest: Forest, distance_C: Floats, per_tree: int | None, in_total: 
     gone_tree = int((~keep_C).sum())
     left = forest.num_children - gone_tree
     if in_total is not None and left > in_total:
-        kept = np.flatnonzero(keep_C)
-        order = np.lexsort((-kept, distance_C[kept]))
-        keep_C[kept[order[in_total:]]] = False
+        children = np.flatnonzero(keep_C)
+        order = np.lexsort((-children, distance_C[children]))
+        keep_C[children[order[in_total:]]] = False
     return keep_C, gone_tree, forest.num_children - gone_tree - int(keep_C.sum())

@@ -18,8 +18,8 @@ from halfway.curriculum.support.errors import require
 TIE = 1e-6  # laws treat rates that differ by less than this as equally near
 
 
-class Near(NamedTuple):
-    """A statement that only the `wanted` rates nearest the target are of interest."""
+class Aim(NamedTuple):
+    """What a law looks for: the `wanted` rates nearest the target. No others need to be known."""
 
     target: float
     wanted: int
@@ -82,7 +82,7 @@ class DiscountedBeta:
         rate_M = stream.at("beta").generator().beta(a, b) if self.draw else a / (a + b)
         return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
 
-    def nearest(self, forest: Forest, nodes: Positions, near: Near, stream: Stream) -> tuple[Positions, Floats]:
+    def nearest(self, forest: Forest, nodes: Positions, near: Aim, stream: Stream) -> tuple[Positions, Floats]:
         """Draws for some of the nodes: those that would hold the nearest if all nodes drew.
 
         The distribution of what is nearest is exact, though few draws are made. In a band around the target that should
@@ -100,8 +100,8 @@ class DiscountedBeta:
             len(nodes), generator.binomial(len(nodes), 2 * radius * bound), replace=False, shuffle=False
         )
         rates = near.target + radius * (2 * generator.random(len(places)) - 1)
-        kept = generator.random(len(places)) * bound < beta_densities(rates, *self.posterior(forest, nodes[places]))
-        places, rates = places[kept], rates[kept]
+        accepted = generator.random(len(places)) * bound < beta_densities(rates, *self.posterior(forest, nodes[places]))
+        places, rates = places[accepted], rates[accepted]
         if np.count_nonzero(np.abs(rates - near.target) < radius - 2 * TIE) >= near.wanted:
             return nodes[places], rates
         rate_F = generator.beta(*self.posterior(forest, nodes))
@@ -111,7 +111,7 @@ class DiscountedBeta:
         rate_F[places] = rates
         return nodes, rate_F
 
-    def _band(self, forest: Forest, nodes: Positions, near: Near) -> tuple[float, float] | None:
+    def _band(self, forest: Forest, nodes: Positions, near: Aim) -> tuple[float, float] | None:
         """Half-width of a band around the target that should hold twice as many draws as are wanted, and a bound on the
         densities in it; None if making all draws is as cheap."""
         some = nodes[:: max(1, len(nodes) // 512)]
@@ -240,7 +240,7 @@ class PassRateBelief:
         """The forest as `rates` needs it: up to date, except that Beta draws are made only when asked for."""
         return forest if self._draws_beta else self.refresh(forest, step, stream)
 
-    def rates(self, forest: Forest, nodes: Positions, near: Near | None, stream: Stream) -> tuple[Positions, Floats]:
+    def rates(self, forest: Forest, nodes: Positions, near: Aim | None, stream: Stream) -> tuple[Positions, Floats]:
         """Believed pass rates of some nodes of a `ready` forest.
 
         Args:

@@ -33,14 +33,14 @@ def collapsed_sweep(
     trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
 ) -> tuple[Gaussians, Floats]:
     """Draw the roots with their children integrated out, then the children: jointly, given omega. Ignores `logit_M`."""
-    given, precision_C = collapsed_given(trees, omega_M, scales)
+    gaussians, precision_C = collapsed_given(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
-    logit_R = given.mean_M[:num_roots] + noise_M[:num_roots] * np.sqrt(given.variance_M[:num_roots])
+    logit_R = gaussians.mean_M[:num_roots] + noise_M[:num_roots] * np.sqrt(gaussians.variance_M[:num_roots])
     # The child's mean is linear in its root, with slope (1/sigma^2) / precision.
-    moved_C = (logit_R - given.mean_M[:num_roots])[trees.place_C] * (scales.sigma**-2 / precision_C)
-    logit_C = given.mean_M[num_roots:] + moved_C + noise_M[num_roots:] / np.sqrt(precision_C)
-    return given, np.concatenate([logit_R, logit_C])
+    moved_C = (logit_R - gaussians.mean_M[:num_roots])[trees.place_C] * (scales.sigma**-2 / precision_C)
+    logit_C = gaussians.mean_M[num_roots:] + moved_C + noise_M[num_roots:] / np.sqrt(precision_C)
+    return gaussians, np.concatenate([logit_R, logit_C])
 
 
 def plain_sweep(
@@ -60,8 +60,8 @@ def plain_sweep(
     precision_C = omega_M[num_roots:] + within
     mean_C = (kappa_M[num_roots:] + within * (logit_R[trees.place_C] + scales.shift)) / precision_C
     logit_C = mean_C + noise_M[num_roots:] / np.sqrt(precision_C)
-    given = Gaussians(np.concatenate([mean_R, mean_C]), 1 / np.concatenate([precision_R, precision_C]))
-    return given, np.concatenate([logit_R, logit_C])
+    gaussians = Gaussians(np.concatenate([mean_R, mean_C]), 1 / np.concatenate([precision_R, precision_C]))
+    return gaussians, np.concatenate([logit_R, logit_C])
 
 
 SWEEPS = {"collapsed": collapsed_sweep, "plain": plain_sweep}
@@ -95,9 +95,9 @@ def gibbs(
     sweep = SWEEPS[form]
     for i in range(sweeps):
         omega_M[seen] = draw(tried, logit_M[seen], generator, draws)
-        given, logit_M = sweep(trees, omega_M, logit_M, scales, generator)
+        gaussians, logit_M = sweep(trees, omega_M, logit_M, scales, generator)
         if visit is not None:
-            visit(i, given, logit_M)
+            visit(i, gaussians, logit_M)
     return logit_M
 
 
@@ -208,13 +208,15 @@ class HierarchicalBayes:
         assert forest.scales is not None
         start_M = forest.logit_M[nodes]
         if self.inference == "fixed_point":
-            given = fixed_point(trees, start_M, forest.scales, self.iterations)
-            return self._posterior(given, given.mean_M)
+            gaussians = fixed_point(trees, start_M, forest.scales, self.iterations)
+            return self._posterior(gaussians, gaussians.mean_M)
         total_M, (_, burn_in) = np.zeros(len(nodes)), self.plan
 
-        def visit(i: int, given: Gaussians, logit_M: Floats) -> None:
+        def visit(i: int, gaussians: Gaussians, logit_M: Floats) -> None:
             if i >= burn_in:
-                np.add(total_M, mean_sigmoid(*given) if self.estimate == "mean_rate" else given.mean_M, out=total_M)
+                np.add(
+                    total_M, mean_sigmoid(*gaussians) if self.estimate == "mean_rate" else gaussians.mean_M, out=total_M
+                )
 
         watch = None if self.estimate == "draw" else visit
         logit_M = gibbs(trees, start_M, forest.scales, sweeps, generator, watch, self.inference, self.draws)
@@ -226,15 +228,15 @@ class HierarchicalBayes:
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
         """What `_estimate` returns, for trees without any evidence, in closed form."""
         assert forest.scales is not None
-        given, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
+        gaussians, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":
-            return self._posterior(given, given.mean_M)
+            return self._posterior(gaussians, gaussians.mean_M)
         none_M, generator = np.zeros(len(trees.tried_M)), stream.at("prior").generator()
         _, logit_M = collapsed_sweep(trees, none_M, none_M, forest.scales, generator)
         return logit_M, sigmoid(logit_M)
 
-    def _posterior(self, given: Gaussians, start_M: Floats) -> tuple[Floats, Floats]:
-        return start_M, mean_sigmoid(*given) if self.estimate == "mean_rate" else sigmoid(given.mean_M)
+    def _posterior(self, gaussians: Gaussians, start_M: Floats) -> tuple[Floats, Floats]:
+        return start_M, mean_sigmoid(*gaussians) if self.estimate == "mean_rate" else sigmoid(gaussians.mean_M)
 
     def _refitted(self, forest: Forest, step: int) -> Forest:
         """The forest with hyperparameters fitted to its evidence, if a fit is due; then every tree is stale."""

@@ -44,8 +44,8 @@ def response(share: ArrayLike, slope: ArrayLike, location: ArrayLike, guess: Arr
 def discounted(trials: Sequence[Trial], forget: float) -> list[Trial]:
     """The trials, oldest first, each with (1 - forget) times the weight of the next one."""
     ages = range(len(trials) - 1, -1, -1)
-    kept = [(1 - forget) ** age for age in ages]
-    return [Trial(t.share, t.passed * w, t.size * w) for t, w in zip(trials, kept, strict=True)]
+    weights = [(1 - forget) ** age for age in ages]
+    return [Trial(t.share, t.passed * w, t.size * w) for t, w in zip(trials, weights, strict=True)]
 
 
 def believed_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
@@ -67,7 +67,7 @@ def believed_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
 
 def aimed(trials: Sequence[Trial], shares_S: ArrayLike, target: float, forget: float = 0.0) -> int:
     """The index of the share whose believed pass rate is nearest the target: the smallest such share, or the first of
-    all if there are no trials."""
+    all without any trials."""
     if not trials:
         return 0
     return int(np.abs(believed_rates(discounted(trials, forget), shares_S) - target).argmin())

@@ -108,11 +108,11 @@ def expected(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Fl
     Args:
         of_rate: f, elementwise.
     """
-    found_F = np.zeros_like(mean_F)
+    mean_of_F = np.zeros_like(mean_F)
     deviation_F = np.sqrt(variance_F)
     for node, share in zip(_NODES, _SHARES, strict=True):  # one node at a time, to save memory for many problems
-        found_F += share * of_rate(sigmoid(mean_F + node * deviation_F))
-    return found_F
+        mean_of_F += share * of_rate(sigmoid(mean_F + node * deviation_F))
+    return mean_of_F
 
 
 @lru_cache(maxsize=4)
@@ -144,7 +144,7 @@ def _columns(problems: ProblemSet, name: str, field: str) -> Floats:
         return switches
     values_PD = column.astype(np.float64).reshape(len(column), -1)
     if not np.isfinite(values_PD).all():
-        raise UserError(f"{field}: {name!r} is not finite for every problem; mend the column")
+        raise UserError(f"{field}: {name!r} is not finite for every problem; correct the column")
     deviation_D = values_PD.std(axis=0)
     standardised: Floats = (values_PD - values_PD.mean(axis=0)) / np.where(deviation_D > 0, deviation_D, 1.0)
     return standardised

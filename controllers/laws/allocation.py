@@ -19,15 +19,15 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
         least_G, most_G: bounds on each group; the budget lies between their sums.
     """
     assert sum(least_G) <= budget <= sum(most_G), "the budget has to lie between the bounds"
-    given_G = list(least_G)
-    waiting = [(-gain(i, n), 0, i) for i, n in enumerate(given_G) if n < most_G[i]]
+    size_G = list(least_G)
+    waiting = [(-gain(i, n), 0, i) for i, n in enumerate(size_G) if n < most_G[i]]
     heapq.heapify(waiting)
     for _ in range(budget - sum(least_G)):
         _, more, i = heapq.heappop(waiting)
-        given_G[i] += 1
-        if given_G[i] < most_G[i]:
-            heapq.heappush(waiting, (-gain(i, given_G[i]), more + 1, i))
-    return given_G
+        size_G[i] += 1
+        if size_G[i] < most_G[i]:
+            heapq.heappush(waiting, (-gain(i, size_G[i]), more + 1, i))
+    return size_G
 
 
 def signal_gain(rate: float, size: int) -> float:

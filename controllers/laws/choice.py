@@ -82,13 +82,13 @@ def first_by(
     edge = _smallest(key, wanted)
     if digits is not None and _has_near_ties(key, edge, 10.0**-digits):
         within = np.flatnonzero(key <= edge + 10.0**-digits)  # no others can be chosen, so only these are rounded
-        rounded = [np.round(key[within], digits), *(each[within] for each in keys[1:])]
+        rounded = [np.round(key[within], digits), *(other[within] for other in keys[1:])]
         return np.asarray(within[first_by(rounded, wanted, generator)])
     below = np.flatnonzero(key < edge)
     left = wanted - len(below)
     if len(keys) > 1:
         tied = np.flatnonzero(key == edge)
-        tied = tied[first_by([each[tied] for each in keys[1:]], left, generator)]
+        tied = tied[first_by([other[tied] for other in keys[1:]], left, generator)]
     else:
         tied = _some_equal(key, edge, left, generator)
     return _sorted(np.concatenate([below, tied]), keys, generator, digits)
@@ -97,7 +97,7 @@ def first_by(
 def _sorted(
     places: Positions, keys: Sequence[NDArray[Any]], generator: np.random.Generator, digits: int | None
 ) -> Positions:
-    values = [each[places] for each in keys]
+    values = [values[places] for values in keys]
     if digits is not None:
         values[0] = np.round(values[0], digits)
     sorted_places: Positions = places[np.lexsort([generator.random(len(places)), *reversed(values)])]
@@ -113,13 +113,13 @@ def _has_near_ties(key: NDArray[Any], edge: Any, margin: float) -> bool:
 def _some_equal(key: NDArray[Any], value: Any, number: int, generator: np.random.Generator) -> Positions:
     """`number` random indices among those with this value. If a quarter of all have it, indices are tried at random,
     which avoids listing them."""
-    length, found = len(key), np.zeros(0, np.int64)
+    length, chosen = len(key), np.zeros(0, np.int64)
     if 8 * number < length and 4 * np.count_nonzero(key == value) > length:
-        while len(found) < number:
-            tried = np.concatenate([found, generator.integers(0, length, 8 * number + 16)])
+        while len(chosen) < number:
+            tried = np.concatenate([chosen, generator.integers(0, length, 8 * number + 16)])
             tried = tried[key[tried] == value]
-            found = tried[np.sort(np.unique(tried, return_index=True)[1])]
-        return found[:number]
+            chosen = tried[np.sort(np.unique(tried, return_index=True)[1])]
+        return chosen[:number]
     tied = np.flatnonzero(key == value)
     return generator.choice(tied, number, replace=False, shuffle=False) if number < len(tied) else tied
 

@@ -1,20 +1,21 @@
-"""Which problems may take the open slots of a plan."""
+"""How many open slots of a plan a member may take, and which problems may take them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.beliefs.forest_beliefs import Near
+from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.control import floor_product
 from halfway.curriculum.groups import Request
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 
-Rates = Callable[[Positions, Near | None, Stream], tuple[Positions, Floats]]
-"""The belief about free positions: (their array, `Near` or None for all, a stream for draws) -> the positions that may
+Rates = Callable[[Positions, Aim | None, Stream], tuple[Positions, Floats]]
+"""The belief about free positions: (their array, `Aim` or None for all, a stream for draws) -> the positions that may
 be chosen, and their pass rates."""
 
 Choose = Callable[[Positions, int], Positions]
@@ -39,6 +40,12 @@ def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
     return chosen
 
 
+def slots_left(plan: Plan, share: float) -> int:
+    """How many slots a member that may take a share of the plan, rounded down, may still take; 0 or less if none."""
+    own = sum(request.decided_by(plan.member) for request in plan.requests)
+    return min(plan.missing, floor_product(share, plan.wanted) - own)
+
+
 def fill_by_rate(
     plan: Plan,
     problems: ProblemSet,
@@ -61,7 +68,7 @@ def fill_by_rate(
     def choose(free_F: Positions, wanted: int) -> Positions:
         if candidates is not None and candidates * wanted < len(free_F):
             free_F = generator.choice(free_F, candidates * wanted, replace=False, shuffle=False)
-        near = None if law.aim is None else Near(law.aim, wanted)
+        near = None if law.aim is None else Aim(law.aim, wanted)
         free_F, rate_F = rates(free_F, near, stream.at("rates", len(believed)))
         places = law.choose(rate_F, wanted, generator)
         believed.update(zip(free_F[places].tolist(), rate_F[places].tolist(), strict=True))

@@ -64,8 +64,8 @@ class Cuts:
     def next_length(self, group: Group, low: float, high: float) -> int:
         """The length of a problem's next hint, in units, after one of its groups; see `step_length`."""
         points, hint = self.points(group.request.problem), group.request.hint
-        given = sum(point <= len(hint.text) for point in points) if hint else 0
-        return step_length(given, len(points), group.pass_rate, low, high)
+        length = sum(point <= len(hint.text) for point in points) if hint else 0
+        return step_length(length, len(points), group.pass_rate, low, high)
 
     def hint(self, problem: Problem, units: int) -> Hint | None:
         """The hint of this many units, if there is one."""

@@ -23,7 +23,7 @@ def fenced(text: str, *names: str) -> list[tuple[str, str]]:
             if opened and (not names or opened[1] in names):
                 name, inside = opened[1], []
         elif CLOSING.fullmatch(line):
-            blocks.append((name, "".join(f"{kept}\n" for kept in inside)))
+            blocks.append((name, "".join(f"{line}\n" for line in inside)))
             name = ""
         else:
             inside.append(line)

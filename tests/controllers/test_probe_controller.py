@@ -174,7 +174,7 @@ def test_its_state_survives_saving() -> None:
 
 def test_bad_guesses_are_one_line() -> None:
     for features, message in [
-        ({}, r"problems\.generated: 'gen' has probed_rate None, which is no probed pass rate; write"),
+        ({}, r"problems\.generated: 'gen' has probed_rate None, which is not a probed pass rate; write"),
         ({RATE: 1.5}, r"'gen' has probed_rate 1\.5"),
         ({RATE: float("nan")}, r"'gen' has probed_rate nan"),
         ({RATE: "half"}, r"'gen' has probed_rate 'half'"),

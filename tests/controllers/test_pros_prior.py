@@ -111,7 +111,7 @@ def test_its_state_survives_saving() -> None:
 
 
 def test_bad_input_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"problems\.source: 'p0' has probed_rate None, which is no probed pass rate"):
+    with pytest.raises(UserError, match=r"problems\.source: 'p0' has probed_rate None, which is not a probed"):
         PROBED.init(ProblemSet([Problem("p0", "", "")]))
     for options in (
         {"belief": PassRateBelief(kind="beta")},

@@ -138,7 +138,7 @@ def test_levels_of_numbers_are_quantiles_and_of_rates_the_highest_first() -> Non
         (
             {"column_is": "pass_rate"},
             PROBLEMS,
-            "servo.difficulty: 'difficulty' goes from 0 to 95, which are no pass rates",
+            "servo.difficulty: 'difficulty' goes from 0 to 95, which are not pass rates",
         ),
         (
             {"rule": "cosine"},

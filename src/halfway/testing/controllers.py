@@ -128,8 +128,8 @@ def a_saved_state_continues_as_the_original_does(trial: Trial) -> None:
         _run(session, range(stop))
         resumed = trial.session()
         resumed.load_state_dict(json.loads(json.dumps(session.state_dict())))
-        found = _run(resumed, range(stop, 30))
-        assert found == expected[stop:], f"decisions differ after a restart at step {stop}"
+        decisions = _run(resumed, range(stop, 30))
+        assert decisions == expected[stop:], f"decisions differ after a restart at step {stop}"
 
 
 def a_full_plan_passes_unchanged(trial: Trial) -> None:
@@ -238,8 +238,8 @@ def prefixed_and_generated_groups_say_nothing_of_their_problems(trial: Trial) ->
         plan, _ = trial.controller.propose(Plan(7, trial.wanted, trial.size), state, Stream(0).at(7))
         return [request.problem.id for request in plan.requests if request.origin is Origin.FRESH]
 
-    told, untold = (next_fresh(trial.controller.observe(session.state, seen, 6)) for seen in (others, []))
-    assert told == untold, "the outcome of a prefix, or of a generated problem, changed which fresh problem comes next"
+    informed, uninformed = (next_fresh(trial.controller.observe(session.state, seen, 6)) for seen in (others, []))
+    assert informed == uninformed, "outcomes of prefixes or generated problems changed which fresh problem comes next"
 
 
 def weights_are_sound_and_keep_groups_in_place(trial: Trial) -> None:
@@ -250,13 +250,13 @@ def weights_are_sound_and_keep_groups_in_place(trial: Trial) -> None:
     weighed = session.weigh(groups)
     assert len(weighed) == len(groups), f"{len(groups)} groups came back as {len(weighed)}"
     asked = [(group.request.ticket, [rollout.success for rollout in group.rollouts]) for group in groups]
-    kept = [(group.request.ticket, [rollout.success for rollout in group.rollouts]) for group in weighed]
-    assert kept == asked, "groups were moved or changed"
+    returned = [(group.request.ticket, [rollout.success for rollout in group.rollouts]) for group in weighed]
+    assert returned == asked, "groups were moved or changed"
     try:
         require_weights(weighed, trial.name)
     except UserError as error:
         raise AssertionError(str(error)) from None
-    first, again = ([group.weights_N.tolist() for group in given] for given in (weighed, session.weigh(groups)))
+    first, again = ([group.weights_N.tolist() for group in groups_] for groups_ in (weighed, session.weigh(groups)))
     assert first == again, "weights are not a function of groups, state and stream"
 
 
@@ -293,7 +293,7 @@ def a_configuration_compares_prints_and_hashes(trial: Trial) -> None:
 
 def needs_and_claims_are_words_of_the_contract(trial: Trial) -> None:
     strange = {need for need in trial.controller.needs if need not in NEEDS and not need.startswith("feature:")}
-    assert not strange, f"needs {sorted(strange)}, of which nobody knows; choose from {sorted(NEEDS)} or feature:NAME"
+    assert not strange, f"needs {sorted(strange)}, unknown to the contract; choose from {sorted(NEEDS)} or feature:NAME"
     known = {"problems", "generated", "prefixes", "hints", "rounds", "rollouts", "stored", "advantages"}
     assert trial.controller.claims <= known, (
         f"claims {sorted(trial.controller.claims - known)}; choose from {sorted(known)}"

@@ -59,12 +59,12 @@ def _check_completion(completion: "Completion", limit: int, ends: Sequence[int])
     assert (known >= -1e-6).all(), "an entropy is negative"
     ended = int(completion.tokens_T[-1]) in ends
     assert (completion.stop == "end") == ended, f"it stops by {completion.stop!r} and its last token says otherwise"
-    assert not set(completion.tokens_T[:-1].tolist()) & set(ends), "it goes on behind an end token"
+    assert not set(completion.tokens_T[:-1].tolist()) & set(ends), "it continues behind an end token"
     assert ended or length == limit, "it stops before its limit without an end token"
 
 
-def _assert_equal(found: Sequence["Completion"], expected: Sequence["Completion"], how: str) -> None:
-    for one, other in zip(found, expected, strict=True):
+def _assert_equal(completions: Sequence["Completion"], expected: Sequence["Completion"], how: str) -> None:
+    for one, other in zip(completions, expected, strict=True):
         assert one.tokens_T.tolist() == other.tokens_T.tolist(), f"{how} gives other tokens"
         gap = float(np.abs(one.logprobs_T - other.logprobs_T).max())
         assert gap < 1e-3, f"{how} gives log-probabilities that differ by {gap:.2g} nats"

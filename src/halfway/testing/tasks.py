@@ -22,14 +22,14 @@ def check_verifier(verifier: Callable[[Problem, str], bool], right: Sequence[tup
     assert right, "give at least one problem with a response that is to pass"
     for problem, response in right:
         verdicts = [verifier(problem, response) for _ in range(3)]
-        assert all(type(verdict) is bool for verdict in verdicts), f"{problem.id!r}: {verdicts[0]!r} is no bool"
+        assert all(type(verdict) is bool for verdict in verdicts), f"{problem.id!r}: {verdicts[0]!r} is not a bool"
         assert verdicts == [True] * 3, f"{problem.id!r}: the right response passed as {verdicts}"
         for odd in ODD:
             try:
                 verdict = verifier(problem, odd)
             except Exception as error:
                 raise AssertionError(f"{problem.id!r}: the response {odd[:20]!r} raised {error!r}") from error
-            assert type(verdict) is bool, f"{problem.id!r}: {verdict!r} is no bool"
+            assert type(verdict) is bool, f"{problem.id!r}: {verdict!r} is not a bool"
             assert not verdict, f"{problem.id!r}: the response {odd[:20]!r} passed"
 
 

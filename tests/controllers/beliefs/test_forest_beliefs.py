@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from halfway.controllers.beliefs.forest import Forest, learn
-from halfway.controllers.beliefs.forest_beliefs import DrawnBeta, Near, beta_densities, density_bound
+from halfway.controllers.beliefs.forest_beliefs import Aim, DrawnBeta, beta_densities, density_bound
 from halfway.curriculum import Stream
 
 
@@ -20,12 +20,12 @@ def known(size: int) -> tuple[DrawnBeta, Forest]:
     return belief, forest
 
 
-def of_all(belief: DrawnBeta, forest: Forest, near: Near, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def of_all(belief: DrawnBeta, forest: Forest, near: Aim, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rates = np.random.default_rng(seed).beta(*belief.posterior(forest, slice(None)))
     return np.arange(len(rates)), rates
 
 
-def compared(draw, size: int, near: Near, seeds: range) -> tuple[np.ndarray, np.ndarray]:
+def compared(draw, size: int, near: Aim, seeds: range) -> tuple[np.ndarray, np.ndarray]:
     """How many of each kind are among the nearest, on average; and the distance of the last of them."""
     kinds, last = np.zeros(5), []
     for seed in seeds:
@@ -39,7 +39,7 @@ def compared(draw, size: int, near: Near, seeds: range) -> tuple[np.ndarray, np.
 @pytest.mark.parametrize(("size", "narrow"), [(4000, False), (60, True)], ids=["band", "band too narrow"])
 def test_the_nearest_draws_have_the_law_of_all_draws(size: int, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     belief, forest = known(size)
-    near, seeds, made = Near(0.45, 5), range(600), []
+    near, seeds, made = Aim(0.45, 5), range(600), []
     if narrow:  # as if by bad luck hardly any draw fell into the band
         bound = density_bound(near.target, 0.03, 3.0, 83.0)
         monkeypatch.setattr(DrawnBeta, "_band", lambda *_: (0.03, bound))
@@ -73,6 +73,6 @@ def test_no_density_exceeds_its_bound() -> None:
 
 def test_all_draws_are_made_where_few_would_not_do() -> None:
     belief, forest = known(20)
-    assert len(belief.nearest(forest, np.arange(20), Near(0.5, 4), Stream(0))[0]) == 20
+    assert len(belief.nearest(forest, np.arange(20), Aim(0.5, 4), Stream(0))[0]) == 20
     hopeless = replace(forest, passed_M=np.zeros(20), tried_M=np.full(20, 1e5))  # no density at the target at all
-    assert len(belief.nearest(hopeless, np.arange(20), Near(0.5, 4), Stream(0))[0]) == 20
+    assert len(belief.nearest(hopeless, np.arange(20), Aim(0.5, 4), Stream(0))[0]) == 20
