@@ -86,8 +86,8 @@ class Knapsack(PassRateController[KnapsackState]):
             for r in plan.undecided
         ]
         plan = plan.decide(verdicts)
-        sizes = [r.num_rollouts for r in plan.requests if r.origin is Origin.FRESH and r.decided_by(plan.member)]
-        return plan, replace(state, smallest=min(sizes), largest=max(sizes)) if sizes else state
+        fresh_sizes = [r.num_rollouts for r in plan.requests if r.origin is Origin.FRESH and r.decided_by(plan.member)]
+        return plan, replace(state, smallest=min(fresh_sizes), largest=max(fresh_sizes)) if fresh_sizes else state
 
     def _shared_out(self, budget: int, requests: Sequence[Request], state: KnapsackState, size: int) -> list[int]:
         rates = [_rate(request, state) for request in requests]
