@@ -1,8 +1,12 @@
 """Fixtures that several test files share: a tiny random language model and its character tokenizer."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import settings
+from skipped import skipped_line
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -44,3 +48,15 @@ def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
         eos_token_id=1,
     )
     return Qwen3ForCausalLM(config).eval()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say what was skipped in the last line, after pytest's own."""
+    yield
+    terminal: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:  # a worker has none
+        reports = terminal.stats.get("skipped", [])
+        line = skipped_line(report.longrepr[2] for report in reports)
+        if line:
+            terminal.write_line(line)

@@ -1,0 +1,33 @@
+"""What was skipped, in one line, with what would run it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+# Part of a reason -> what runs the tests skipped for it.
+REMEDIES = {
+    "vllm": "make test-engines",
+    "deepspeed": "make test-engines",
+    "trinity": "make test-hosts",
+    "verl": "make test-hosts",
+    "transfer_queue": "make test-hosts",
+    "tinker_cookbook": "make test-hosts",
+    "bubblewrap": "apt install bubblewrap",
+    "bwrap": "apt install bubblewrap",
+}
+
+
+def skipped_line(reasons: Iterable[str]) -> str:
+    """How many tests (or whole files) were skipped for want of what; empty if none were."""
+    counts = Counter(remedy_of(reason) for reason in reasons)
+    return "skipped: " + "; ".join(f"{count} {remedy}" for remedy, count in counts.most_common()) if counts else ""
+
+
+def remedy_of(reason: str) -> str:
+    """What would run a test that was skipped for this reason; otherwise the reason itself."""
+    lowered = reason.lower()
+    for part, remedy in REMEDIES.items():
+        if part in lowered:
+            return f"need `{remedy}`"
+    missing = re.search(r"could not import '([\w.]+)'", reason)
+    return f"need the package {missing[1]}" if missing else f"({reason.removeprefix('Skipped: ')})"
