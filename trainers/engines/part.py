@@ -42,9 +42,8 @@ class EngineMemory:
     """The memory that an engine needs beside the learner's, in bytes, by purpose.
 
     Attributes:
-        sampling: memory of each of the engine's devices while it samples.
-        updating: memory of each of these devices while the learner updates.
-        host: the host's main memory while the learner updates, per device of the host.
+        sampling, updating: of each of the engine's devices while it samples, and while the learner updates.
+        host: main memory while the learner updates, per device of the host.
         remedy: the engine's options that reduce it, for the message when a run does not fit.
     """
 
@@ -56,13 +55,7 @@ class EngineMemory:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A server that has to run on a host before the run itself starts there or elsewhere.
-
-    Attributes:
-        words: the program with its arguments.
-        port: port at which it answers on its host.
-        environment: its process's additional environment variables.
-    """
+    """A server that runs on a host before the run starts: program and arguments, port, additional environment."""
 
     words: tuple[str, ...]
     port: int
@@ -72,12 +65,10 @@ class Service:
 class EnginePart(ABC):
     """A registered engine: a frozen dataclass of its options, which can build it and describes it before that.
 
-    A configuration names it in `rollouts.engine`, as `name` or `{name: options}`. Importing it must be cheap: whatever
-    loads a deep-learning library belongs in `build`.
+    `rollouts.engine` names it. Importing it must be cheap: whatever loads a deep-learning library belongs in `build`.
 
     Attributes:
-        placement: options that only say where the engine computes. They change no result, so a run may be resumed with
-            other values.
+        placement: options that only say where the engine computes, so a run may be resumed with other values.
         address_option: the option that takes the "host:port" of its `services`, as a list.
     """
 
@@ -102,17 +93,15 @@ class EnginePart(ABC):
 
     @property
     def uses_module(self) -> bool:
-        """Whether the engine computes with the module in `EngineSetup.policy`, the learner's own where that is whole.
+        """Whether the engine computes with the module in `EngineSetup.policy`, and not only reads it at a sync.
 
-        A learner that spreads its weights over processes then keeps a full copy for it (see `EngineSetup`), and a model
-        that is not trained goes to the device. False = it has its own weights, and only reads the module at a sync.
+        If so, a learner that spreads its weights over processes keeps a whole copy for it.
         """
         return True
 
     @property
     def changes_process(self) -> bool:
-        """Whether it starts other processes, or leaves its own process changed. If so, every run gets a fresh process;
-        otherwise several runs may share one."""
+        """Whether building it starts or changes processes, so that every run needs a process of its own."""
         return True
 
     @property
@@ -122,7 +111,7 @@ class EnginePart(ABC):
 
     @property
     def max_length(self) -> int:
-        """Largest number of tokens of prompt and response together that it holds; 0 = the model's own maximum."""
+        """Largest number of tokens of prompt and response together; 0 = the model's own maximum."""
         return 0
 
     def check(self, run: PlannedRun) -> None:
