@@ -62,23 +62,19 @@ class GresoState:
 class Greso(PassRateController[GresoState]):
     """Skips a problem with probability 1 - max(p^z, floor), where z is its streak of zero-variance groups.
 
-    There is one base probability p for all-passed (easy) and one for all-failed (hard) streaks. Once per training step
-    each is steered so that the share of its kind among the groups rolled out meets a target: at or above the target p
-    falls and more is skipped, below it p rises. Only fresh groups count: a prefixed or generated group says nothing
-    about the problem itself. GRESO's adaptive request size belongs to the fill policy (`fill.request: adaptive`).
+    All-passed (easy) and all-failed (hard) streaks have a base probability p each. Once per training step it moves by
+    `step`: down, so that more is skipped, where the share of its kind among the groups rolled out reaches its target,
+    up where it does not. Only fresh groups count. GRESO's adaptive request size belongs to the fill policy
+    (`fill.request: adaptive`).
 
-    What differs from the published code:
+    Unlike the published code:
 
-    - easy and hard are judged by exact k and N; the code's thresholds on the mean reward, 0.98 and 0.11, mislabel
-      groups of ten and more, and count groups with some format credit, which do have variance, as hard;
-    - an all-failed group counts in the hard share whatever its shaped reward; there, only groups with exactly the
-      format credit do, so hard streaks grow that the adaptation never sees;
-    - a run does not starve when all problems are skipped: once a plan has been offered as many candidates as there are
-      problems, it takes whatever comes next, as "readmitted";
-    - no survivors are dropped to suit the number of devices, and neither is the last part of an epoch; exactly as many
-      problems are rolled out as were asked for, where its loader's whole chunks of 32 prompts overshoot;
-    - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint;
-    - the fill policy has neither its division by zero in a round without any variance nor its under-filled last round.
+    - k = N is easy and k = 0 is hard, whatever the shaped reward. The code's thresholds on the mean reward (0.98, 0.11)
+      mislabel groups of ten and more, and its hard share misses groups with another reward than the format credit;
+    - a plan never starves: once it has been offered as many candidates as there are problems, it takes whatever comes
+      next ("readmitted");
+    - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;
+    - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint.
 
     Attributes:
         p_easy, p_hard: base exploration probabilities at the start.
@@ -92,9 +88,8 @@ class Greso(PassRateController[GresoState]):
             kind.
         frozen_epochs: number of epochs at the start in which the base probabilities stay fixed.
         evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the streak to be
-            expected at the believed pass rate r: q / (1 - q) with q = r^N for easy and (1 - r)^N for hard groups (see
-            `halfway.controllers.laws.control.expected_run`); 0 for a problem that was never tried. A streak forgets
-            everything at the first mixed group; a belief weighs every rollout.
+            expected at the believed pass rate (see `halfway.controllers.laws.control.expected_run`); 0 for a problem
+            that was never tried. A streak forgets everything at the first mixed group; a belief weighs every rollout.
         belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 

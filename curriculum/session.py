@@ -90,7 +90,7 @@ class Session:
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
         self._fingerprint = problems.fingerprint()
-        self._num_given = len(problems.generated)
+        self._num_provided = len(problems.generated)
         self._groups: dict[str, Group] = {}  # what has come back for each ticket, in the order they were drawn
         self._reissued: list[str] = []
 
@@ -243,7 +243,7 @@ class Session:
         """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""
         return {
             "problems": self._fingerprint,
-            "grown": to_plain(self.problems.generated[self._num_given :]),
+            "grown": to_plain(self.problems.generated[self._num_provided :]),
             "step": self.step,
             "round": self.round,
             "skipped": to_plain(self.skipped),
@@ -268,9 +268,9 @@ class Session:
                 "with the data and problem options that wrote it, or begin a new run"
             )
         grown = from_plain(tuple[Problem, ...], saved["grown"])
-        given = ProblemSet(self.problems, self.problems.generated[: self._num_given], self.problems.reserved)
-        problems = given.grown(grown) if grown else given
-        template = self.controller.init(given)
+        initial = ProblemSet(self.problems, self.problems.generated[: self._num_provided], self.problems.reserved)
+        problems = initial.grown(grown) if grown else initial
+        template = self.controller.init(initial)
         template = self.controller.grown(template, problems) if grown else template
         self.state = restore_state(template, saved["controller"])
         self.problems, self.step, self.round = problems, saved["step"], saved["round"]

@@ -92,7 +92,7 @@ def test_learnability_counts_decay_and_revert_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", ["survival", "thompson"])
-def test_the_other_two_of_marin_by_hand(kind: Literal["survival", "thompson"]) -> None:
+def test_survival_and_thompson_by_hand(kind: Literal["survival", "thompson"]) -> None:
     """Two steps, decay 0.9, reversion 2: pass rates as above; mixed groups 1 of 2, 0 of 1 and 1 of 1."""
     controller = Bandit(kind=kind, decay=0.9, reversion=2.0, floor=0.0)
     state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[0], 8), group(PROBLEMS[2], 4)], 0)
@@ -173,7 +173,7 @@ def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
         ([(1.0, 2.0)] * 3, "bandit.category: 'category' is a vector; name a column"),
     ],
 )
-def test_a_bad_column_is_one_line(values: list, says: str) -> None:
+def test_a_bad_column_is_refused_in_one_line(values: list, says: str) -> None:
     kept = [{} if value is None else {"category": value} for value in values]
     problems = ProblemSet([Problem(f"p{i}", f"{i}", "0", features=facts) for i, facts in enumerate(kept)])
     with pytest.raises(UserError) as error:

@@ -67,7 +67,7 @@ def test_a_plan_straddles_the_competence() -> None:
     assert sorted(r.problem.id for r in plan.requests) == ["p2", "p3", "p4", "p5", "p6"]
 
 
-def test_harder_problems_are_found_harder_and_the_rest_is_left_alone() -> None:
+def test_harder_problems_get_higher_difficulties_and_the_rest_is_left_alone() -> None:
     """The simulated learner at rest: estimated difficulties follow the true difficulties of what was tried."""
     problems, learner, controller = problem_set(60), simulated(0), Cdas()
     plans, state = play(controller, controller.init(problems), range(80), learner=learner)

@@ -89,13 +89,13 @@ def test_problems_that_pass_seldom_get_more_rollouts_than_those_that_pass_often(
         ({"window": 3}, "conformal.window: 3"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Conformal(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_budgets_that_are_all_too_large_are_one_line() -> None:
+def test_budgets_that_are_all_too_large_are_refused_in_one_line() -> None:
     session = Session(PROBLEMS, chain(("uniform", Uniform()), ("conformal", Conformal(budgets=(8,)))), 8)
     with pytest.raises(UserError, match=r"^conformal\.budgets: \[8\] .*below N, which is 8"):
         session.next_batch(2)

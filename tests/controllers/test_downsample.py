@@ -63,7 +63,7 @@ def test_the_score_and_the_share_kept_are_reported() -> None:
         (Vcrl, {"early_steps": -1}, "vcrl.early_steps: -1"),
     ],
 )
-def test_bad_options_are_one_line(kind: Any, options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(kind: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         kind(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

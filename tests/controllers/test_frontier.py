@@ -101,7 +101,7 @@ def test_yaml_and_bad_options() -> None:
         Frontier(("elsewhere",)).init(PROBLEMS)
 
 
-def test_explored_slots_go_to_anything() -> None:
+def test_explored_slots_may_take_any_problem() -> None:
     """A quarter of them: far from the frontier there is then a quarter of what an even choice would have there."""
     controller = Frontier(LEVEL, sharpness=50.0, exploration=0.25)
     chosen = levels_chosen(controller, taught(controller, list(range(60))), 400)

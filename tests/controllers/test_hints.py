@@ -105,7 +105,7 @@ def test_hints_vanish_as_the_policy_learns_and_easy_problems_never_get_any() -> 
     assert requested(hints, state).hint is None
 
 
-def test_what_a_category_is_left_to_do_follows_its_pass_rates() -> None:
+def test_the_hints_of_a_category_follow_its_pass_rates() -> None:
     left_C = np.array([4.0, 4.0])
     trials = [(0, 1.0), (0, 0.75), (1, 0.0), (1, 0.5)]
     assert units_left(left_C, trials, 0.5, 2.0, 10).tolist() == [5.5, 3.0]
@@ -115,7 +115,7 @@ def test_what_a_category_is_left_to_do_follows_its_pass_rates() -> None:
     assert units_left(left_C, [(0, 1.0), (0, 0.0), (1, 0.0)], 0.5, 12.0, 5).tolist() == [1.0, 1.0]
 
 
-def test_a_problem_s_first_hint_is_as_long_as_those_of_its_like() -> None:
+def test_a_problems_first_hint_is_as_long_as_those_of_its_category() -> None:
     hints = Hints(kind="shared", gain=4.0, **LINES)  # type: ignore[arg-type]
     like = [replace(PROBLEM, id=f"{kind}{i}", features={"category": kind}) for kind in "ab" for i in range(2)]
     state = hints.init(ProblemSet(like))
@@ -137,7 +137,7 @@ def test_the_schedule_goes_by_stages_and_leaves_out_what_is_too_short() -> None:
     assert requested(hints, state, short, step=0).hint.share == 19 / 39  # type: ignore[union-attr]
 
 
-def test_who_fails_altogether_is_tried_again_in_the_same_step_with_half_of_the_solution() -> None:
+def test_a_problem_without_success_is_tried_again_in_the_same_step_with_half_of_its_solution() -> None:
     steps = simulate(Hints(kind="ghpo", **LINES), 6, difficulty=3.0)  # type: ignore[arg-type]
     for groups in steps:
         failed = {g.request.problem.id for g in groups if g.request.hint is None and g.num_passed == 0}
@@ -147,7 +147,7 @@ def test_who_fails_altogether_is_tried_again_in_the_same_step_with_half_of_the_s
     assert any(g.request.hint and not g.degenerate for groups in steps for g in groups)
 
 
-def test_further_tries_are_bounded_and_aim_elsewhere() -> None:
+def test_further_tries_are_bounded_and_use_another_hint_length() -> None:
     for groups in simulate(Hints(kind="seele", tries=2, **LINES), 5, difficulty=6.0):  # type: ignore[arg-type]
         for problem in {g.request.problem.id for g in groups}:
             tried = [g for g in groups if g.request.problem.id == problem]
@@ -186,7 +186,7 @@ def test_a_data_set_without_solutions_is_refused() -> None:
         ({"width": -1}, "hints.width: -1"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Hints(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ def test_unseen_problems_get_what_they_would_have() -> None:
     assert sizes(knapsack, believing([1, 8], knapsack)) == [14, 2, 8, 8, 8, 8]
 
 
-def test_what_nobody_needs_goes_to_those_who_never_passed() -> None:
+def test_rollouts_that_no_problem_needs_go_to_problems_that_never_passed() -> None:
     knapsack = Knapsack()
     # Half of the time: 4 rollouts are enough; always: the least; never: the rest, evenly.
     assert sizes(knapsack, believing([4, 4, 8, 8, 0, 0], knapsack)) == [4, 4, 2, 2, 18, 18]
@@ -100,13 +100,13 @@ def test_the_belief_is_the_last_pass_rate_unless_it_is_averaged() -> None:
         ({"certainty": 0.0}, "knapsack.certainty: 0.0"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Knapsack(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_budget_below_the_least_allocation_is_one_line() -> None:
+def test_a_budget_below_the_least_allocation_is_refused_in_one_line() -> None:
     knapsack = Knapsack(least=9)
     with pytest.raises(UserError, match=r"knapsack\.least, most: \(9, 128\) .* rollouts\.num_rollouts=8") as caught:
         sizes(knapsack, knapsack.init(PROBLEMS))

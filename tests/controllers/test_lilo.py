@@ -61,7 +61,7 @@ def test_of_sixteen_candidates_the_eight_around_the_middle_train() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5])
-def test_bad_options_are_one_line(share: float) -> None:
+def test_bad_options_are_refused_in_one_line(share: float) -> None:
     with pytest.raises(UserError, match=r"lilo\.share") as caught:
         Lilo(share)
     assert "\n" not in str(caught.value)

@@ -52,7 +52,7 @@ def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
     assert not controller.observe(state, others, 0).forest.tried_M.any()
 
 
-def test_a_slot_is_contested_by_so_many_candidates() -> None:
+def test_so_many_candidates_compete_for_each_slot() -> None:
     """With one candidate for each slot nothing is selected; with all of them the best known problem is always taken."""
     groups = [group(problem, 500 if i == 7 else 0, 1000) for i, problem in enumerate(PROBLEMS)]
 
@@ -77,7 +77,7 @@ def test_it_learns_which_problems_pass_half_of_the_time(law: Choice) -> None:
     assert late < 0.6 * np.mean([abs(rate - 0.5) for rate in rates.values()])
 
 
-def test_beliefs_and_laws_cross_in_yaml() -> None:
+def test_any_belief_combines_with_any_law_in_yaml() -> None:
     entry = {"mopps": {"belief": {"kind": "hierarchical"}, "law": {"kind": "softmax", "tau": 0.2}, "candidates": None}}
     (member,) = members([entry])
     made: Any = member.part

@@ -28,7 +28,7 @@ def played(pilot: Pilot, passed: list[int], size: int = 8, passed_later: int = 0
     return [more[t.id].request.num_rollouts if t.id in more else 0 for t in tickets], session.commit()
 
 
-def test_speed_goes_on_where_there_is_signal_and_both_parts_train() -> None:
+def test_speed_continues_groups_with_signal_and_trains_both_parts() -> None:
     more, groups = played(Pilot(), [0, 1, 3, 4], passed_later=2)
     assert more == [0, 4, 4, 0]
     assert [(g.num_passed, g.size) for g in groups] == [(0, 4), (3, 8), (5, 8), (4, 4)]
@@ -73,13 +73,13 @@ def test_a_pilot_that_lost_its_rollouts_ends() -> None:
         ({"kind": "hora", "more": 3}, "pilot.more: 3"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Pilot(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_pilot_as_large_as_the_group_is_one_line() -> None:
+def test_a_pilot_as_large_as_the_group_is_refused_in_one_line() -> None:
     session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot(initial=8))), 8)
     with pytest.raises(UserError, match=r"^pilot\.initial: 8 .*below N, which is 8") as caught:
         session.next_batch(2)

@@ -79,7 +79,7 @@ def test_hard_groups_save_a_success_and_easy_ones_a_failure(controller: PrefixSa
 
 
 @pytest.mark.parametrize(("sides", "problems"), [("hard", ["p1", "p2"]), ("easy", ["p6", "p7"])])
-def test_one_side_only(sides, problems: list[str]):
+def test_prefixes_can_be_limited_to_one_side(sides, problems: list[str]):
     state = observed(PrefixSampling(sides=sides), *(group(PROBLEMS[k], k) for k in range(9)))
     assert [saved.problem_id for saved in state.pool] == problems
 
@@ -422,7 +422,7 @@ def test_saved_rollouts_leave_out_what_replay_does_not_need():
     assert "-0.25" not in json.dumps(save_state(state))
 
 
-def test_chained_prefixes_can_go_on_for_long():
+def test_chained_prefixes_can_continue_for_many_steps():
     members = chain(("ps", PrefixSampling(chain_prefixes=True)), ("uniform", Uniform()))
     _, state = play(members, members.init(PROBLEMS), range(30))
     assert members.metrics(state)["ps/used"] > 50

@@ -28,7 +28,7 @@ def pool(rates: list[float], difficulties: list[float] | None = None) -> Problem
     return ProblemSet(OWN, generated)
 
 
-def test_it_takes_its_share_of_what_is_nearest_the_target() -> None:
+def test_generated_problems_nearest_the_target_get_their_share_of_a_plan() -> None:
     both = chain(("probe", Probed(share=0.25)), ("uniform", Uniform()))
     plan, _ = propose(both, both.init(pool([0.1, 0.45, 0.9, 0.52, 0.3, 0.6])), 0, wanted=12)
     generated = [request for request in plan.requests if request.origin is Origin.GENERATED]
@@ -37,14 +37,14 @@ def test_it_takes_its_share_of_what_is_nearest_the_target() -> None:
     assert {request.origin for request in plan.requests[3:]} == {Origin.FRESH}
 
 
-def test_random_selection_takes_any() -> None:
+def test_random_selection_takes_any_generated_problem() -> None:
     controller = Probed(share=1.0, selection="random")
     plan, _ = propose(controller, controller.init(pool(np.linspace(0.01, 0.99, 400).tolist())), 0, wanted=60)
     rates = [float(request.problem.features[RATE]) for request in plan.requests]
     assert len(rates) == 60 and min(rates) < 0.1 and max(rates) > 0.9
 
 
-def test_outside_its_band_the_own_problems_get_the_slots() -> None:
+def test_without_generated_problems_in_the_band_the_data_set_gets_the_slots() -> None:
     both = chain(("probe", Probed(share=0.5, band=(0.1, 0.9))), ("uniform", Uniform()))
     state = both.init(pool([0.05, 0.12, 0.5, 0.88, 0.95]))
     plan, _ = propose(both, state, 0, wanted=10)
@@ -57,7 +57,7 @@ def test_outside_its_band_the_own_problems_get_the_slots() -> None:
     assert sum(request.origin is Origin.GENERATED for request in wide.requests) == 5
 
 
-def test_each_is_tried_so_often_and_then_the_own_problems_fill_up() -> None:
+def test_a_generated_problem_is_tried_so_often_and_then_the_data_set_fills_the_plan() -> None:
     both = chain(("probe", Probed(share=0.5, tries=2)), ("uniform", Uniform()))
     plans, state = play(both, both.init(pool([0.5] * 6)), range(4), wanted=8)
     counts = [sum(entry[2] == "generated" for entry in plan) for plan in plans]
@@ -65,7 +65,7 @@ def test_each_is_tried_so_often_and_then_the_own_problems_fill_up() -> None:
     assert state["probe"].tried_P.tolist() == [2] * 6
 
 
-def test_a_further_round_of_a_step_takes_others() -> None:
+def test_a_further_round_of_a_step_takes_other_generated_problems() -> None:
     controller = Probed(share=1.0)
     state = controller.init(pool([0.5] * 6))
     first, state = propose(controller, state, 0, wanted=3)
@@ -88,7 +88,7 @@ def test_one_group_moves_the_belief_to_the_mode_of_its_posterior() -> None:
     assert after.variance == pytest.approx(posterior_33[2, 2])
 
 
-def test_surprises_do_not_overshoot() -> None:
+def test_a_surprising_group_does_not_overshoot() -> None:
     start = Line(np.asarray([0.0, 1.0]), np.eye(2))
     line, _ = start.observed(-6.0, NOTHING, passed=8, size=8)
     assert -6.0 < line.logits(np.asarray([-6.0]))[0] < 6.0
@@ -103,7 +103,7 @@ def test_the_chance_of_no_success_counts_the_doubt() -> None:
 
 
 @pytest.mark.parametrize("skill", [-1.5, 0.0, 2.0])
-def test_a_solver_that_moved_is_found_again(skill: float) -> None:
+def test_the_line_follows_a_solver_that_has_moved(skill: float) -> None:
     """Guesses come from a solver with skill 0, each half a logit wrong: the chosen problems still pass half of the
     time."""
     rng = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_a_solver_that_moved_is_found_again(skill: float) -> None:
         assert abs(rates[0] - 0.5) > 0.2
 
 
-def test_what_a_problem_does_beyond_the_line_stays_its_own() -> None:
+def test_a_problems_deviation_from_the_line_stays_its_own() -> None:
     """One of twenty equal guesses never passes: it becomes the furthest from the target, and the line hardly moves."""
     controller = Probed(share=1.0, tries=9, noise=1.5, impossible=0.0)
     problems = pool([0.5] * 20)
@@ -137,7 +137,7 @@ def test_what_a_problem_does_beyond_the_line_stays_its_own() -> None:
     assert "gen7" not in {request.problem.id for request in plan.requests}
 
 
-def test_what_is_all_but_impossible_or_lost_is_dropped_and_teaches_nothing() -> None:
+def test_problems_that_are_all_but_impossible_or_lost_are_dropped_and_teach_nothing() -> None:
     controller = Probed(share=1.0, tries=9, noise=0.5, calibration=Calibration(doubt=0.1, drift=0.0))
     problems = pool([0.95, 0.5, 0.5])
     state = controller.init(problems)
@@ -172,7 +172,7 @@ def test_its_state_survives_saving() -> None:
     assert play(both, restored, range(3, 8), wanted=6)[0] == play(both, state, range(3, 8), wanted=6)[0]
 
 
-def test_bad_guesses_are_one_line() -> None:
+def test_bad_guesses_are_refused_in_one_line() -> None:
     for features, message in [
         ({}, r"problems\.generated: 'gen' has probed_rate None, which is not a probed pass rate; write"),
         ({RATE: 1.5}, r"'gen' has probed_rate 1\.5"),

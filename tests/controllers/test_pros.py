@@ -53,7 +53,7 @@ def test_counts_forget_every_step_if_asked():
     assert learn(forest, [], [], [], 0.5) is forest
 
 
-def test_what_is_forgotten_long_ago_is_no_evidence():
+def test_counts_forgotten_long_ago_are_not_evidence():
     forest = learn(bare(2), [0], [8], [8], 0.1)
     for _ in range(6):
         forest = learn(forest, [], [], [], 0.1, "step")
@@ -105,7 +105,7 @@ def test_caps_keep_the_nearest_and_the_newest_of_equals():
     assert crowded(forest, np.zeros(5), None, None)[0].all()
 
 
-def test_memory_a_node():
+def test_a_node_takes_the_documented_number_of_bytes():
     forest = grow(bare(1000), [t for t in range(1000) for _ in range(4)])
     assert forest.num_bytes / 5000 < 40
 
@@ -146,7 +146,7 @@ def test_nearest_nodes_under_a_quota():
     assert pick(ranking(forest), forest, 2, 1, Taken(refused={3})) == [4, 1]
 
 
-def test_quota_and_refusals_fall_when_nothing_else_is_left():
+def test_quota_and_refusals_are_dropped_when_nothing_else_is_left():
     forest = replace(grow(bare(2), [0]), rate_M=np.asarray([0.5, 0.1, 0.4]))
     assert pick(ranking(forest), forest, 3, 1, Taken()) == [0, 1, 2]
     assert pick(ranking(forest), forest, 3, 1, Taken(refused={0})) == [2, 1, 0]
@@ -171,7 +171,7 @@ def test_ties_do_not_outweigh_a_distance():
 
 
 @pytest.mark.parametrize("order", ["nearest", "random"])
-def test_a_ranking_goes_on_where_it_stopped(order):
+def test_a_ranking_continues_where_it_stopped(order):
     forest = replace(bare(300), rate_M=np.random.default_rng(5).integers(0, 4, 300) / 8)
     ranked = ranking(forest) if order == "nearest" else in_random_order(forest, np.random.default_rng(0))
     begun = ranked.first(7)

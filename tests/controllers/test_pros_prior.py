@@ -110,7 +110,7 @@ def test_its_state_survives_saving() -> None:
     assert play(PROBED, restored, range(5, 12), wanted=6)[0] == play(PROBED, state, range(5, 12), wanted=6)[0]
 
 
-def test_bad_input_is_one_line() -> None:
+def test_bad_input_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"problems\.source: 'p0' has probed_rate None, which is not a probed"):
         PROBED.init(ProblemSet([Problem("p0", "", "")]))
     for options in (

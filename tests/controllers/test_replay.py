@@ -50,7 +50,7 @@ def test_a_group_is_not_drawn_twice_in_a_step() -> None:
 
 
 @pytest.mark.parametrize(("uses", "steps"), [(1, 1), (3, 3)])
-def test_a_stored_group_goes_after_its_uses(uses: int, steps: int) -> None:
+def test_a_stored_group_is_dropped_after_its_uses(uses: int, steps: int) -> None:
     replay = Replay(share=0.5, uses=uses)
     session = session_of(replay)
     session.state["replay"] = replay.observe(session.state["replay"], GROUPS[1:2], 0)
@@ -143,7 +143,7 @@ def test_the_state_survives_as_json() -> None:
         ({"tokens": 0}, "replay.tokens: 0"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Replay(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -27,7 +27,7 @@ def after(controller: Retire, *rates: int) -> RetireState:
     return controller.observe(controller.init(PROBLEMS), groups, 0)
 
 
-def test_who_reaches_the_threshold_goes_for_good() -> None:
+def test_a_problem_that_reaches_the_threshold_is_retired_for_good() -> None:
     controller = Retire()
     found, state = verdicts(controller, after(controller, 10, 9, 8, 0), 1)
     assert found == {"p0": "retired", "p1": "retired", "p2": "kept", "p3": "kept", "p4": "kept", "p5": "kept"}
@@ -67,7 +67,7 @@ def test_only_fresh_groups_are_evidence_and_only_fresh_requests_are_judged() -> 
     assert set(verdicts(controller, after(controller, 10), 1, Origin.PREFIX)[0].values()) == {"exempt"}
 
 
-def test_uniform_goes_on_with_the_rest_and_nobody_starves() -> None:
+def test_uniform_continues_with_the_other_problems_and_every_plan_is_full() -> None:
     members = chain(("uniform", Uniform()), ("retire", Retire()))
     problems = problem_set(40)
     state = members.init(problems)

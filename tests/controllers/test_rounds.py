@@ -63,7 +63,7 @@ def test_small_groups_and_all_of_ar3po_train_whole() -> None:
         assert weighed is whole
 
 
-def test_what_never_gets_signal_is_counted() -> None:
+def test_groups_that_never_get_signal_are_counted() -> None:
     rounds = Rounds()
     state = rounds.observe(rounds.init(PROBLEMS), [group(PROBLEMS[0], 0, 16), group(PROBLEMS[1], 2, 4)], 0)
     assert rounds.metrics(state) == {"rollouts": 10.0, "given_up": 0.5}
@@ -73,7 +73,7 @@ def test_what_never_gets_signal_is_counted() -> None:
     ("options", "words"),
     [({"rounds": 1}, "rounds.rounds: 1"), ({"keep": 1}, "rounds.keep: 1"), ({"size": -1}, "rounds.size: -1")],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Rounds(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ def test_a_plan_takes_what_is_nearest_the_target() -> None:
     assert difficulties(plan) == [30.0, 35.0, 25.0, 40.0]
 
 
-def test_equals_take_turns() -> None:
+def test_problems_of_equal_difficulty_take_turns() -> None:
     problems, controller = with_column([50.0] * 12 + [0.0] * 4), Servo(start=50.0)
     state, seen = controller.init(problems), Counter()
     for step in range(6):
@@ -63,7 +63,7 @@ def test_a_column_of_pass_rates_is_a_hundred_times_the_failures() -> None:
     assert [request.problem.id for request in plan.requests] == ["p3", "p2"]
 
 
-def test_it_goes_up_while_more_than_half_passes_and_settles_where_half_does() -> None:
+def test_the_target_rises_while_more_than_half_passes_and_settles_where_half_does() -> None:
     """The simulated learner at rest passes half of the problems whose difficulty equals its skill."""
     problems = with_column([(i - 100) / 25 for i in range(200)])  # logits -4 .. 4
     controller = Servo(bounds=(-4.0, 4.0), start=-4.0, gain=1.0)
@@ -94,7 +94,7 @@ def test_gaussian_by_hand() -> None:
     assert gaussian_shares(0.25, 3, 0.5, 1e-3, 0.0) == pytest.approx([0, 1, 0])  # no 0 / 0
 
 
-def test_the_floor_is_that_of_the_published_code_for_true() -> None:
+def test_the_default_floor_is_what_the_published_code_uses_for_true() -> None:
     assert Servo("gaussian").shares(0, 4).min() == pytest.approx(0.1, abs=0.01)
     assert Servo("gaussian", floor=0.0).shares(0, 4).min() < 1e-6
 
@@ -153,7 +153,7 @@ def test_levels_of_numbers_are_quantiles_and_of_rates_the_highest_first() -> Non
     ],
     ids=["absent", "words", "no rates", "singles", "floor"],
 )
-def test_a_bad_column_is_one_line(options: dict, problems: ProblemSet, says: str) -> None:
+def test_a_bad_column_is_refused_in_one_line(options: dict, problems: ProblemSet, says: str) -> None:
     with pytest.raises(UserError) as error:
         Servo(**options).init(problems)
     assert says in str(error.value) and "\n" not in str(error.value)

@@ -69,7 +69,7 @@ def test_a_group_that_all_passed_stays_without_signal_under_virtual_rewards() ->
 
 
 @pytest.mark.parametrize(("options", "words"), [({"alpha": 0.0}, "signal.alpha: 0.0"), ({"virtual": 0}, "virtual: 0")])
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Signal(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -56,7 +56,7 @@ def play(session: Session, steps: int, seed: int = 0) -> list[Problem]:
     return new
 
 
-def test_only_problems_in_the_band_get_one_and_it_is_proposed_at_once() -> None:
+def test_only_problems_in_the_band_get_a_variation_which_is_proposed_at_once() -> None:
     session = session_of()
     tickets = session.next_batch(8)
     assert all(ticket.request.origin is Origin.FRESH for ticket in tickets)
@@ -70,7 +70,7 @@ def test_only_problems_in_the_band_get_one_and_it_is_proposed_at_once() -> None:
     assert session.problems.generated == (new.problem,)
 
 
-def test_they_take_their_share_and_no_id_occurs_twice_over_a_resume() -> None:
+def test_variations_take_their_share_and_no_id_repeats_after_a_resume() -> None:
     session, resumed = session_of(share=0.5), session_of(share=0.5)
     before = play(session, 10)
     resumed.load_state_dict(json.loads(json.dumps(session.state_dict())))
@@ -108,7 +108,7 @@ def test_the_number_of_new_problems_is_bounded() -> None:
     assert len(play(session, 30)) == 5 == len(session.problems.generated)
 
 
-def test_a_domain_without_variations_is_one_line() -> None:
+def test_problems_without_variations_are_refused_in_one_line() -> None:
     plain = ProblemSet([replace(problem, verifier="exact") for problem in SUMS])
     with pytest.raises(UserError, match=r"^variants: problems have the verifier exact, .*running_sums") as caught:
         Variants().init(plain)
@@ -124,7 +124,7 @@ def test_a_domain_without_variations_is_one_line() -> None:
         ({"most": 0}, "variants.most: 0"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         Variants(**options)
     assert words in str(caught.value) and "\n" not in str(caught.value)

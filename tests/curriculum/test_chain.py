@@ -110,7 +110,7 @@ def test_nesting_changes_no_plan(seed: int, members: list[Any], data: st.DataObj
 
 @few
 @given(SEEDS, MEMBERS, st.data(), st.integers(0, 50))
-def test_member_that_draws_shifts_nobody_elses_draws(seed: int, members: list[Any], data: st.DataObject, draws: int):
+def test_a_member_that_draws_shifts_no_draw_of_others(seed: int, members: list[Any], data: st.DataObject, draws: int):
     place = data.draw(st.integers(0, len(members)))
     noisy = chain(*members[:place], ("noise", Noise(draws)), *members[place:])
     assert plans_of(noisy, seed) == plans_of(chain(*members), seed)

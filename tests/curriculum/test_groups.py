@@ -29,7 +29,7 @@ def test_replayed_tokens_make_a_group_no_older() -> None:
     assert replace(parent, rollouts=tuple(own)).policy_versions == (7,)
 
 
-def test_nothing_wrote_a_group_without_rollouts() -> None:
+def test_a_group_without_rollouts_has_no_policy_version() -> None:
     lost = replace(group(PROBLEM, 4), rollouts=(), dropped={"diverged": 8})
     assert lost.policy_versions == ()
     with pytest.raises(ValueError, match="'p0' has no tokens, so no policy version"):

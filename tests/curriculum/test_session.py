@@ -255,7 +255,7 @@ def test_rollouts_lost_in_an_extension_are_lost_to_the_group() -> None:
     assert (whole.size, whole.num_passed, dict(whole.dropped)) == (5, 2, {"stale": 1})
 
 
-def test_a_neighbour_that_goes_on_shifts_no_draw() -> None:
+def test_a_neighbour_that_extends_groups_shifts_no_draw() -> None:
     alone, together = Session(PROBLEMS, chain_of("uniform"), 4), piloted()
     for _ in range(6):
         mine, others = alone.next_batch(5), together.next_batch(5)
@@ -368,7 +368,7 @@ class Needy(PassRateController[None]):
         ("generated", "needs generated problems"),
     ],
 )
-def test_what_a_trainer_cannot_give_is_refused_at_the_start(need: str, words: str) -> None:
+def test_a_chain_that_needs_what_the_trainer_lacks_is_refused_at_the_start(need: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         problems = problem_set(3, solution="")
         Session(problems, chain(("uniform", Uniform()), ("needy", Needy(need))), 4, provides=(), host="TRL")
@@ -414,7 +414,7 @@ def test_a_state_that_could_not_be_saved_is_refused_before_the_first_step(state:
     assert "\n" not in str(caught.value)
 
 
-def test_mistakes_with_tickets_are_one_line_and_change_nothing() -> None:
+def test_mistakes_with_tickets_are_refused_in_one_line_and_change_nothing() -> None:
     session = Session(PROBLEMS, chain_of("uniform"), 4)
     (ticket,) = session.next_batch(1)
     session.record(ticket.id, [Rollout((), True)] * 2)

@@ -110,7 +110,7 @@ def test_expectations_against_quadrature(mean: float, variance: float) -> None:
     assert expected(signal, np.array([mean]), np.array([variance]))[0] == pytest.approx(exact, abs=0.01)
 
 
-def test_columns_are_standardised_and_words_are_switches() -> None:
+def test_numbers_are_standardised_and_words_become_indicator_columns() -> None:
     problems = ProblemSet(
         [
             Problem(f"p{i}", f"{i}", "", features={"n": float(i), "word": "ab"[i % 2], "v": (1.0, float(i))})
@@ -123,7 +123,7 @@ def test_columns_are_standardised_and_words_are_switches() -> None:
     assert np.array_equal(x_PD[:, 4], np.zeros(4)) and np.allclose(x_PD[:, 5], x_PD[:, 1])  # constant, and the number
 
 
-def test_what_cannot_be_a_column_is_refused() -> None:
+def test_features_that_cannot_be_columns_are_refused() -> None:
     long = ProblemSet([Problem(f"p{i}", f"{i}", "", features={"v": (float(i),) * 600}) for i in range(3)])
     with pytest.raises(UserError, match=r"^frontier.features: v make 601 columns, and at most 512"):
         design(long, ("v",), "frontier.features")

@@ -41,7 +41,7 @@ def test_a_further_score_is_covered_as_often_as_exchangeability_says(number: int
     assert np.mean(covered) == pytest.approx(exact, abs=4 * (exact * (1 - exact) / len(covered)) ** 0.5)
 
 
-def test_what_may_be_missed_is_what_is_not_solved_and_a_margin() -> None:
+def test_the_accepted_miss_is_the_unsolved_share_and_a_margin() -> None:
     assert accepted_miss([0.2, 0.5, 1.0, 1.0], 0.05) == pytest.approx(0.55)
     assert accepted_miss([0.0] * 4, 0.01) == 0.05 and accepted_miss([1.0] * 4, 0.05) == 0.95
     assert accepted_miss([], 0.05) == 0.95

@@ -104,7 +104,7 @@ def test_grandchildren_are_cut_in_what_they_wrote_and_keep_what_they_replayed():
     assert prefix_of(start).turns[0].num_replayed == 7
 
 
-def test_a_prefix_that_says_the_answer_is_refused():
+def test_a_prefix_that_contains_the_answer_is_refused():
     tokens = np.asarray([1, 2, 7, 8, 9, 3, 4, 5, 7, 8, 9, 0], np.int32)  # 0 ends the turn; 7 8 9 is said twice
     made = with_entropies([0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0])
     made = replace(made, turns=(replace(made.turns[0], tokens_T=tokens),))

@@ -17,7 +17,7 @@ from halfway.curriculum.support.atomic import (
 )
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     write_text(tmp_path / "text", "ü\n")
     write_bytes(tmp_path / "bytes", b"\0\1")
     write_json(tmp_path / "json", {"a": [1, None]})
@@ -70,7 +70,7 @@ def test_a_folder_that_is_not_finished_leaves_the_old_one(tmp_path: Path, stop: 
     assert [file.name for file in path.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "file"
     with pytest.raises(WriteError) as caught:
         write_text(path, "")

@@ -34,7 +34,7 @@ PIECES = (
 )
 
 
-def test_they_find_what_the_regular_expressions_find() -> None:
+def test_the_blocks_are_those_that_regular_expressions_find() -> None:
     stream = np.random.default_rng(0)
     found = 0
     for _ in range(3000):
