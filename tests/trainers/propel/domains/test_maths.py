@@ -337,7 +337,7 @@ def test_a_killed_corpus_has_the_same_answers(models: dict[str, str], tmp_path: 
     whole = run_corpus(study)
     (study.corpus_folder / "part-00001.parquet").unlink()
     assert run_corpus(Study(study.config, 0)) == whole
-    named = {name: study.config.oracles[name] for name in ("peculiar", "reliable")}
+    named = to_plain(study.config)["oracles"]
     other = Study(study_of(models, tmp_path, oracles={"reliable": named["reliable"]}), 0)
     with pytest.raises(UserError, match=r"made with another oracles; give another name"):
         run_corpus(other)
@@ -350,7 +350,7 @@ def test_paths_of_oracles_and_examples_are_relative_to_the_file(tmp_path: Path) 
     raw = to_plain(study_of(paths, tmp_path, domain={"maths": {"examples_path": "problems.jsonl"}}))
     OmegaConf.save(OmegaConf.create(raw), tmp_path / "study.yaml")
     config = load_study(tmp_path / "study.yaml")
-    assert config.oracle("peculiar").model.path == config.generator.model.path == str(tmp_path / "model")
+    assert config.oracles["peculiar"].model.path == config.generator.model.path == str(tmp_path / "model")
     assert "one" in config.domain.part.prompt(Stream(0))
     assert study_config(to_plain(config)) == config
 
@@ -362,7 +362,7 @@ def test_a_study_says_what_is_wrong_with_its_oracles(tmp_path: Path) -> None:
         return study_of(paths, tmp_path, **changes)
 
     one = {"model": {"path": "experiments/starting_models/sums"}}
-    assert found().oracle("reliable").rollouts.num_rollouts == 2
+    assert found().oracles["reliable"].rollouts.num_rollouts == 2
     for changes, message in [
         ({"oracles": {}}, r"oracles: {} is not acceptable; tasks of maths have no answer; name two models"),
         ({"domain": "sums"}, r"oracles: \['peculiar', 'reliable'\] is not acceptable; sums has answers of its own"),
