@@ -16,7 +16,15 @@ from widen import widen_heads
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands
 
-RECIPE = REPOSITORY / "experiments" / "recipes" / "lab" / "engines.yaml"
+RECIPE = f"""
+base: {REPOSITORY}/experiments/recipes/lab/sums.yaml
+controllers: [{{prefix_sampling: {{max_share: 0.5}}}}, uniform, greso]
+fill: {{groups: 16}}
+rollouts: {{sync_tolerance: 1e-4}}
+learner: {{lr: 2e-4}}
+evaluation: {{points: 1, samples: 4, problems: 128}}
+tracking: {{mlflow: false}}
+"""
 POLICY = REPOSITORY / "experiments" / "starting_models" / "sums"
 HEAD_SIZE = 32  # vLLM's attention on the CPU does not support the lab policy's heads of size 24
 ENGINES = {
@@ -48,6 +56,7 @@ def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)")
     widen_heads(POLICY, tmp_path / "policy", HEAD_SIZE)
+    (tmp_path / "engines.yaml").write_text(RECIPE)
     learnt = {engine: train(engine, tmp_path) for engine in ENGINES}
     assert all(run.rise > Z95 * run.stderr and run.engine_gap < 1e-4 for run in learnt.values()), learnt
     for one, other in combinations(learnt.values(), 2):
@@ -56,12 +65,13 @@ def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
 
 def train(engine: str, folder: Path) -> Learnt:
     """Train a run in processes of its own."""
+    recipe = folder / "engines.yaml"
     overrides = [*ENGINES[engine], f"budget.steps={STEPS}", f"checkpoint.every={STEPS}", f"output={folder}"]
     overrides += [f"name={engine}", f"model.path={folder / 'policy'}", "cluster.port=29651"]
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-    words = [sys.executable, "-m", "halfway.experiments.cli", "run", str(RECIPE), *overrides]
+    words = [sys.executable, "-m", "halfway.experiments.cli", "run", str(recipe), *overrides]
     if engine == "vllm_servers":
-        [command] = commands(load_run_config(RECIPE, overrides), RECIPE, ["localhost"], overrides)
+        [command] = commands(load_run_config(recipe, overrides), recipe, ["localhost"], overrides)
         words, environment = list(command.words), environment | dict(command.environment)
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
