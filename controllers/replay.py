@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from halfway.controllers.laws.slots import slots_left
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
@@ -13,6 +15,8 @@ from halfway.curriculum.rollouts import Origin, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
+FADING = 0.9  # what a step of age leaves of a stored group's weight, under `order: rare`
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayState:
@@ -21,6 +25,8 @@ class ReplayState:
     Attributes:
         groups: for "groups": the stored groups, none of them degenerate.
         trained: how often each stored group has trained again.
+        stored_at: the step in which each stored group came in.
+        came_in: number of groups that came in during the latest step.
         successes: for "responses": problem id -> a rollout that passed.
         used: what was taken in this step: indices into `groups`, or tickets of groups in hand.
         replayed: number of groups replayed so far.
@@ -29,6 +35,8 @@ class ReplayState:
     problems: ProblemSet
     groups: tuple[Group, ...] = ()
     trained: tuple[int, ...] = ()
+    stored_at: tuple[int, ...] = ()
+    came_in: int = 0
     successes: Mapping[str, Rollout] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     replayed: int = 0
@@ -48,13 +56,18 @@ class Replay(PassRateController[ReplayState]):
     go when there are more than `capacity`, or more tokens than `tokens`.
 
     Once few new groups are mixed, a full share of the plan repeats the same old groups, and the policy drifts ever
-    further from the one that sampled them. `uses` (ours) bounds the repeats, so that fewer stored groups train when
-    fewer new ones come in.
+    further from the one that sampled them. `uses`, `age` and `matched` bound that, so that fewer stored groups train
+    when fewer new ones come in; `order: rare` prefers groups with few successes (after FAIR, arXiv 2604.08706, which
+    weighs staleness, diversity and cost of generation; the bounds are ours).
 
     Attributes:
         share: for "groups": largest share of a plan that stored groups take.
         capacity: largest number of stored groups, or of stored successes of different problems.
         uses: for "groups": how often a stored group trains again before it goes; null = as long as it is stored.
+        age: for "groups": steps after which a stored group goes; null = no bound.
+        matched: for "groups": whether a step replays at most as many groups as came in during the step before.
+        order: for "groups": "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
+            group's pass rate.
         tokens: bound on the number of stored tokens; each takes about 40 bytes of a checkpoint.
     """
 
@@ -62,13 +75,18 @@ class Replay(PassRateController[ReplayState]):
     share: float = 0.5
     capacity: int = 512
     uses: int | None = None
+    age: int | None = None
+    matched: bool = False
+    order: Literal["random", "rare"] = "random"
     tokens: int = 2_000_000
 
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "replay.share", self.share, "give a share above 0 and below 1")
         for name in ("capacity", "tokens"):
             require(vars(self)[name] >= 1, f"replay.{name}", vars(self)[name], "give at least 1")
-        require(self.uses is None or self.uses >= 1, "replay.uses", self.uses, "give at least 1, or null for no bound")
+        for name in ("uses", "age"):
+            bound = vars(self)[name]
+            require(bound is None or bound >= 1, f"replay.{name}", bound, "give at least 1, or null for no bound")
 
     @property
     def claims(self) -> frozenset[str]:
@@ -88,18 +106,30 @@ class Replay(PassRateController[ReplayState]):
         return plan.add(requests, "stored"), state
 
     def _drawn(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
-        """Stored groups drawn at random, by what `ReplayState.used` will hold."""
+        """Stored groups, drawn in the order of the options, by what `ReplayState.used` will hold."""
         wanted = slots_left(plan, self.share)
+        if self.matched:
+            wanted = min(wanted, state.came_in - sum(request.decided_by(plan.member) for request in plan.requests))
         held = {request.problem.id for request in plan.requests}
         drawn: dict[str, Group] = {}
         if wanted <= 0:
             return drawn
-        for place in stream.generator().permutation(len(state.groups)).tolist():
+        for place in self._order(state, plan.step, stream.generator()):
             group = state.groups[place]
             if len(drawn) < wanted and str(place) not in state.used and group.request.problem.id not in held:
                 drawn[str(place)] = group
                 held.add(group.request.problem.id)
         return drawn
+
+    def _order(self, state: ReplayState, step: int, generator: np.random.Generator) -> list[int]:
+        """The stored groups in the order in which they are taken; those that are too old are left out."""
+        ages = [step - stored_at for stored_at in state.stored_at]
+        if self.order == "random":
+            order: list[int] = generator.permutation(len(ages)).tolist()
+        else:
+            weights = [(1 - g.pass_rate) * FADING**age for g, age in zip(state.groups, ages, strict=True)]
+            order = np.argsort(-np.log(weights) - generator.gumbel(size=len(weights)), kind="stable").tolist()
+        return [place for place in order if self.age is None or ages[place] <= self.age]
 
     def _completed(self, plan: Plan, state: ReplayState) -> dict[str, Group]:
         """Failed groups in hand, each with an old success in place of its first failure; keys as for `_drawn`."""
@@ -116,8 +146,9 @@ class Replay(PassRateController[ReplayState]):
 
     def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
         successes = dict(state.successes)
-        left = self._left(state)
-        stored, trained = [group for group, _ in left], [count for _, count in left]
+        left = self._left(state, step)
+        stored, trained = [state.groups[place] for place, _ in left], [count for _, count in left]
+        stored_at = [state.stored_at[place] for place, _ in left]
         for group in groups:
             problem = group.request.problem.id
             if group.request.origin is Origin.FRESH:
@@ -127,6 +158,7 @@ class Replay(PassRateController[ReplayState]):
             if self.kind == "groups":
                 stored.append(_bare(group))
                 trained.append(0)
+                stored_at.append(step)
             elif group.request.origin is Origin.FRESH and group.num_passed:
                 successes.pop(problem, None)  # the newest goes to the end
                 passed = next(rollout for rollout in reversed(_bare(group).rollouts) if rollout.success)
@@ -136,14 +168,24 @@ class Replay(PassRateController[ReplayState]):
         first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
         successes = dict(list(successes.items())[first:])
         return replace(
-            state, groups=tuple(stored[start:]), trained=tuple(trained[start:]), successes=successes, used=()
+            state,
+            groups=tuple(stored[start:]),
+            trained=tuple(trained[start:]),
+            stored_at=tuple(stored_at[start:]),
+            came_in=len(stored) - len(left),
+            successes=successes,
+            used=(),
         )
 
-    def _left(self, state: ReplayState) -> list[tuple[Group, int]]:
-        """The stored groups that may train again, with how often they have."""
+    def _left(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
+        """The places of the stored groups that may train again after this step, with how often they have."""
         counts = [count + (str(place) in state.used) for place, count in enumerate(state.trained)]
-        left = zip(state.groups, counts, strict=True)
-        return [(group, count) for group, count in left if self.uses is None or count < self.uses]
+        return [
+            (place, count)
+            for place, count in enumerate(counts)
+            if (self.uses is None or count < self.uses)
+            and (self.age is None or step - state.stored_at[place] < self.age)
+        ]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
         """stored: number of groups or successes kept; replayed: number of groups replayed so far."""

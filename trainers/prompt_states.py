@@ -37,6 +37,12 @@ def with_prompt_states(problems: ProblemSet, policy: Policy, components: int = C
     return ProblemSet(known, problems.generated, problems.reserved)
 
 
+def with_blank_states(problems: ProblemSet) -> ProblemSet:
+    """The problems with the same feature, always 0, for checks that load no model."""
+    blank_C = np.zeros(COMPONENTS)
+    return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated, problems.reserved)
+
+
 def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
     """The policy's last hidden state, averaged over the tokens of each prompt, (P, width)."""
     import torch

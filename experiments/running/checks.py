@@ -15,6 +15,7 @@ from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
 from halfway.trainers.policy import ModelOptions
+from halfway.trainers.prompt_states import NEED, with_blank_states
 from halfway.trainers.rollouts.options import RolloutOptions
 
 MOST_PROMPTS = 20_000
@@ -50,7 +51,8 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     key = repr((config.problems, config.evaluation.problems, config.environment))
     if key not in drawn:
         drawn[key] = build_problems(config)
-    config.chain.init(drawn[key].train)
+    problems = drawn[key].train
+    config.chain.init(with_blank_states(problems) if NEED in config.chain.needs else problems)
     return [*unchecked, *_check_prompts(config, drawn[key])]
 
 

@@ -54,6 +54,10 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "bandit_learnability_knapsack": lambda: chain(
         ("bandit", CONTROLLERS.get("bandit")(kind="learnability")), ("knapsack", CONTROLLERS.get("knapsack")())
     ),
+    "replay_bounded": lambda: chain(
+        ("replay", CONTROLLERS.get("replay")(matched=True, uses=2, age=10, order="rare")),
+        ("uniform", CONTROLLERS.get("uniform")()),
+    ),
     "replay_frontier_greso": lambda: chain_of(("replay", "frontier", "greso")),
     "bandit_survival": lambda: chain(("bandit", CONTROLLERS.get("bandit")(kind="survival"))),
     "bandit_thompson_greso": lambda: chain(

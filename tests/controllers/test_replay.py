@@ -10,7 +10,7 @@ from controller_harness import group, problem_set
 from halfway.controllers.replay import Replay
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Stream, UserError, chain
+from halfway.curriculum import Group, Origin, Plan, Stream, UserError, chain
 from halfway.curriculum.session import Session
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.learner.batch import make_batch
@@ -63,6 +63,47 @@ def test_a_stored_group_is_dropped_after_its_uses(uses: int, steps: int) -> None
                 session.record_counts(ticket.id, 0, 8)
         session.commit()
     assert drawn == [["p1"]] * steps + [[]] * (5 - steps)
+
+
+def drawn_from(replay: Replay, groups: list[Group], steps: int) -> list[list[str]]:
+    """The problems of the groups replayed in each step, if only these groups ever came in, before the first."""
+    session = session_of(replay)
+    session.state["replay"] = replay.observe(session.state["replay"], groups, -1)
+    drawn = []
+    for _ in range(steps):
+        tickets = session.next_batch(8)
+        drawn.append([t.request.problem.id for t in tickets if t.request.stored is not None])
+        for ticket in tickets:
+            if ticket.request.stored is None:
+                session.record_counts(ticket.id, 0, 8)
+        session.commit()
+    return drawn
+
+
+@pytest.mark.parametrize("age", [1, 3])
+def test_a_stored_group_goes_when_it_is_too_old(age: int) -> None:
+    assert drawn_from(Replay(age=age), GROUPS[1:2], 5) == [["p1"]] * age + [[]] * (5 - age)
+
+
+def test_a_matched_replay_takes_no_more_than_came_in_the_step_before() -> None:
+    assert [len(step) for step in drawn_from(Replay(matched=True), GROUPS, 3)] == [4, 0, 0]
+    assert [len(step) for step in drawn_from(Replay(matched=True), GROUPS[:3], 1)] == [2]
+    assert [len(step) for step in drawn_from(Replay(), GROUPS, 3)] == [4, 4, 4]
+
+
+def test_groups_with_rare_successes_are_taken_first_and_more_often() -> None:
+    firsts = [drawn_from_seed(seed)[0] for seed in range(200)]
+    share = firsts.count("p1") / len(firsts)
+    # Weights 1 - p of the groups with 1, 4, 5 and 7 of 8: 7 of 7 + 4 + 3 + 1.
+    assert share == pytest.approx(7 / 15, abs=0.1)
+    assert firsts.count("p5") < firsts.count("p4") < firsts.count("p1")
+
+
+def drawn_from_seed(seed: int) -> list[str]:
+    replay = Replay(order="rare")
+    state = replay.observe(replay.init(PROBLEMS), GROUPS, -1)
+    plan, _ = replay.propose(Plan(0, 2, 8, member="replay"), state, Stream(seed))
+    return [request.problem.id for request in plan.requests]
 
 
 def test_a_stored_group_trains_with_the_log_probabilities_it_was_sampled_with() -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from paths import REPOSITORY
 
 from halfway.curriculum import Problem, ProblemSet
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
+from halfway.experiments.running.checks import check_run
 from halfway.trainers.policy import Policy
 from halfway.trainers.prompt_states import FEATURE, mean_states, principal_components, with_prompt_states
 
@@ -45,8 +47,8 @@ def test_problems_keep_what_they_had(policy: Policy) -> None:
 
 
 def test_a_chain_that_asks_for_them_gets_them(tmp_path: Path) -> None:
-    recipe = Path("experiments/recipes/lab/skills.yaml")
-    training = build_run(
-        load_run_config(recipe, ["problems.train=12", "controllers=[{frontier: {features: [prompt_state]}}]"]), tmp_path
-    )
+    overrides = ["problems.train=12", "controllers=[{frontier: {features: [prompt_state]}}]"]
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "skills.yaml", overrides)
+    assert check_run(config, {}) == []
+    training = build_run(config, tmp_path)
     assert training.session.problems.column(FEATURE).shape == (12, 11)
