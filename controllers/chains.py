@@ -8,7 +8,7 @@ from typing import Any
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.controller import Chain, PassRateController, chain
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import Component, build, plain
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.validation import Reader
@@ -51,7 +51,7 @@ def from_yaml(source: str | PathLike[str] | Sequence[Any]) -> Chain:
 def _entries(path: Path) -> Any:
     """The `controllers` of a YAML file; the rest of it is ignored."""
     try:
-        raw = layers.read(path)
+        raw = yaml_bases.read(path)
     except ModuleNotFoundError as error:
         raise UserError(f"{path}: reading it needs the package {error.name}; pip install pyyaml") from None
     if "arms" in raw:

@@ -8,7 +8,7 @@ import numpy as np
 
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.beliefs.skills import SkillModel, Skills, design, expected
+from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, expected
 from halfway.controllers.laws.choice import first_by
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum.controller import PassRateController
@@ -43,7 +43,7 @@ class Frontier(PassRateController[FrontierState]):
 
     Beliefs about single problems know little where each problem is met only a few times in a run. Here all problems
     share one belief, through features that the data set provides: skills, topics, lengths, an embedding
-    (`beliefs.skills`). A group of N is worth
+    (`beliefs.shared_skills`). A group of N is worth
 
     - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
     - "gain": that times p (1 - p)^2, the gain that `knapsack` expects of a step, which favours harder problems;
@@ -86,7 +86,7 @@ class Frontier(PassRateController[FrontierState]):
         return frozenset(f"feature:{name}" for name in self.features)
 
     def init(self, problems: ProblemSet) -> FrontierState:
-        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.skills.design`."""
+        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`."""
         return FrontierState(problems, self.model.init(self._design(problems).shape[1]))
 
     def propose(self, plan: Plan, state: FrontierState, stream: Stream) -> tuple[Plan, FrontierState]:

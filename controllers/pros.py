@@ -107,7 +107,7 @@ class Pros(PassRateController[ProsState]):
         tree_children, total_children: caps on the children of one tree and of all trees; null = none. Children believed
             furthest from the target go first, the oldest among equals; under random selection the oldest go. Enforced
             when a plan is made, with the newest beliefs.
-        belief: what turns counts into pass rates.
+        belief: what turns counts into pass rates, and how fast counts are forgotten; see `PassRateBelief`.
         prior: "same" = every root begins with the mean mu; "probed" = it begins with mu plus a probe's guess of the
             problem's log-odds, so that the first plans need not be random. The guesses come with the problems, see
             `halfway.controllers.beliefs.calibration`, and go through a line that follows the outcomes of the roots.

@@ -5,15 +5,15 @@ The files are the contract:
 
 - `problems`: a problem; the indexed set of problems that a run trains on
 - `rollouts`: turns and rollouts: what comes back from the policy
-- `groups`: a request, and the group of rollouts that results from it
+- `groups`: a request, and the group of rollouts that results from it; whether a group teaches
 - `plan`: what is about to be rolled out, with verdicts and skips
 - `controller`: the contract of a controller, and the chain that composes controllers
 - `session`: a chain at work in a trainer: requests out, outcomes in
-- `prefix`: rollouts that start inside an earlier rollout, or with a hint
+- `prefix`: rollouts that start inside an earlier rollout, or with a hint, and the cut that makes either
 - `streams`: named random streams, whose draws nothing else can shift
 - `states`: controller states as JSON, and back
 - `signals`: how much a group of binary rewards can teach
-- `decision_log`: one JSON record per group: what was decided, and the outcome
+- `decision_log`: one JSON record per group, as it is written and read: what was decided, and the outcome
 - `registries`: problem sources and environments by name
 
 The folders hold what feeds it:

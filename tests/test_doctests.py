@@ -30,7 +30,7 @@ def test_examples(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["halfway.curriculum.streams", "halfway.curriculum.controller", "halfway.curriculum.support.layers"]
+    "name", ["halfway.curriculum.streams", "halfway.curriculum.controller", "halfway.curriculum.support.yaml_bases"]
 )
 def test_examples_were_found(name: str) -> None:
     assert examples(name)

@@ -5,9 +5,9 @@
 - `arms`: what categories of problems taught, and how often they pass
 - `implicit`: what the outcomes of some problems say about all others
 - `calibration`: a probe's guess, corrected by the solver's outcomes
-- `skills`: pass rates from the problems' features, by a regression whose weights drift
+- `shared_skills`: a belief that problems share: pass rates from their features, by a regression whose weights drift
 - `item_response`: the pass rate as a function of the hint's length
-- `forest`: problems and the prefixes that grew from them, with evidence on every node
+- `forest`: problems and the prefixes that grew from them, with evidence on every node, and how it is forgotten
 - `forest_beliefs`: the beliefs about a forest behind one interface
 - `logit_normal`: rates whose log-odds are normal, and the posterior of trees given Polya-Gamma variables
 - `hierarchical_bayes`: the belief of PROS: logit-normal rates, collapsed Gibbs sampling

@@ -2,7 +2,7 @@
 
 - `buckets`: which parents get a prefix, and the control loop of each kind of parent
 - `pool`: rollouts kept for one more use
-- `reuse`: where to cut, what to refuse, and how prefixes are stored
+- `reuse`: where PROS cuts a rollout, what it refuses, and how it stores prefixes
 - `hint_lengths`: how long a hint should be
 - `hints`: where a reference solution may be cut
 """

@@ -7,6 +7,6 @@
 - `natural`: names in the order of the numbers in them
 - `validation`: makes dataclasses from plain mappings; errors name the wrong field
 - `components`: registered components as a file names them, `name` or `{name: options}`
-- `layers`: reads YAML files and lays them over their bases
+- `yaml_bases`: reads YAML files and merges them with the files that they name as `base`
 - `atomic`: files and folders that are complete or absent
 """

@@ -1,7 +1,7 @@
 """Audits a run's rollout log: where the rollouts went, and what controllers would have done. Nothing here loads torch.
 
 - `auditing`: a whole audit, what no log can tell, and the audit as JSON
-- `reading`: finds the logs at a path and reads them
+- `reading`: finds the logs at a path, recognises their formats and reads them
 - `files`: finds files and reads them in pieces; no file is trusted, and none is executed
 - `beginnings`: reads the beginning of a file: its columns, or why it is not a log
 - `database`: runs DuckDB on arrays and on Parquet files, and on nothing else

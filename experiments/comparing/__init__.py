@@ -1,10 +1,10 @@
 """Trains comparisons: the runs of sweeps, arms and seeds, side by side.
 
-- `compare`: runs a whole comparison: first the sweeps, then every arm with every seed
+- `compare`: runs or continues a whole comparison: first the sweeps, then every arm with every seed
 - `tuning`: the sweep over every arm's grid, and the setting that it chooses
 - `additions`: what may be added to a comparison that has begun
 - `jobs`: the runs that are to be trained
-- `runner`: trains several runs at a time, and looks after their processes, records and failures
+- `runner`: trains the unfinished runs, several at a time, and looks after their processes, records and failures
 - `processes`: the processes that train the runs
 - `warm_worker`: a process that imports once and then forks for each run
 - `board`: shows progress bars for many runs

@@ -6,6 +6,7 @@
 - `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
 - `model_files`: what a model's own files say about it
 - `names`: checks of seeds and of the names of runs and arms
-- `yaml_files`: YAML files, overrides and interpolations as plain mappings
+- `yaml_files`: YAML files, overrides and interpolations as plain mappings; bases are merged in
+  `halfway.curriculum.support.yaml_bases`
 - `paths`: paths in a configuration that can be found from any folder
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import typed
@@ -158,8 +158,8 @@ class ComparisonConfig:
         own = {"name": f"{self.name}/{name}", "seed": seed, "budget": limit_of(budget)}
         changes = {k: v for k, v in self.arms[arm].items() if k != "tune"}
         try:
-            merged = layers.merge(layers.merge(self.base, changes), setting.changes if setting else {})
-            return parse_run_config(layers.merge(merged, own))
+            merged = yaml_bases.merge(yaml_bases.merge(self.base, changes), setting.changes if setting else {})
+            return parse_run_config(yaml_bases.merge(merged, own))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
@@ -196,10 +196,10 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     own = with_dotted_grids({k: v for k, v in changes.items() if k in OWN})
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = layers.merge(with_dotted_grids({"name": path.stem, **raw}), own)
+    raw = yaml_bases.merge(with_dotted_grids({"name": path.stem, **raw}), own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
-    base = layers.merge(raw["base"], shared)
+    base = yaml_bases.merge(raw["base"], shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}

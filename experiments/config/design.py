@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 
@@ -79,7 +79,7 @@ class Setting:
         for name, value in self.values.items():
             for part in reversed(name.split(".")):
                 value = {part: value}
-            changes = layers.merge(changes, value)
+            changes = yaml_bases.merge(changes, value)
         return changes
 
 

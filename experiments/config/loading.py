@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import plain
 from halfway.curriculum.support.errors import UserError
@@ -26,7 +26,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | Compar
         raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
         return comparison_config(raw, path, overrides)
-    return parse_run_config({"name": path.stem, **layers.merge(raw, yaml_files.parse_overrides(overrides))})
+    return parse_run_config({"name": path.stem, **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -70,7 +70,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 def flat(data: Any, path: str = "") -> dict[str, Any]:
     """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
     if isinstance(data, list | tuple) and path == "controllers":
-        data = {layers.label_of(entry): entry[layers.label_of(entry)] for entry in data}
+        data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}
     return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError
 
-REPOSITORY = layers.REPOSITORY
+REPOSITORY = yaml_bases.REPOSITORY
 """The checkout, or the installed package, which contains recipes and starting models."""
 
 Part = TypeVar("Part")
@@ -57,7 +57,7 @@ def locate(value: str, folder: Path) -> str:
     of them is left alone, since it may be a name on a model hub.
     """
     path = Path(value).expanduser()
-    for candidate in layers.candidates(path, folder):
+    for candidate in yaml_bases.candidates(path, folder):
         if candidate.exists():
             place = candidate.resolve()
             return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.paths import anchored
@@ -12,7 +12,7 @@ from halfway.experiments.config.paths import anchored
 
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, laid over its bases, with its paths made findable. Raises UserError."""
-    return layers.read(path, anchored)
+    return yaml_bases.read(path, anchored)
 
 
 def is_study(raw: Mapping[str, Any]) -> bool:
@@ -25,7 +25,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """The nested mapping for overrides such as "learner.lr=3e-4"; their paths are relative to the current folder."""
     changes: dict[str, Any] = {}
     for override in overrides:
-        changes = layers.merge(changes, _parse_override(override))
+        changes = yaml_bases.merge(changes, _parse_override(override))
     return anchored(changes, Path())
 
 

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.registries import ENVIRONMENTS
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
@@ -156,7 +156,7 @@ class PropelConfig:
         """The settings of one arm. Raises UserError with the arm's name in front of the message."""
         own = plain(ArmConfig(self.generator, self.reward, self.training))
         try:
-            return typed(ArmConfig, layers.merge(own, self.arms[name]))
+            return typed(ArmConfig, yaml_bases.merge(own, self.arms[name]))
         except UserError as error:
             raise UserError(f"arms.{name}.{error}") from None
 
@@ -175,8 +175,8 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     raw = yaml_files.read(path)
     if not yaml_files.is_study(raw):
         raise UserError(f"{path}: has no domain, so it is not a study of task generators; {_remedy(raw, path)}")
-    raw = layers.merge(raw.pop("base", {}), raw)
-    return study_config({"name": path.stem, **layers.merge(raw, yaml_files.parse_overrides(overrides))})
+    raw = yaml_bases.merge(raw.pop("base", {}), raw)
+    return study_config({"name": path.stem, **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def _remedy(raw: Mapping[str, Any], path: Path) -> str:

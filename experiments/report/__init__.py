@@ -1,6 +1,6 @@
 """Turns the records in run directories into tables, figures and an HTML page.
 
-- `records`: reads what runs have written into typed records
+- `records`: reads what runs have written, decision logs included, into typed records
 - `summary`: computes every number of a comparison once
 - `arms`: summarises one arm over its seeds
 - `starts`: summarises groups by where they began: at a problem's start, at a generated problem, behind a prefix

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
-from halfway.trainers.distributed.restarts import restart_pause
+from halfway.trainers.distributed.restart_pause import restart_pause
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0

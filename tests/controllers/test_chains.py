@@ -9,7 +9,7 @@ from paths import IMPORTABLE, REPOSITORY
 
 import halfway
 from halfway.curriculum import UserError
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.experiments.config.loading import load_run_config
 
 RECIPES = sorted((REPOSITORY / "experiments" / "recipes" / "methods").glob("*.yaml"))
@@ -55,7 +55,7 @@ def test_mistakes_are_one_line(text: str, words: str, tmp_path: Path) -> None:
 def test_numbers_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     path = tmp_path / "numbers.yaml"
     path.write_text("a: [3e-4, 1., .5, -2, 1e3, .inf, '3e-4', 2026-11-22, yes, null, 1_000]")
-    values = layers.parse(path)["a"]
+    values = yaml_bases.parse(path)["a"]
     assert values == [3e-4, 1.0, 0.5, -2, 1000.0, float("inf"), "3e-4", "2026-11-22", True, None, 1000]
     assert [type(value) for value in values[:4]] == [float, float, float, int]
 

@@ -8,7 +8,7 @@ import pytest
 from controller_harness import child, group, propose, through_json
 from numpy.typing import NDArray
 
-from halfway.controllers.beliefs.skills import SkillModel
+from halfway.controllers.beliefs.shared_skills import SkillModel
 from halfway.controllers.chains import members
 from halfway.controllers.frontier import Frontier, FrontierState
 from halfway.curriculum import Origin, Problem, ProblemSet, UserError

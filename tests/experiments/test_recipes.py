@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import plain
 from halfway.experiments.cli import app
 from halfway.experiments.config import yaml_files
@@ -230,7 +230,7 @@ def every_method() -> ComparisonConfig:
 
 def test_the_file_of_every_method_has_every_controller(every_method: ComparisonConfig) -> None:
     entries = [entry for arm in every_method.arms.values() for entry in arm.get("controllers", [])]
-    assert {layers.label_of(entry) for entry in entries} == set(CONTROLLERS.names())
+    assert {yaml_bases.label_of(entry) for entry in entries} == set(CONTROLLERS.names())
 
 
 @pytest.mark.parametrize("arm", yaml_files.read(EVERY_METHOD)["arms"])

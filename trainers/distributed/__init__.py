@@ -4,6 +4,6 @@
 - `collectives`: waiting and broadcasting with long timeouts, noticing processes that died
 - `colocated`: learner and engine take turns on the same devices
 - `cluster`: settings: hosts, devices, memory, and sizes of the model
-- `restarts`: how long to wait before a process that ended is started again
+- `restart_pause`: how long to wait before a process that ended is started again
 - `ports`: free ports of this host
 """

@@ -1,7 +1,7 @@
 """The training loop. It works on types and names no method: chain, rollouts and learner are passed to it.
 
 - `training`: one run: plan, roll out, observe, update, sync, log
-- `fill`: how a batch is filled: what trains, what is surplus, how many more to ask for
+- `fill`: how a batch is filled: which groups train, which are surplus, how many more to ask for
 - `progress`: what has been spent
 - `records`: what is recorded of a step, and the files, cut to the checkpoint on resume
 - `checkpoint`: one folder per step, complete or absent

@@ -2,8 +2,8 @@
 
 An installed package adds another reader through an entry point in the group `halfway.audit_formats`.
 
-- `registry`: the registry of readers
-- `base`: the base classes of readers
+- `registry`: readers by name, in the order in which they are asked whether they know a file
+- `base`: the base classes of readers, which know a file by its columns
 - `column_maps`: one rollout per line, with fields as columns: verl, AReaL, open-instruct, tinker cookbook, and results
   of older evaluations of verifiers
 - `trl`: TRL's and ms-swift's completions

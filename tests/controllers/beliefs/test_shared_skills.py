@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from halfway.controllers.beliefs.skills import SkillModel, design, expected
+from halfway.controllers.beliefs.shared_skills import SkillModel, design, expected
 from halfway.curriculum import Problem, ProblemSet, UserError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from paths import REPOSITORY
 
-from halfway.curriculum.support import layers
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import paths
 from halfway.experiments.config.loading import (
@@ -248,7 +248,7 @@ def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Pa
 
 @pytest.mark.parametrize("missing", ["problems", "controllers", "budget"])
 def test_a_missing_field_is_named(tmp_path: Path, missing: str) -> None:
-    raw = {k: v for k, v in layers.parse(_write(tmp_path, RUN)).items() if k != missing}
+    raw = {k: v for k, v in yaml_bases.parse(_write(tmp_path, RUN)).items() if k != missing}
     with pytest.raises(UserError, match=f"^{missing}: missing") as caught:
         parse_run_config({"name": "x", **raw})
     assert missing != "controllers" or str(caught.value).endswith("give a list of controllers, such as [uniform]")

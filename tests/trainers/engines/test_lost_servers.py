@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
-from halfway.trainers.distributed import restarts
+from halfway.trainers.distributed import restart_pause
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.engines.vllm_servers import end_with_parent, start
 from halfway.trainers.engines.vllm_servers import server as vllm_server
-from halfway.trainers.engines.vllm_servers import start, watchdog
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
@@ -154,7 +154,7 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
             starts.append(time.monotonic())
             super().start()
 
-    monkeypatch.setattr(restarts, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(restart_pause, "FIRST_PAUSE", 0.2)
     monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.02)
     log = tmp_path / "log"
     server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)
@@ -174,9 +174,9 @@ def test_a_server_that_ends_while_it_boots_is_named_with_its_log(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("exit 0", 0), ("kill -9 $$", 137)])
-def test_the_watchdog_ends_with_the_status_of_its_command(tmp_path: Path, command: str, status: int) -> None:
+def test_the_process_around_a_server_ends_with_its_status(tmp_path: Path, command: str, status: int) -> None:
     (tmp_path / "kept").touch()
-    words = (sys.executable, watchdog.__file__, str(tmp_path), "sh", "-c", command)
+    words = (sys.executable, end_with_parent.__file__, str(tmp_path), "sh", "-c", command)
     run = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     assert run.wait(30) == status
     assert run.stderr is not None and run.stderr.read() == b""

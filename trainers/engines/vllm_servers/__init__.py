@@ -3,8 +3,8 @@
 - `part`: what is registered; `options`: its options, and what follows from them
 - `engine`: the engine: spreads sequences over servers, restarts lost servers
 - `start`: starts it: servers, their folder and devices
-- `server`: one server: its process, if it is ours, and its endpoints
+- `server`: one server: its process, if it is ours, started again after its end, and its endpoints
 - `transfer`: how weights get to servers: files, or a broadcast between devices
 - `receiver`: what runs inside a server to take them
-- `watchdog`: ends a server with the process that started it
+- `end_with_parent`: ends a server with the process that started it
 """

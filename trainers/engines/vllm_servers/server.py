@@ -19,11 +19,11 @@ import numpy as np
 from halfway.curriculum.rollouts import IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.distributed.restarts import restart_pause
+from halfway.trainers.distributed.restart_pause import restart_pause
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.part import GIB
 from halfway.trainers.engines.vllm.options import FREE_SHARE
-from halfway.trainers.engines.vllm_servers import watchdog
+from halfway.trainers.engines.vllm_servers import end_with_parent
 from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 
 PROBE_SECONDS = 5.0
@@ -102,7 +102,7 @@ class Server:
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                (sys.executable, watchdog.__file__, str(self.log.parent), *self.command),
+                (sys.executable, end_with_parent.__file__, str(self.log.parent), *self.command),
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """Runs a command until it ends, or until standard input is closed: then kills it, with every process of its session.
 
-    python watchdog.py FOLDER COMMAND...
+    python end_with_parent.py FOLDER COMMAND...
 
 The process at the other end of the input may die in any way, including kill -9: neither what it started nor its folder
 outlives it.
