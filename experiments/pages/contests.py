@@ -8,15 +8,25 @@ import msgspec
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.statistics.intervals import Estimate
-from halfway.experiments.report.tables.costs import SIGNS
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 MEASURES = {"rollouts": "rollouts", "tokens": "generated tokens", "cost_0.25": "cost, rho .25", "cost_1": "cost, rho 1"}
+SIGNS = {"": "", "at least": "≥ ", "at most": "≤ "}
 NOTHING = "experience alone"
 """What an arm is told that is told nothing."""
 
 END = "end"
 """The target that is the baseline's final score with the same seed; the others are scores, as text."""
+
+BY_SEED = (
+    "Reached: runs that reached GRPO's final score with the same seed. Then what was spent until then, as a multiple "
+    "of GRPO's, seed by seed. *: clear after Holm's adjustment over the arms. ≥: some run never got there, and counts "
+    "with all that it spent."
+)
+POOLED = (
+    "Then what mean curves spend until they have GRPO's final score, as a multiple of what GRPO's spends. *: clear "
+    "after Holm's adjustment over the arms."
+)
 
 
 class Number(msgspec.Struct, array_like=True, frozen=True):
@@ -96,11 +106,17 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return {name: arm for name, arm in self.arms.items() if name != self.baseline}
 
 
-class Contest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The same arms in one or more regimes, by name."""
+class Contest(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """The same arms in one or more regimes, by name.
+
+    Attributes:
+        pooled: whether `spent` compares mean curves; otherwise it compares runs seed by seed, and `reached` counts
+            those that arrive.
+    """
 
     name: str
     regimes: dict[str, Regime]
+    pooled: bool = False
 
 
 def read_contest(path: Path) -> Contest:
@@ -157,10 +173,8 @@ def arms_table(contest: Contest) -> TextTable:
         f"Every arm of {contest.name} beside plain GRPO",
         tuple(columns),
         tuple(rows),
-        "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. Reached: runs "
-        "that reached GRPO's final score with the same seed. Then what was spent until then, as a multiple of GRPO's, "
-        "seed by seed. *: clear after Holm's adjustment over the arms. ≥: some run never got there, and counts with "
-        "all that it spent.",
+        "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. "
+        + (POOLED if contest.pooled else BY_SEED),
     )
 
 
@@ -172,7 +186,7 @@ def _arm_cells(regime: Regime, name: str) -> list[str]:
     spent = arm.spent.get(END, {})
     return [
         NONE if gain is None else interval(gain.estimate, 3, signed=True) + "*" * gain.clear,
-        f"{arm.reached.get(END, 0)} of {regime.seeds}",
+        f"{arm.reached[END]} of {regime.seeds}" if END in arm.reached else NONE,
         *(_ratio(spent[measure]) if measure in spent else "not reached" for measure in ("tokens", "cost_1")),
     ]
 
@@ -194,7 +208,7 @@ def cheapest(regime: Regime, measure: str, told: str) -> tuple[str, Number] | No
 def cheapest_table(contests: Sequence[Contest]) -> TextTable:
     """The cheapest arm by each measure of cost, by the criterion of every single seed."""
     rows, without = [], 0
-    for contest in contests:
+    for contest in (contest for contest in contests if not contest.pooled):
         for name, regime in contest.regimes.items():
             for told in dict.fromkeys(arm.told for arm in regime.others.values()):
                 found = [cheapest(regime, measure, told) for measure in MEASURES]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from halfway.experiments.report.analysis.curves import ROUNDING
 from halfway.experiments.report.analysis.design import Contrast, Design, read_design
 from halfway.experiments.report.analysis.matched import Matched, match
-from halfway.experiments.report.analysis.reach import Reach, cost_to_reach
 from halfway.experiments.report.analysis.replays import ReplayCosts, replay_costs
+from halfway.experiments.report.analysis.savings import Savings, savings
 from halfway.experiments.report.analysis.strata import StrataRow, strata_rows
 from halfway.experiments.report.analysis.timing import Timing, timing_of
 from halfway.experiments.report.analysis.tuning import TunedRow, read_tuning
@@ -54,7 +54,7 @@ class Summary:
     ranking: tuple[str, ...]
     matched: tuple[Matched, ...]
     filled: tuple[Filled, ...]
-    reach: tuple[Reach, ...]
+    savings: tuple[Savings, ...]
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
     timing: Timing | None
@@ -93,7 +93,7 @@ def summarize(comparison: Comparison) -> Summary:
         filled=tuple(
             fill_ratio(runs_of, pair) for pair in design.contrasts if {pair.arm, pair.reference} <= set(runs_of)
         ),
-        reach=tuple(cost_to_reach(runs_of, design)),
+        savings=tuple(savings(runs_of, design)),
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
         replays=tuple(row for arm, runs in runs_of.items() if (row := replay_costs(arm, runs)) is not None),

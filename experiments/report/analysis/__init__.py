@@ -5,8 +5,8 @@
 - `curves`: reads scores off between evaluations, and finds where they reach a target
 - `matched`: compares arms where all have spent equally
 - `contrasts`: differences between arms, their errors, and which are clear
-- `pooled`: compares arms by their mean curves: areas, costs to a target, chances of being the best
-- `reach`: what it cost to reach a target
+- `pooled`: mean curves with their resamples, areas under them, and where they reach a target
+- `savings`: every arm beside the baseline: areas, costs to a target, chances of being the best
 - `strata`: which kinds of problems each arm learnt
 - `timing`: where the seconds went
 - `replays`: how long replaying prefixes through an environment took

@@ -4,9 +4,9 @@ The runs of two arms have nothing in common but the problems, so arms are resamp
 instance share (starting model, problems) is a stratum: every mean is a mean over instances of means over seeds, and
 seeds and problems are resampled within instances. Conclusions hold for these instances.
 
-A target is what the baseline's mean curve has at its end. An arm has reached it where its own mean curve, made to rise,
-first attains it. A mean curve that never does is censored: its ratio is infinite, no more. So a single run that never
-arrives moves the mean, and vetoes nothing.
+A target is what the baseline's mean curve has at its end, or a score fixed in advance. An arm has reached it where its
+own mean curve, made to rise, first attains it. A mean curve that never does is censored: its ratio is infinite, no
+more. So a single run that never arrives moves the mean, and vetoes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ from halfway.experiments.report.analysis.curves import amounts, first_crossings,
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import resamples
 from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.multiple import LEVEL
 
 POINTS = 64
 DRAWS = 2000
@@ -64,20 +65,28 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class PooledRatio:
-    """What an arm spends until it has the baseline's final score, as a multiple of what the baseline spends.
+    """What an arm spends until its mean curve has a target, as a multiple of what the baseline spends.
 
     Attributes:
-        value, low, high: the ratio with its 95 % percentile interval; infinite where the arm's mean curve never gets
-            there.
-        never: share of the resamples in which it never gets there.
+        value: the ratio; None if the arm's mean curve never gets there, 0 if it is there from the start.
+        low, high: its 95 % percentile interval, None where that is infinite; both None if there were no seeds to
+            resample.
+        never: share of the resamples in which the mean curve never gets there; None if there were none.
         p: two-sided p-value for a true ratio of 1.
+        adjusted_p: p after an adjustment over several arms.
     """
 
-    value: float
-    low: float
-    high: float
-    never: float
-    p: float
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    never: float | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
+
+    @property
+    def clear(self) -> bool:
+        """Whether the ratio differs from 1 after the adjustment."""
+        return self.adjusted_p is not None and self.adjusted_p < LEVEL
 
 
 def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> dict[str, Stratum]:
@@ -136,12 +145,12 @@ def areas(pooled: Pooled, horizon: float) -> tuple[Array, Array]:
     """Areas under the mean curves up to an amount, divided by it: observed, (A,), and in every resample, (D, A)."""
     inside_G = pooled.grid_G <= horizon
     x_G = np.append(pooled.grid_G[inside_G], horizon)
-
-    def mean(curve_G: Array) -> float:
-        return float(np.trapezoid(np.interp(x_G, pooled.grid_G, curve_G), x_G) / horizon)
-
-    observed_A = np.array([mean(curve_G) for curve_G in pooled.means_AG])
-    drawn_DA = np.apply_along_axis(mean, 2, pooled.draws_DAG)
+    # An area is linear in its curve: these are the areas under the curves that are 1 at one point of the grid.
+    weights_G = [
+        float(np.trapezoid(np.interp(x_G, pooled.grid_G, unit_G), x_G)) / horizon for unit_G in np.eye(len(inside_G))
+    ]
+    observed_A: Array = pooled.means_AG @ weights_G
+    drawn_DA: Array = pooled.draws_DAG @ weights_G
     return observed_A, drawn_DA
 
 
@@ -152,27 +161,54 @@ def difference(observed_A: Array, drawn_DA: Array, arm: int, reference: int) -> 
     return Estimate(float(observed_A[arm] - observed_A[reference]), float(low), float(high)), _p_value(drawn_D)
 
 
-def ratio(pooled: Pooled, arm: str, baseline: str) -> PooledRatio:
-    """What an arm spends until it has the baseline's final score, divided by all that the baseline spends."""
-    own, beside = pooled.place(arm), pooled.place(baseline)
-    spent = pooled.ends_A[beside]
+def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
+    """What an arm spends until its mean curve has a target: observed, then in every resample, (1 + D,).
 
-    def logarithms(curves_DG: Array, targets_D: Array) -> Array:
-        crossings_D, reached_D = first_crossings(pooled.grid_G, rising(curves_DG), targets_D)
-        # At least a hundredth of the grid's step, for an arm that has the target from the start.
-        return np.where(reached_D, np.log(np.maximum(crossings_D, pooled.grid_G[1] / 100) / spent), np.inf)
+    Infinite where the curve never has it.
 
-    end = int(np.searchsorted(pooled.grid_G, spent).clip(max=len(pooled.grid_G) - 1))
-    observed = logarithms(pooled.means_AG[[own]], pooled.means_AG[[beside], end])[0]
-    drawn_D = logarithms(pooled.draws_DAG[:, own], pooled.draws_DAG[:, beside, end])
+    Args:
+        targets_D: the target of the observed curve, then of every resample, (1 + D,).
+    """
+    crossings_D, reached_D = first_crossings(pooled.grid_G, rising(_curves(pooled, arm)), targets_D)
+    return np.where(reached_D, crossings_D, np.inf)
+
+
+def _curves(pooled: Pooled, arm: str) -> Array:
+    """An arm's mean curve, observed, then in every resample, (1 + D, G)."""
+    place = pooled.place(arm)
+    curves_DG: Array = np.vstack([pooled.means_AG[place], pooled.draws_DAG[:, place]])
+    return curves_DG
+
+
+def final_scores(pooled: Pooled, arm: str) -> Array:
+    """The height of an arm's mean curve at the mean amount that its runs have spent: observed, then resampled."""
+    end = int(np.searchsorted(pooled.grid_G, pooled.ends_A[pooled.place(arm)]).clip(max=len(pooled.grid_G) - 1))
+    return _curves(pooled, arm)[:, end]
+
+
+def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) -> PooledRatio | None:
+    """What an arm spends until it has a target, divided by what the baseline spends until then.
+
+    None if the baseline's mean curve never has the target, or has it from the start.
+
+    Args:
+        target: a score; by default the baseline's final score, for which the baseline spends all that it does.
+    """
+    if target is None:
+        targets_D = final_scores(pooled, baseline)
+        beside_D = np.full_like(targets_D, pooled.ends_A[pooled.place(baseline)])
+    else:
+        targets_D = np.full(1 + len(pooled.draws_DAG), target)
+        beside_D = spent_until(pooled, baseline, targets_D)
+    if not 0 < beside_D[0] < np.inf:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs_D = np.log(spent_until(pooled, arm, targets_D)) - np.log(beside_D)
+    logs_D[np.isnan(logs_D)] = 0.0  # neither arrives, or both are there from the start: nothing tells them apart
+    observed, drawn_D = logs_D[0], logs_D[1:]
     low, high = np.quantile(drawn_D, [0.025, 0.975], method="inverted_cdf")
-    return PooledRatio(
-        float(np.exp(observed)),
-        float(np.exp(low)),
-        float(np.exp(high)),
-        float(np.isinf(drawn_D).mean()),
-        _p_value(drawn_D),
-    )
+    value, low, high = (None if np.isposinf(bound) else float(np.exp(bound)) for bound in (observed, low, high))
+    return PooledRatio(value, low, high, float(np.isposinf(drawn_D).mean()), _p_value(drawn_D))
 
 
 def _p_value(drawn_D: Array) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.figures.curves import CROWD, HIGHEST, LOWEST, learning_curves, strata_curves
-from halfway.experiments.report.figures.forest import contrast_forest, reach_forest
+from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, zero_variance
 from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
 from halfway.experiments.report.records import Comparison
@@ -28,10 +28,10 @@ def captions(intervals: str) -> Mapping[str, str]:
         "contrasts": "Differences in held-out pass@1, first arm minus second, at points where every run has spent the "
         "same; * marks the condition by which the comparison is judged. Intervals: 95 %, for each pair alone. Filled: "
         "clear after Holm's adjustment within the panel.",
-        "cost_to_reach": "What an arm spent to reach a target, divided by what the baseline spent; geometric means "
-        "over seeds with 95 % intervals. Filled: clearly not 1 after Holm's adjustment within the panel. Arrowheads: "
-        "some run never reached the target, so the ratio is at least (pointing right) or at most (pointing left) this. "
-        "Seeds with which the baseline had the target from the start are left out.",
+        "cost_to_reach": "What an arm spends until its mean curve has a score, divided by what the baseline spends, "
+        "with 95 % intervals from resamples of each arm's seeds and of the problems. Filled: clearly not 1 after "
+        "Holm's adjustment within the panel. Arrowheads: the interval has no upper end. Not reached: the mean "
+        "curve never gets there, nor do those of the given share of the resamples.",
         "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
         "each arm learnt, and when.",
         "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "
@@ -66,7 +66,7 @@ def of_runs(draw: Callable[[Comparison], Figure | None]) -> Callable[[Comparison
 PICTURES = (
     Picture("learning_curves", "Held-out pass@1", of_runs(learning_curves)),
     Picture("contrasts", "Contrasts", contrast_forest),
-    Picture("cost_to_reach", "Cost to reach a score", reach_forest),
+    Picture("cost_to_reach", "Cost to reach a score", saving_forest),
     Picture("strata_curves", "What was learnt when", of_runs(strata_curves)),
     Picture("rollout_fates", "Where the rollouts went", of_runs(rollout_fates)),
     Picture("pass_counts", "Pass counts over time", of_runs(pass_counts)),

@@ -7,17 +7,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from halfway.experiments.report.analysis.contrasts import ContrastRow
-from halfway.experiments.report.analysis.reach import Reach, Spent, reach_axes
+from halfway.experiments.report.analysis.pooled import PooledRatio
+from halfway.experiments.report.analysis.savings import END, Savings
 from halfway.experiments.report.figures.style import INK, MUTED, arm_colors, flat, grid
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.costs import ratio_text
 
 ROW_INCHES = 0.27
 MOST_ROWS = 40  # all pairs of ten arms would be too many to read; naming contrasts reduces them
 TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10)
 ROUND_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MOST_TICKS = 6
-MARKERS = {"": "o", "at least": ">", "at most": "<"}
 
 
 def contrast_forest(comparison: Comparison, summary: Summary) -> Figure | None:
@@ -50,23 +51,21 @@ def _difference(ax: Axes, y: float, row: ContrastRow, color: str) -> None:
     ax.plot([found.value], [y], "o", color=color, markersize=6, markerfacecolor=color if row.clear else "white")
 
 
-def reach_forest(comparison: Comparison, summary: Summary) -> Figure | None:
-    """The arms' costs to reach each target, relative to the baseline's; None without any ratio."""
-    reaches = [reach for reach in summary.reach if any(s.ratio for row in reach.rows for s in row.spent.values())]
-    if not reaches:
+def saving_forest(comparison: Comparison, summary: Summary) -> Figure | None:
+    """What arms spend until they have a score, as multiples of what the baseline spends; None without any ratio."""
+    panels = summary.savings
+    goals = [goal for goal in (panels[0].goals if panels else ()) if any(_drawn(found, goal) for found in panels)]
+    if not goals:
         return None
-    axes_of_cost = [axis for axis in reach_axes(summary.design) if axis.name != "seconds"]
-    others = [row.arm for row in reaches[0].rows if row.arm != summary.design.baseline]
     colors = arm_colors(comparison)
-    height = 0.9 + ROW_INCHES * len(others)
-    figure, axes = grid(len(reaches), len(axes_of_cost), height=height, sharey=True, sharex=True)
-    for axis, ax in zip(axes_of_cost, axes[0], strict=True):
-        ax.set_title(axis.label)
-    for reach, line in zip(reaches, axes, strict=True):
-        spent_of = {row.arm: row.spent for row in reach.rows}
-        for axis, ax in zip(axes_of_cost, line, strict=True):
-            ratios(ax, [spent_of[arm][axis.name] for arm in others], [colors[arm] for arm in others])
-        line[0].set_ylabel(f"to {_goal(reach)}")
+    others = [row.arm for row in panels[0].rows if row.ratios]
+    figure, axes = grid(len(goals), len(panels), height=0.9 + ROW_INCHES * len(others), sharey=True, sharex=True)
+    for found, ax in zip(panels, axes[0], strict=True):
+        ax.set_title(found.axis.label)
+    for goal, line in zip(goals, axes, strict=True):
+        for found, ax in zip(panels, line, strict=True):
+            _ratios(ax, [row.ratios[goal] for row in found.rows if row.ratios], [colors[arm] for arm in others])
+        line[0].set_ylabel(f"to {summary.design.baseline}'s end" if goal == END else f"to {goal}")
         _names(line[0], others)
     _ticks(axes[0][0])
     for ax in axes[-1]:
@@ -74,24 +73,26 @@ def reach_forest(comparison: Comparison, summary: Summary) -> Figure | None:
     return figure
 
 
-def _goal(reach: Reach) -> str:
-    return f"{reach.baseline}'s end" if reach.kind == "baseline" else f"{reach.target:.3g}"
+def _drawn(found: Savings, goal: str) -> bool:
+    return any(row.ratios.get(goal) for row in found.rows)
 
 
-def ratios(ax: Axes, row: Sequence[Spent], colors: Sequence[str]) -> None:
-    """Draw what arms spent as multiples of the baseline's cost, one row per arm."""
+def _ratios(ax: Axes, row: Sequence[PooledRatio | None], colors: Sequence[str]) -> None:
+    """One ratio per arm; an arrowhead if its interval has no upper end, words if it is no finite number above 0."""
     ax.set_xscale("log")
     ax.axvline(1, color=MUTED, linewidth=0.9)
-    for y, (spent, color) in enumerate(zip(row, colors, strict=True)):
-        if spent.ratio is None:
-            text = "not reached" if spent.bound and not spent.at_start else ""
+    for y, (ratio, color) in enumerate(zip(row, colors, strict=True)):
+        if ratio is None:
+            continue
+        if not ratio.value:
+            text = ratio_text(ratio).rstrip("*")
             ax.text(1, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
             continue
-        found = spent.ratio
-        ends = [found.value if end is None else end for end in (found.low, found.high)]
+        endless = ratio.p is not None and ratio.high is None
+        ends = [ratio.low or ratio.value, ratio.high or ratio.value]
         ax.plot(ends, [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
-        marker, inside = MARKERS[spent.ratio_bound], color if spent.clear else "white"
-        ax.plot([found.value], [y], marker, color=color, markersize=6, markerfacecolor=inside)
+        inside = color if ratio.clear else "white"
+        ax.plot([ratio.value], [y], ">" if endless else "o", color=color, markersize=6, markerfacecolor=inside)
     ax.grid(axis="y", visible=False)
 
 

@@ -3,7 +3,7 @@
 - `every`: collects all tables, and writes them to files
 - `arms`: one row per arm
 - `contrasts`: pairs of arms where they have spent equally
-- `costs`: what it cost to reach a score
+- `costs`: areas, and what it costs to reach a score
 - `kinds`: results by kind of problem
 - `replays`: how long replaying prefixes through an environment took
 - `tuning`: the settings that were tried for each arm

@@ -1,79 +1,62 @@
 """Tables of what it cost to reach a score, and the words that explain a cost."""
 
-from halfway.experiments.report.analysis.axes import Axis
-from halfway.experiments.report.analysis.reach import Reach, ReachRow, Spent, reach_axes
+from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
+from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import TextTable, interval, number
-
-SIGNS = {"": "", "at least": "≥ ", "at most": "≤ "}
-GOALS = {
-    "fixed": "",
-    "lowest": "The target was chosen after the runs, since the file fixes none.",
-    "baseline": "The target of each seed is the end of {}'s curve with that seed (without that seed, the mean of its "
-    "ends); made to rise, a curve ends above its last evaluation if that one fell.",
-}
+from halfway.experiments.report.tables.text import NONE, TextTable, interval, seeds_text
 
 RHO_FROM = {"given": "given in the file", "what the sources' hours imply": "what the hours of published runs imply"}
 """Where rho comes from, in words for the reader, by `Design.rho_from`; other values are printed as they are."""
 
 
-def reach_tables(summary: Summary) -> list[TextTable]:
-    """One table per target; the caption of the first explains how all were made."""
-    return [reach_table(summary, reach, explained=i == 0) for i, reach in enumerate(summary.reach)]
+def saving_tables(summary: Summary) -> list[TextTable]:
+    """One table per measure of cost; the caption of the first explains how all were made. None for a single arm."""
+    if len(summary.arms) < 2:
+        return []
+    return [saving_table(summary, found, explained=i == 0) for i, found in enumerate(summary.savings)]
 
 
-def reach_table(summary: Summary, reach: Reach, explained: bool = True) -> TextTable:
-    """What every arm spent to reach one target."""
-    axes = reach_axes(summary.design)
-    rows = tuple(_row(row, axes) for row in reach.rows)
-    columns = ("arm", "reached", *(axis.label for axis in axes))
-    notes = [GOALS[reach.kind].format(reach.baseline), *reach_notes(reach), reach_caption(summary) if explained else ""]
-    return TextTable(reach_title(reach), columns, rows, " ".join(filter(None, notes)))
+def saving_table(summary: Summary, found: Savings, explained: bool = True) -> TextTable:
+    """Every arm's mean curve beside the baseline's, along one measure of cost."""
+    goals = [f"to {goal_text(found, goal)}" for goal in found.goals]
+    columns = ("arm", "seeds", "area", f"minus {found.baseline}", *goals, "P(best)")
+    notes = [saving_caption(found) if explained else "", *saving_notes(found), cost_text(summary) if explained else ""]
+    title = f"Savings in {found.axis.label}, by mean curves"
+    return TextTable(title, columns, tuple(_row(row, found) for row in found.rows), " ".join(filter(None, notes)))
 
 
-def reach_notes(reach: Reach) -> list[str]:
-    """Sentences that only some of the tables need: a missing baseline, or runs that met the target from the start."""
-    notes, seeds_of = [], {row.arm: row.seeds for row in reach.rows}
-    if reach.baseline not in seeds_of:
-        notes.append(f"No run of {reach.baseline} has two evaluations yet, so there is nothing to divide by.")
-    if any(0 < spent.at_start < row.seeds for row in reach.rows for spent in row.spent.values()):
-        notes.append("At the start in k of n: k runs had the target before any training, so there is no mean.")
-    if left_out := left_out_text(reach):
-        notes.append(left_out)
+def goal_text(found: Savings, goal: str) -> str:
+    """A goal in words, for a column."""
+    score = found.goals[goal].score
+    return f"{found.baseline}'s end, {score:.3f}" if goal == END else f"{score:g}"
+
+
+def saving_caption(found: Savings) -> str:
+    """How areas, ratios and chances were computed."""
+    return (
+        f"Area: mean height of an arm's mean curve up to what every run has spent. To a score: what {found.baseline} "
+        "spends until its mean curve has it, and for the others the multiple (x) of that which their mean curves need, "
+        f"made to rise and linear between evaluations. Intervals: 95 %, from {DRAWS:,} resamples of each arm's seeds "
+        "and of the problems, with the share of resamples that never get there in brackets; *: clear after Holm's "
+        "adjustment over the arms. P(best): the share in which the arm has the largest area."
+    )
+
+
+def saving_notes(found: Savings) -> list[str]:
+    """Sentences that only some of the tables need."""
+    notes = []
+    if not found.goals:
+        notes.append(f"No run of {found.baseline} has two evaluations yet, so there is nothing to compare with.")
+    if any(row.seeds == 1 for row in found.rows):
+        notes.append("One seed shows no spread over seeds, so there are no intervals with it.")
+    beyond = [goal_text(found, goal) for goal, ratios in _ratios_by_goal(found) if ratios and not any(ratios)]
+    if beyond:
+        notes.append(f"{found.baseline} never reaches {', '.join(beyond)}, or is there from the start: no ratio.")
     return notes
 
 
-def left_out_text(reach: Reach) -> str:
-    """Which seeds the ratios leave out and why; empty if they leave out none."""
-    seeds = sorted({seed for row in reach.rows for spent in row.spent.values() for seed in spent.left_out})
-    if not seeds:
-        return ""
-    total = next(row.seeds for row in reach.rows if row.arm == reach.baseline)
-    listed = ", ".join(map(str, seeds))
-    runs = f"run with seed {listed}" if len(seeds) == 1 else f"runs with the seeds {listed}"
-    return (
-        f"Ratios are over {total - len(seeds)} of {total} seeds: {reach.baseline}'s {runs} had the target from the "
-        "start, which no arm can undercut."
-    )
-
-
-def reach_title(reach: Reach) -> str:
-    if reach.kind == "baseline":
-        return f"Cost to reach the final score of {reach.baseline} ({reach.target:.3f})"
-    origin = "fixed in advance" if reach.kind == "fixed" else "the highest that every run reached"
-    return f"Cost to reach pass@1 = {reach.target:.3f} ({origin})"
-
-
-def reach_caption(summary: Summary) -> str:
-    """The caption that says how costs were counted and what the signs mean."""
-    return (
-        "What a run had spent when its curve first reached the target. The curve is made to rise by isotonic "
-        "regression and is linear between evaluations, so that one lucky evaluation is no arrival. Amounts are "
-        f"geometric means over seeds; x: as a multiple of what {summary.design.baseline} spent, seed by seed. "
-        "Intervals: 95 %, seeds and problems resampled, Student's t of the logarithm. ≥ (≤): some run of the arm (of "
-        "the baseline) never reached the target and counts with all that it spent, so the true number is larger "
-        f"(smaller). *: clearly not 1 after Holm's adjustment over the arms. {cost_text(summary)}"
-    )
+def _ratios_by_goal(found: Savings) -> list[tuple[str, list[PooledRatio | None]]]:
+    return [(goal, [row.ratios[goal] for row in found.rows if row.ratios]) for goal in found.goals]
 
 
 def cost_text(summary: Summary) -> str:
@@ -96,18 +79,34 @@ def cost_text(summary: Summary) -> str:
     )
 
 
-def _row(row: ReachRow, axes: list[Axis]) -> tuple[str, ...]:
-    return (row.arm, f"{row.reached} of {row.seeds}", *(spent_cell(row.spent[axis.name], row.seeds) for axis in axes))
+def _row(row: SavingRow, found: Savings) -> tuple[str, ...]:
+    return (
+        row.arm,
+        seeds_text(row.seeds),
+        f"{row.area:.3f}",
+        interval(row.gain, signed=True) + "*" * row.clear,
+        *(goal_cell(row, found, goal) for goal in found.goals),
+        NONE if row.best is None else f"{row.best:.2f}",
+    )
 
 
-def spent_cell(spent: Spent, seeds: int) -> str:
-    """The amount that an arm spent, and its ratio to the baseline's amount."""
-    if spent.amount is not None:
-        text = SIGNS[spent.bound] + number(spent.amount, 0)
-    elif 0 < spent.at_start < seeds:
-        text = f"at the start in {spent.at_start} of {seeds}"
-    else:
-        text = "not reached" if spent.bound else "at the start"
-    if spent.ratio is None:
-        return text
-    return f"{text}, {SIGNS[spent.ratio_bound]}x{interval(spent.ratio, 2)}" + ("*" if spent.clear else "")
+def goal_cell(row: SavingRow, found: Savings, goal: str) -> str:
+    """What the baseline spends until it has a score, or the multiple of that which another arm needs."""
+    if row.ratios:
+        return ratio_text(row.ratios[goal])
+    spent = found.goals[goal].spent
+    return "not reached" if spent is None else f"{spent:,.0f}"
+
+
+def ratio_text(ratio: PooledRatio | None) -> str:
+    """A ratio with its interval, a star if it is clear, and the share of resamples without an arrival."""
+    if ratio is None:
+        return NONE
+    never = "" if ratio.never is None or ratio.never < 0.005 else f" ({100 * ratio.never:.0f} %)"
+    if ratio.value is None:
+        return f"not reached{never}"
+    star = "*" * ratio.clear
+    if ratio.value == 0:
+        return f"from the start{star}{never}"
+    bounds = ["never" if bound is None else f"{bound:.2f}" for bound in (ratio.low, ratio.high)]
+    return f"x{ratio.value:.2f}" + (f" [{', '.join(bounds)}]" if ratio.p is not None else "") + star + never

@@ -14,7 +14,7 @@ from halfway.experiments.report.tables.contrasts import (
     quick_contrasts,
     separation_table,
 )
-from halfway.experiments.report.tables.costs import reach_tables
+from halfway.experiments.report.tables.costs import saving_tables
 from halfway.experiments.report.tables.kinds import start_table, strata_table
 from halfway.experiments.report.tables.replays import replay_table
 from halfway.experiments.report.tables.text import TextTable
@@ -27,7 +27,7 @@ def tables(summary: Summary) -> list[TextTable]:
         arm_table(summary),
         contrast_table(summary),
         separation_table(summary),
-        *reach_tables(summary),
+        *saving_tables(summary),
         other_contrasts_table(summary),
         *map(matched_table, summary.matched),
         strata_table(summary),

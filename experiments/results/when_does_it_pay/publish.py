@@ -3,6 +3,7 @@
     python experiments/results/when_does_it_pay/publish.py contest hard=runs/contest_hard middle=runs/contest
 
 Each regime's folder contains summary.json and provenance.json, as `halfway compare` and `halfway report` write them.
+Ratios are those of mean curves; in files without `pooled` they are seed by seed, which reports no longer compute.
 What the problems are like and what an arm is told are taken from the file that is overwritten, if there is one;
 otherwise write them into the new file by hand.
 """
@@ -18,8 +19,7 @@ import msgspec
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.pages.contests import END, MEASURES, Arm, Contest, Number, Regime, read_contest
-from halfway.experiments.report.analysis.reach import Reach
+from halfway.experiments.pages.contests import MEASURES, Arm, Contest, Number, Regime, read_contest
 from halfway.experiments.report.arms import ArmSummary
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.scripts import script, script_parser
@@ -41,7 +41,7 @@ def main() -> int:
     for word in arguments.regimes:
         name, _, folder = word.partition("=")
         regimes[name] = read_regime(Path(folder), known.get(name))
-    plain = rounded(msgspec.to_builtins(Contest(arguments.name, regimes)))
+    plain = rounded(msgspec.to_builtins(Contest(arguments.name, regimes, pooled=True)))
     text = json.dumps(plain, separators=(",", ":"))
     write_text(target, re.sub(r'("\w+":{"lr")', r"\n\1", text) + "\n")
     return 0
@@ -80,10 +80,8 @@ def read_arm(summary: Summary, arm: ArmSummary, told: str) -> Arm:
         band=arm.band_fresh.value if arm.band_fresh else None,
         rollouts_per_group=arm.rollouts_per_group.value if arm.rollouts_per_group else None,
         gains=dict(gains(summary, arm.arm)),
-        reached={
-            target_name(reach): row.reached for reach in summary.reach for row in reach.rows if row.arm == arm.arm
-        },
-        spent={target_name(reach): spent for reach in summary.reach if (spent := ratios(reach, arm.arm))},
+        reached={},
+        spent=ratios(summary, arm.arm),
         strata={name: rate.value for name, rate in strata.items() if rate},
         starts={
             row.start: (
@@ -107,17 +105,16 @@ def gains(summary: Summary, arm: str) -> Iterator[tuple[str, Number]]:
                 yield matched.axis.name, Number(found.value, found.low, found.high, row.clear)
 
 
-def ratios(reach: Reach, arm: str) -> dict[str, Number]:
-    row = next(row for row in reach.rows if row.arm == arm)
-    return {
-        measure: Number(ratio.value, ratio.low, ratio.high, row.spent[measure].clear, row.spent[measure].ratio_bound)
-        for measure in MEASURES
-        if arm != reach.baseline and (ratio := row.spent[measure].ratio) is not None
-    }
-
-
-def target_name(reach: Reach) -> str:
-    return END if reach.kind == "baseline" else f"{reach.target:g}"
+def ratios(summary: Summary, arm: str) -> dict[str, dict[str, Number]]:
+    """By target and measure, the multiple that the arm's mean curve needs of what the baseline's spends."""
+    found: dict[str, dict[str, Number]] = {}
+    for savings in summary.savings:
+        row = next(row for row in savings.rows if row.arm == arm)
+        for goal, ratio in row.ratios.items():
+            if savings.axis.name in MEASURES and ratio and ratio.value is not None:
+                number = Number(ratio.value, ratio.low, ratio.high, ratio.clear)
+                found.setdefault(goal, {})[savings.axis.name] = number
+    return found
 
 
 def rounded(value: Any) -> Any:

@@ -9,10 +9,10 @@ import pytest
 from contests import comparison_of, contest, run_of
 from synthetic_runs import ARMS, STRATA, write_comparison
 
-from halfway.experiments.report.analysis.reach import Spent
+from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.timing import Timing
 from halfway.experiments.report.analysis.tuning import TunedRow
-from halfway.experiments.report.records import load_comparison_records
+from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
 from halfway.experiments.report.tables.arms import arm_table, plan_text, timing_text
@@ -23,7 +23,7 @@ from halfway.experiments.report.tables.contrasts import (
     quick_contrasts,
     separation_table,
 )
-from halfway.experiments.report.tables.costs import reach_tables, spent_cell
+from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
 from halfway.experiments.report.tables.tuning import tuning_table
@@ -69,8 +69,9 @@ def test_the_file_has_every_seed(written: Path) -> None:
     assert all(len(row["pass_at_1"]["values"]) == 3 for row in headline["rows"])
     (contrast,) = headline["contrasts"]
     assert sum(contrast["difference"]["values"]) / 3 == pytest.approx(contrast["difference"]["value"])
-    fixed = content["reach"][0]
-    assert fixed["kind"] == "fixed" and len(fixed["rows"][0]["spent"]["cost_0.5"]["amount"]["values"]) == 3
+    assert [each["axis"]["name"] for each in content["savings"]] == ["rollouts", "tokens", "cost_0.5"]
+    assert {goal["score"] for goal in content["savings"][0]["goals"].values()} > {0.35}
+    assert set(content["savings"][0]["rows"][1]["ratios"]) == {"end", "0.35"}
     assert content["design"]["named"] and content["design"]["targets"] == [0.35]
 
 
@@ -107,7 +108,7 @@ def test_what_is_missing_is_said() -> None:
     assert "2 contrasts have no runs to compare yet, and count in the adjustment." in contrast_table(summary).caption
     whole = summarize(comparison_of(runs[:4], contrasts={"baseline": "grpo"}))
     assert "No run of" not in arm_table(whole).caption and "the one contrast that" in contrast_table(whole).caption
-    headless = reach_tables(summarize(comparison_of(runs[2:4], **planned)))[0]
+    headless = saving_tables(summarize(comparison_of(runs[2:], **planned)))[0]
     assert "No run of grpo has two evaluations yet" in headless.caption
 
 
@@ -145,55 +146,66 @@ def test_one_seed_is_marked() -> None:
     assert (seeds_text(1), seeds_text(8)) == ("1 only", "8")
 
 
-def test_reach_says_bounds_and_where_targets_come_from() -> None:
-    ends = {"a": (0.6, 0.8), "b": (0.2, 0.9)}
-    runs = [run_of(arm, seed, scores=[0, end]) for arm, own in ends.items() for seed, end in enumerate(own)]
-    fixed, last = reach_tables(summarize(comparison_of(runs, targets=[0.5])))
-    assert fixed.title == "Cost to reach pass@1 = 0.500 (fixed in advance)"
-    assert last.title == "Cost to reach the final score of a (0.700)"
-    assert fixed.rows[1][:3] == ("b", "1 of 2", "≥ 75, ≥ x1.03")
-    assert "rho is what the hours of published runs imply" in fixed.caption and "isotonic" not in last.caption
-    asked = reach_tables(summarize(comparison_of(runs, costs={"judge_second": 50})))[0]
-    assert "not all of these runs recorded its seconds" in asked.caption and not any(
-        "judged" in name for name in asked.columns
+def rising_to(**ends: tuple[float, ...]) -> list[Run]:
+    """Runs that rise in straight lines from 0 over 200 rollouts."""
+    return [run_of(arm, seed, scores=[0, end / 2, end]) for arm, own in ends.items() for seed, end in enumerate(own)]
+
+
+def test_savings_say_what_the_baseline_spends_and_what_the_others_need() -> None:
+    runs = rising_to(grpo=(0.4, 0.4), fast=(0.8, 0.8), slow=(0.1, 0.1))
+    rollouts, tokens, *_ = saving_tables(summarize(comparison_of(runs, targets=[0.2, 0.9])))
+    assert rollouts.title == "Savings in rollouts, by mean curves"
+    assert rollouts.columns == (
+        "arm",
+        "seeds",
+        "area",
+        "minus grpo",
+        "to grpo's end, 0.400",
+        "to 0.2",
+        "to 0.9",
+        "P(best)",
     )
+    assert rollouts.rows[0] == ("grpo", "2", "0.200", "-", "200", "100", "not reached", "0.00")
+    half = "x0.50 [0.50, 0.50]*"
+    assert rollouts.rows[1] == ("fast", "2", "0.400", "+0.200 [+0.200, +0.200]*", half, half, "-", "1.00")
+    assert rollouts.rows[2][4:] == ("not reached (100 %)", "not reached (100 %)", "-", "0.00")
+    assert "grpo never reaches 0.9" in rollouts.caption and "rho is what the hours of published" in rollouts.caption
+    assert "Area: " not in tokens.caption
+
+
+def test_savings_with_judging_need_its_seconds() -> None:
+    runs = rising_to(a=(0.6, 0.8), b=(0.2, 0.9))
+    asked = saving_tables(summarize(comparison_of(runs, costs={"judge_second": 50})))
+    assert "not all of these runs recorded its seconds" in asked[0].caption
+    assert not any("judged" in table.title for table in asked)
     timed = [replace(run, evaluations=[replace(e, judge_seconds=e.seconds) for e in run.evaluations]) for run in runs]
     timed = [replace(run, steps=[replace(s, judge_seconds=s.seconds) for s in run.steps]) for run in timed]
-    asked = reach_tables(summarize(comparison_of(timed, costs={"rho": [1], "judge_second": 50})))[0]
-    assert "cost, rho 1, judged" in asked.columns and "Judged: + 50 x the seconds" in asked.caption
-    afterwards = reach_tables(summarize(comparison_of(runs)))[0]
-    assert last.caption.startswith("The target of each seed is the end of a's curve")
-    assert "the highest that every run reached" in afterwards.title and "after the runs" in afterwards.caption
+    asked = saving_tables(summarize(comparison_of(timed, costs={"rho": [1], "judge_second": 50})))
+    assert asked[-1].title == "Savings in cost, rho 1, judged, by mean curves"
+    assert "Judged: + 50 x the seconds" in asked[0].caption
+
+
+def test_a_single_arm_has_no_savings_and_one_seed_no_intervals() -> None:
+    assert saving_tables(summarize(comparison_of(rising_to(a=(0.6, 0.8))))) == []
+    table = saving_tables(summarize(comparison_of(rising_to(a=(0.4,), b=(0.8,)))))[0]
+    assert table.rows[1] == ("b", "1 only", "0.400", "+0.200", "x0.50", "-")
+    assert "One seed shows no spread over seeds" in table.caption
 
 
 @pytest.mark.parametrize(
-    ("spent", "text"),
+    ("ratio", "text"),
     [
-        (Spent(None, "at least"), "not reached"),
-        (Spent(None, "", at_start=3), "at the start"),
-        (Spent(None, "at least", at_start=2), "at the start in 2 of 3"),
-        (Spent(Estimate(1234.5, 1000, 2000), ""), "1,234"),
-        (Spent(Estimate(1000), "", Estimate(0.5, 0.25, 1.0), clear=True), "1,000, x0.50 [0.25, 1.00]*"),
-        (Spent(Estimate(1000), "", Estimate(0.5, None, 1.0), "at most"), "1,000, ≤ x0.50"),
-        (Spent(None, "", Estimate(0.5), at_start=1, left_out=(0,)), "at the start in 1 of 3, x0.50"),
+        (None, "-"),
+        (PooledRatio(None), "not reached"),
+        (PooledRatio(None, 0.9, None, 0.73, 0.2, 0.4), "not reached (73 %)"),
+        (PooledRatio(0.0, 0.0, 0.2, 0.0, 0.001, 0.001), "from the start*"),
+        (PooledRatio(0.561), "x0.56"),
+        (PooledRatio(0.5, 0.25, 1.0, 0.001, 0.04, 0.04), "x0.50 [0.25, 1.00]*"),
+        (PooledRatio(0.9, 0.7, None, 0.08, 0.2, 0.4), "x0.90 [0.70, never] (8 %)"),
     ],
 )
-def test_what_was_spent_in_a_cell(spent: Spent, text: str) -> None:
-    assert spent_cell(spent, seeds=3) == text
-
-
-def test_seeds_that_ratios_leave_out_are_counted_and_named() -> None:
-    ends = {"grpo": (0.4, 0.8, 0.6, 0.6), "other": (0.8, 1.0, 0.8, 0.8)}
-    runs = [run_of(a, s, scores=[0, end / 2, end]) for a, own in ends.items() for s, end in enumerate(own)]
-    whole = reach_tables(summarize(comparison_of(runs, targets=[0.2])))
-    assert not any("Ratios are over" in table.caption for table in whole)
-    runs[2] = run_of("grpo", 2, scores=[0.3, 0.0, 0.0])
-    one = reach_tables(summarize(comparison_of(runs, targets=[0.01])))[1]
-    said = "Ratios are over 3 of 4 seeds: grpo's run with seed 2 had the target from the start, which no arm can"
-    assert said in one.caption and "x0." in one.rows[1][2]
-    runs[3] = run_of("grpo", 3, scores=[0.3, 0.0, 0.0])
-    two = reach_tables(summarize(comparison_of(runs, targets=[0.01])))[1]
-    assert "Ratios are over 2 of 4 seeds: grpo's runs with the seeds 2, 3 had the target" in two.caption
+def test_a_ratio_in_a_cell(ratio: PooledRatio | None, text: str) -> None:
+    assert ratio_text(ratio) == text
 
 
 def test_the_seconds_say_what_they_are_good_for() -> None:

@@ -9,8 +9,8 @@ from contests import comparison_of, run_of
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.design import Contrast, read_design
-from halfway.experiments.report.analysis.reach import cost_to_reach
 from halfway.experiments.report.analysis.roofline import Roofline
+from halfway.experiments.report.analysis.savings import savings
 from halfway.experiments.report.analysis.timing import timing_of
 from halfway.experiments.report.records import Run
 from halfway.trainers.distributed.cluster import DEVICES, ClusterOptions, Device, ShapeOptions
@@ -70,16 +70,15 @@ def test_judging_is_priced_only_where_it_is_asked_for_and_recorded() -> None:
 
 
 def test_an_arm_that_is_judged_for_long_is_dear() -> None:
-    """Both reach .3 after one step: 1,000 + 1 x 500 + 10 x 3 s, and 30 s for the other."""
+    """Both end at .4 after two steps: 2,000 + 1 x 1,000 + 10 x 6 s, and 60 s for the other."""
     found = [*judged(runs("a"), 3.0), *judged(runs("b"), 30.0)]
-    reach, _ = cost_to_reach(
-        comparison_of(found).runs,
-        read_design(comparison_of(found, targets=[0.3], costs={"rho": [1], "judge_second": 10})),
-    )
-    spent = {row.arm: row.spent["cost_1_judged"] for row in reach.rows}
-    assert spent["a"].amount and spent["a"].amount.value == pytest.approx(1530)
-    assert spent["b"].ratio and spent["b"].ratio.value == pytest.approx(1800 / 1530)
-    assert all(row.spent["cost_1"].amount == reach.rows[0].spent["cost_1"].amount for row in reach.rows)
+    planned = read_design(comparison_of(found, costs={"rho": [1], "judge_second": 10}))
+    along = {each.axis.name: each for each in savings(comparison_of(found).runs, planned, draws=20)}
+    for name, spent in (("cost_1", 3000), ("cost_1_judged", 3060)):
+        assert along[name].goals["end"].spent == pytest.approx(spent)
+    for name, multiple in (("cost_1", 1.0), ("cost_1_judged", 3600 / 3060)):
+        dear = along[name].rows[1].ratios["end"]
+        assert dear is not None and dear.value == pytest.approx(multiple, rel=0.01)
 
 
 def test_the_roofline_by_hand() -> None:

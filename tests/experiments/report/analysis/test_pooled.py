@@ -1,13 +1,11 @@
 """Mean curves compared: areas and ratios by hand, a run that never arrives, instances, and the rate of false alarms."""
 
-import math
-
 import numpy as np
 import pytest
 from contests import run_of
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.pooled import areas, best_shares, difference, pool, ratio
+from halfway.experiments.report.analysis.pooled import areas, best_shares, difference, pool, ratio, spent_until
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.multiple import LEVEL
 
@@ -39,6 +37,7 @@ def test_areas_by_hand() -> None:
 def test_an_arm_that_rises_twice_as_fast_spends_half() -> None:
     pooled = pool([{"base": lines("base", 0.4, 0.4), "fast": lines("fast", 0.8, 0.8)}], ROLLOUTS)
     measured = ratio(pooled, "fast", "base")
+    assert measured is not None and measured.p is not None
     assert (measured.value, measured.low, measured.high) == pytest.approx((0.5, 0.5, 0.5), abs=1e-6)
     assert measured.never == 0 and measured.p < 0.01
 
@@ -46,13 +45,33 @@ def test_an_arm_that_rises_twice_as_fast_spends_half() -> None:
 def test_one_run_of_eight_that_never_arrives_vetoes_nothing() -> None:
     fast = lines("fast", *[0.8] * 7, 0.3)
     measured = ratio(pool([{"base": lines("base", *[0.4] * 8), "fast": fast}], ROLLOUTS), "fast", "base")
-    assert measured.value == pytest.approx(0.4 / np.mean([0.8] * 7 + [0.3]), abs=0.01) and measured.never == 0
+    assert (
+        measured is not None
+        and measured.value == pytest.approx(0.4 / np.mean([0.8] * 7 + [0.3]), abs=0.01)
+        and measured.never == 0
+    )
 
 
 def test_an_arm_that_never_arrives_is_censored_and_not_called_different_for_that() -> None:
     pooled = pool([{"base": lines("base", 0.4, 0.5), "slow": lines("slow", 0.1, 0.2)}], ROLLOUTS)
     measured = ratio(pooled, "slow", "base")
-    assert math.isinf(measured.value) and measured.never == 1
+    assert measured is not None and (measured.value, measured.high, measured.never) == (None, None, 1)
+
+
+def test_a_target_fixed_in_advance_is_held_against_what_the_baseline_spends_until_then() -> None:
+    pooled = pool([{"base": lines("base", 0.4, 0.4), "fast": lines("fast", 0.8, 0.8)}], ROLLOUTS)
+    measured = ratio(pooled, "fast", "base", target=0.2)
+    assert measured is not None and measured.value == pytest.approx(0.5, abs=1e-6)
+    assert spent_until(pooled, "base", np.full(2001, 0.2)) == pytest.approx(np.full(2001, END / 2), abs=1e-6)
+
+
+def test_a_baseline_that_never_has_the_target_or_has_it_from_the_start_gives_no_ratio() -> None:
+    pooled = pool([{"base": lines("base", 0.4, 0.4), "fast": lines("fast", 0.8, 0.8)}], ROLLOUTS)
+    assert ratio(pooled, "fast", "base", target=0.5) is None
+    assert ratio(pooled, "fast", "base", target=0.0) is None
+    started = pool([{"base": lines("base", 0.4), "ready": [run_of("ready", 0, scores=[0.6, 0.7])]}], ROLLOUTS)
+    measured = ratio(started, "ready", "base")
+    assert measured is not None and measured.value == 0
 
 
 def test_shares_of_the_best_add_up_and_ties_share() -> None:

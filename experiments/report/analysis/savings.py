@@ -1,0 +1,152 @@
+"""Compares every arm's mean curve with the baseline's along each measure of cost: areas, costs to a target, chances."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, Axis
+from halfway.experiments.report.analysis.curves import common_reach, evaluated
+from halfway.experiments.report.analysis.design import Design
+from halfway.experiments.report.analysis.pooled import (
+    DRAWS,
+    Array,
+    Pooled,
+    PooledRatio,
+    areas,
+    best_shares,
+    difference,
+    final_scores,
+    pool,
+    ratio,
+    spent_until,
+)
+from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.multiple import LEVEL, holm
+
+END = "end"
+"""The goal that is the baseline's final score; the others are scores fixed in advance, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavingRow:
+    """One arm along one measure of cost. Without a second seed there are no intervals, p-values or chances.
+
+    Attributes:
+        area: mean height of the mean curve up to the amount that all runs have spent.
+        gain: the area minus the baseline's, with a 95 % interval; None for the baseline, or without one.
+        p, adjusted_p: for a true gain of 0, two-sided; and after Holm's adjustment over the arms.
+        best: share of the resamples in which the arm has the largest area, among the arms with two seeds or more.
+        ratios: by goal, what the arm spends until then, as a multiple of what the baseline spends; None if the baseline
+            never gets there, or is there from the start. Empty for the baseline.
+    """
+
+    arm: str
+    seeds: int
+    area: float
+    gain: Estimate | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
+    best: float | None = None
+    ratios: Mapping[str, PooledRatio | None] = field(default_factory=dict)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the area differs from the baseline's after the adjustment."""
+        return self.adjusted_p is not None and self.adjusted_p < LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A score, and what the baseline's mean curve spends until then; None if it never gets there."""
+
+    score: float
+    spent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """The mean curves of all arms along one measure of cost.
+
+    Attributes:
+        amount: the largest amount that every run has spent, up to which areas are taken.
+        goals: the baseline's final score, and the targets fixed in advance; empty if the baseline has no curve.
+    """
+
+    axis: Axis
+    amount: float
+    baseline: str
+    goals: Mapping[str, Goal]
+    rows: tuple[SavingRow, ...]
+
+
+def saving_axes(design: Design) -> list[Axis]:
+    """The measures of cost: the headline first, then rollouts and generated tokens, then costs."""
+    axes = [design.headline, ROLLOUTS, TOKENS, *design.costs]
+    return [axis for i, axis in enumerate(axes) if axis not in axes[:i]]
+
+
+def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = DRAWS) -> list[Savings]:
+    """Compare the arms that have curves along each measure of cost; empty if no arm has a curve.
+
+    Args:
+        draws: number of resamples.
+    """
+    having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
+    used = [run for runs in having.values() for run in runs]
+    spent = [(axis, common_reach(used, axis)) for axis in saving_axes(design)] if used else []
+    return [_along(having, axis, amount, design, draws) for axis, amount in spent if amount > 0]
+
+
+def _along(runs_of: Mapping[str, Sequence[Run]], axis: Axis, amount: float, design: Design, draws: int) -> Savings:
+    pooled, baseline = pool([runs_of], axis, draws), design.baseline
+    found = areas(pooled, amount)
+    several = [pooled.place(arm) for arm, runs in runs_of.items() if len(runs) > 1]
+    best = dict(zip(several, best_shares(found[1][:, several]).tolist(), strict=True)) if len(several) > 1 else {}
+    rows = {
+        arm: SavingRow(arm, len(runs), float(area), best=best.get(i))
+        for i, ((arm, runs), area) in enumerate(zip(runs_of.items(), found[0], strict=True))
+    }
+    if baseline not in rows:
+        return Savings(axis, amount, baseline, {}, tuple(rows.values()))
+    others = _adjusted(
+        [_beside(row, rows[baseline], pooled, found, design.targets) for row in rows.values() if row.arm != baseline]
+    )
+    return Savings(
+        axis, amount, baseline, _goals(pooled, design), tuple({**rows, **{row.arm: row for row in others}}.values())
+    )
+
+
+def _goals(pooled: Pooled, design: Design) -> dict[str, Goal]:
+    end = float(final_scores(pooled, design.baseline)[0])
+    goals = {END: Goal(end, float(pooled.ends_A[pooled.place(design.baseline)]))}
+    for target in design.targets:
+        spent = float(spent_until(pooled, design.baseline, np.full(1 + len(pooled.draws_DAG), target))[0])
+        goals[f"{target:g}"] = Goal(target, None if np.isinf(spent) else spent)
+    return goals
+
+
+def _beside(
+    row: SavingRow, baseline: SavingRow, pooled: Pooled, found: tuple[Array, Array], targets: Sequence[float]
+) -> SavingRow:
+    """The row with its comparisons to the baseline, without intervals and p-values if either has a single seed."""
+    gain, p = difference(*found, pooled.place(row.arm), pooled.place(baseline.arm))
+    ratios = {END: ratio(pooled, row.arm, baseline.arm)}
+    ratios |= {f"{target:g}": ratio(pooled, row.arm, baseline.arm, target) for target in targets}
+    if min(row.seeds, baseline.seeds) > 1:
+        return replace(row, gain=gain, p=p, ratios=ratios)
+    alone = {goal: each and PooledRatio(each.value) for goal, each in ratios.items()}
+    return replace(row, gain=Estimate(gain.value), ratios=alone)
+
+
+def _adjusted(rows: Sequence[SavingRow]) -> list[SavingRow]:
+    """The rows with Holm's adjustment over the arms, once for the areas and once for each goal."""
+    goals = rows[0].ratios if rows else {}
+    by_goal = {goal: holm([each.p if (each := row.ratios[goal]) else None for row in rows]) for goal in goals}
+    gains = holm([row.p for row in rows])
+    adjusted = []
+    for i, row in enumerate(rows):
+        ratios = {goal: each and replace(each, adjusted_p=by_goal[goal][i]) for goal, each in row.ratios.items()}
+        adjusted.append(replace(row, adjusted_p=gains[i], ratios=ratios))
+    return adjusted
