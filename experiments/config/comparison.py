@@ -40,7 +40,7 @@ FOLDERS = (TUNING, SUPERSEDED, "figures")
 # Fields that belong to the comparison as a whole, so that its arms are compared on equal terms.
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
 # The fields of a comparison; any other name in an override is a field of all its runs.
-OWN = ("name", "seeds", "budget", "arms", "tune", "contrasts", "targets", "costs")
+OWN = ("name", "seeds", "budget", "arms", "instances", "tune", "contrasts", "targets", "costs")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class ComparisonConfig:
         seeds: every arm runs once with each seed.
         budget: what every arm may spend.
         arms: arm -> the fields in which it differs from `base`; `tune` adds fields to the arm's grid.
+        instances: the fields of each instance of the task, such as another draw of problems with its own starting
+            model; seed s is run in instance s modulo their number. Every mean is then over instances of means over
+            seeds. Empty = one instance.
         tune: the sweep before the comparison.
         contrasts: the planned pairs, as `{baseline: ARM}` or a list of [arm, reference]; null means none.
         targets: values of held-out pass@1 whose cost is reported; they are fixed before the first run.
@@ -67,6 +70,7 @@ class ComparisonConfig:
     seeds: tuple[int, ...]
     budget: Budget
     arms: dict[str, dict[str, Any]]
+    instances: tuple[dict[str, Any], ...] = ()
     tune: TuneOptions = field(default_factory=TuneOptions)
     contrasts: Any = None
     targets: tuple[float, ...] = ()
@@ -88,6 +92,10 @@ class ComparisonConfig:
                     changes.get(name),
                     f"all arms share one {name}; set it for the whole comparison",
                 )
+        for number, instance in enumerate(self.instances):
+            for name in SHARED:
+                remedy = f"all instances share one {name}; set it for the whole comparison"
+                require(name not in instance, f"instances.{number}.{name}", instance.get(name), remedy)
         self._check_tuning()
         contrast_pairs(self.contrasts, self.arms)
         check_targets(self.targets)
@@ -149,16 +157,27 @@ class ComparisonConfig:
 
     def final_runs(self, arm: str, setting: Setting) -> Iterator[tuple[int, RunConfig]]:
         """Seed and configuration of every run that tries a setting with the whole budget. Raises as `run` does."""
-        folder, seeds = f"{TUNING}/{arm}/{setting.name}/{WHOLE}", self.tune.seeds_of_finals
-        first = self._run(arm, f"{folder}/seed-{seeds[0]}", seeds[0], self.budget, setting)
+        folder = f"{TUNING}/{arm}/{setting.name}/{WHOLE}"
+        return self._series(arm, folder, self.tune.seeds_of_finals, self.budget, setting)
+
+    def _series(
+        self, arm: str, folder: str, seeds: Sequence[int], budget: Budget, setting: Setting | None
+    ) -> Iterator[tuple[int, RunConfig]]:
+        """Seed and configuration of an arm's runs below one folder; those of an instance are checked once."""
+        first: dict[int, RunConfig] = {}
         for seed in seeds:
-            yield seed, _reseeded(first, seed)
+            instance = seed % max(1, len(self.instances))
+            if instance not in first:
+                first[instance] = self._run(arm, f"{folder}/seed-{seed}", seed, budget, setting)
+            yield seed, _reseeded(first[instance], seed)
 
     def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
         own = {"name": f"{self.name}/{name}", "seed": seed, "budget": limit_of(budget)}
         changes = {k: v for k, v in self.arms[arm].items() if k != "tune"}
         try:
-            merged = yaml_bases.merge(yaml_bases.merge(self.base, changes), setting.changes if setting else {})
+            instance = self.instances[seed % len(self.instances)] if self.instances else {}
+            shared = yaml_bases.merge(self.base, instance)
+            merged = yaml_bases.merge(yaml_bases.merge(shared, changes), setting.changes if setting else {})
             return parse_run_config(yaml_bases.merge(merged, own))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
@@ -169,20 +188,23 @@ class ComparisonConfig:
         Args:
             chosen: the setting that each arm's sweep chose, by arm.
         """
-        settings = {arm: (chosen or {}).get(arm) for arm in self.arms}
-        first = {arm: self.run(arm, self.seeds[0], settings[arm]) for arm in self.arms}
-        for seed in self.seeds:
-            for arm in self.arms:
-                yield arm, seed, _reseeded(first[arm], seed)
+        settings = chosen or {}
+        series = {arm: self._series(arm, arm, self.seeds, self.budget, settings.get(arm)) for arm in self.arms}
+        for _ in self.seeds:
+            for arm, runs in series.items():
+                yield arm, *next(runs)
 
     def tuning_runs(self) -> Iterator[tuple[str, Setting, int, RunConfig]]:
         """Arm, setting, seed and configuration of every run of the sweeps; seeds change slowest."""
-        seeds = self.tune.seeds
-        points = [(arm, setting) for arm in self.arms for setting in self.settings(arm)]
-        first = [self.tuning_run(arm, setting, seeds[0]) for arm, setting in points]
-        for seed in seeds:
-            for (arm, setting), run in zip(points, first, strict=True):
-                yield arm, setting, seed, _reseeded(run, seed)
+        seeds, budget = self.tune.seeds, self.tuning_budget
+        series = [
+            (arm, setting, self._series(arm, f"{TUNING}/{arm}/{setting.name}", seeds, budget, setting))
+            for arm in self.arms
+            for setting in self.settings(arm)
+        ]
+        for _ in seeds:
+            for arm, setting, runs in series:
+                yield arm, setting, *next(runs)
 
 
 def _reseeded(run: RunConfig, seed: int) -> RunConfig:

@@ -61,9 +61,10 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
     unchecked: list[str] = []
     drawn: Drawn = {}
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
-    for arm, run in runs.items():
+    for arm in config.arms:
         try:
-            unchecked += check_run(run, drawn)
+            for seed in config.seeds[: max(1, len(config.instances))]:
+                unchecked += check_run(config.run(arm, seed), drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
     return [*dict.fromkeys(unchecked), *unwise_choices(config, runs)]

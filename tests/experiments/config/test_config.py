@@ -377,6 +377,19 @@ def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> No
     assert list(config.run("plain", 0).chain.members) == ["uniform"]
 
 
+def test_seeds_take_turns_in_the_instances_of_a_comparison(comparison_file: Path) -> None:
+    instances = "instances=[{problems: {seed: 5}}, {problems: {seed: 6}, learner: {lr: 0.5}}]"
+    config = load_comparison_config(comparison_file, [instances, "seeds=[0, 1, 3]", "tune={}"])
+    runs = {(arm, seed): run for arm, seed, run in config.runs()}
+    for arm in config.arms:
+        drawn = [runs[arm, seed].problems.seed for seed in (0, 1, 3)]
+        assert drawn == [5, 6, 6] and runs[arm, 3].seed == 3 and runs[arm, 3].name.endswith(f"{arm}/seed-3")
+        own = config.arms[arm].get("learner", {}).get("lr", 0.5)  # what an arm changes comes after its instance
+        assert runs[arm, 1].learner.lr == own
+    with pytest.raises(UserError, match=r"instances\.0\.budget: .*all instances share one budget"):
+        load_comparison_config(comparison_file, ["instances=[{budget: {steps: 3}}]"])
+
+
 def test_a_change_of_a_comparison_reaches_every_arm_or_one(comparison_file: Path) -> None:
     config = load_comparison_config(comparison_file, ["learner.eps=1e-6", "arms.all.learner.lr=1", "output=elsewhere"])
     runs = {arm: config.run(arm, 0) for arm in config.arms}
