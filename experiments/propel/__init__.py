@@ -8,6 +8,5 @@
 - `export`: writes pools of problems for solver training
 - `summary`: everything that a study has evaluated
 - `tables`: the tables of a study
-- `training_curves`: the first and last steps of training
 - `figures`: draws the figures
 """

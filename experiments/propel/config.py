@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 from omegaconf import OmegaConf
 
-from halfway.curriculum.environments.base import Environment
-from halfway.curriculum.registries import ENVIRONMENTS
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
@@ -17,7 +15,7 @@ from halfway.curriculum.support.validation import Reader, typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
-from halfway.experiments.config.run import check_precision, planned_run, single_turn
+from halfway.experiments.config.run import check_precision, planned_run
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
 from halfway.trainers.propel.domains.base import Domain
@@ -56,13 +54,11 @@ class SolverOptions:
     Attributes:
         rollouts: how it is sampled; `num_rollouts` is K, the trials per task.
         band: the pass rates that make a task useful.
-        environment: the registered environment in which it works, in YAML `name` or `{name: options}`.
     """
 
     model: ModelOptions
     rollouts: RolloutOptions = field(default_factory=RolloutOptions)
     band: Band = field(default_factory=Band)
-    environment: Annotated[Component[Environment[Any]], one_of(ENVIRONMENTS)] = field(default_factory=single_turn)
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,6 @@ def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
     config = typed(PropelConfig, raw)
     _check_oracles(config)
-    _check_turns(config)
     _check_arms(config)
     for where, sampled in config.sampled().items():
         try:
@@ -212,12 +207,6 @@ def _check_oracles(config: PropelConfig) -> None:
         require(is_label(label), "oracles", label, CHARACTERS)
         rank = oracle.model.lora.rank
         require(rank == 0, f"oracles.{label}.model.lora.rank", rank, UNTRAINED)
-
-
-def _check_turns(config: PropelConfig) -> None:
-    name, pooling = config.domain.name, config.activations.turn_pooling
-    turns = hasattr(config.domain.part, "turns")
-    require(turns or not pooling, "activations.turn_pooling", pooling, f"a text of {name} is one output; leave it out")
 
 
 def _check_arms(config: PropelConfig) -> None:

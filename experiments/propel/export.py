@@ -17,7 +17,8 @@ from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
 from halfway.trainers.propel.probes.activations import ActivationStore
 from halfway.trainers.propel.probes.heads import Site, load_probe, save_probe
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates
-from halfway.trainers.propel.probes.sweep import Cell, make_splits
+from halfway.trainers.propel.probes.splits import random_split
+from halfway.trainers.propel.probes.sweep import Cell
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
@@ -35,7 +36,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
         store = ActivationStore.open(study.folder / "activations", study.reference)
         rows = labelled_rows(corpus, solver)
         passed_N = np.asarray([row.passed for row in corpus.labelled], np.int64)
-        split = make_splits(rows, options.split, study.seed)[0]
+        split = random_split(rows.labels_N, study.seed, options.split)
         features_ND = store.features(chosen.layer, chosen.pooling)
         probe = fit_rates(features_ND, passed_N, solver.attempts, split, chosen.head, options.training, study.seed)
         scores = score_rates(probe.logits(features_ND), rows.rates_N, solver.attempts, split)

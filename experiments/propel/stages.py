@@ -38,13 +38,12 @@ from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.probes.activations import ActivationStore, extract
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.propel.probes.scores import Floats
-from halfway.trainers.propel.probes.splits import RowSplit, downsample
+from halfway.trainers.propel.probes.splits import RowSplit, downsample, random_split
 from halfway.trainers.propel.probes.surface import lookups
 from halfway.trainers.propel.probes.sweep import (
     Cell,
     choose,
     ensemble,
-    make_splits,
     permuted_control,
     read_cells,
     sweep,
@@ -100,7 +99,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     """
     file = study.folder / "sweep.json"
     options, corpus = study.config.sweep, study.corpus
-    rows = labelled_rows(corpus, study.solver, options.split.by)
+    rows = labelled_rows(corpus, study.solver)
     plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())
@@ -109,7 +108,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     written = _policy_sample(study)
     cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study, written), progress)
     choice = choose(cells, options)
-    split = make_splits(rows, options.split, study.seed)[0]
+    split = random_split(rows.labels_N, study.seed, options.split)
     balanced = len(downsample(rows.labels_N, study.seed))
     trained = len(downsample(rows.labels_N[split.train], study.seed))
     weighted = choice.cell.balance == "weighted"
@@ -140,7 +139,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _test_logits(study: Study, store: ActivationStore, cell: Cell, split: RowSplit) -> Floats:
-    """A cell's logits for the test rows. Across folds they come from the first fold's probe, for its test rows."""
+    """A cell's logits for the test rows."""
     probe, site = load_probe(study.sweep_folder / cell.file, study.reference)
     return probe.logits(np.asarray(store.features(site.layer, site.pooling))[split.test], calibrated=False)
 

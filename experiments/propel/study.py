@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from halfway.curriculum.environments.base import check
+from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.components import plain
 from halfway.experiments.config.paths import find_model, openable
-from halfway.experiments.config.run import SINGLE_TURN
-from halfway.experiments.propel.config import PropelConfig, SolverOptions
+from halfway.experiments.propel.config import PropelConfig
 from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.options import LoraOptions
@@ -60,7 +59,6 @@ class Study:
         self.folder = config.folder / f"seed-{seed}"
         self.stream = Stream(seed).at("propel")
         self.domain = openable(config.domain.part)
-        check(config.solver.environment.part)
         self._generators: dict[ModelOptions, Policy] = {}
         prepare_torch(seed, config.threads)
 
@@ -96,17 +94,14 @@ class Study:
     def reader(self) -> Reader:
         options, base = self.config.activations, self.base
         sizes = (options.max_tokens, options.batch_tokens)
-        domain: Any = self.domain
-        turns = domain.turns if options.turn_pooling else None
-        return Reader(base.model, base.tokenizer, self.reference, *sizes, base.chat, base.system, turns)
+        return Reader(base.model, base.tokenizer, self.reference, *sizes, base.chat, base.system)
 
     @cached_property
     def solver(self) -> Solver:
         options = self.config.solver
         policy = frozen_policy(options.model, options.rollouts)
         engine = build_engine(policy, options.rollouts)
-        environment = options.environment.part
-        rollouts = policy.collector(engine, environment, options.rollouts.max_response_tokens)
+        rollouts = policy.collector(engine, SingleTurn(), options.rollouts.max_response_tokens)
         self._solver_fingerprint = model_fingerprint(policy.model)
         return Solver(rollouts, options.rollouts.num_rollouts, options.band)
 
@@ -154,7 +149,6 @@ class Study:
             "seed": self.seed,
             **_templates("generator", config.generator.model),
             **_templates("solver", config.solver.model),
-            **_environment(config.solver),
             **self._of_oracles(),
         }
 
@@ -193,11 +187,6 @@ def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
     given = {"chat": options.chat, "system": options.system}
     default = ModelOptions()
     return {f"{whose}.model": given} if (options.chat, options.system) != (default.chat, default.system) else {}
-
-
-def _environment(options: SolverOptions) -> dict[str, Any]:
-    """The solver's environment, unless it is the default."""
-    return {} if options.environment.name == SINGLE_TURN else {"environment": plain(options.environment)}
 
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:

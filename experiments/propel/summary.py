@@ -1,14 +1,15 @@
 """Summarizes a study: every arm over its seeds, the probes, and their costs."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
-from halfway.experiments.propel.tables import ORACLES, PAIRED, TRIALS, known, study_tables
-from halfway.experiments.propel.training_curves import first_and_last_steps, over_all_seeds
+from halfway.experiments.propel.tables import COLUMNS, ORACLES, PAIRED, TRIALS, study_tables
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds, ratio_over_seeds
 
 Records = Mapping[int, Mapping[str, Any]]
@@ -18,16 +19,16 @@ Records = Mapping[int, Mapping[str, Any]]
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
     """Everything evaluated so far: the mean, stderr and values over seeds of each arm's quantities, and sweeps by seed.
 
-    `multiple` and `differences` come from `times_base` and `paired_differences`, `training` from
-    `first_and_last_steps`, and an arm's `features` from what the domain reports about its valid tasks. `curves` has
-    the same quantities by step, for every kept checkpoint that has been judged.
+    `multiple` and `differences` come from `times_base` and `paired_differences`, and an arm's `features` from what the
+    domain reports about its valid tasks. `curves` has the same quantities by step, for every kept checkpoint that has
+    been judged.
     """
     evaluated = {arm: _evaluations(config, arm) for arm in (BASE, *config.arms)}
     evaluated = {arm: evaluations for arm, evaluations in evaluated.items() if evaluations}
     arms: dict[str, Any] = {}
     for arm, evaluations in evaluated.items():
         records = list(evaluations.values())
-        names = (*known(records), *TRIALS, "step", *(ORACLES if config.oracles else ()))
+        names = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
         arms[arm] = {name: over_all_seeds([r[name] for r in records]) for name in names}
         arms[arm]["trials"] = over_all_seeds([r["offline_trials"] + r["online_trials"] for r in records])
         arms[arm]["seeds"] = len(records)
@@ -39,13 +40,11 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
     sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
-    training = {arm: ends for arm in config.arms if (ends := first_and_last_steps(config, arm))}
     return {
         "name": config.name,
         "arms": arms,
         "differences": differences,
         "curves": curves,
-        "training": training,
         "sweeps": sweeps,
         "corpora": corpora,
     }
@@ -92,6 +91,12 @@ def paired_differences(evaluated: Mapping[str, Records]) -> dict[str, Any] | Non
     return {"reference": reference, "arms": arms}
 
 
+def over_all_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard error (None for one seed), and the values themselves."""
+    stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {"mean": fmean(values), "stderr": stderr, "values": list(values)}
+
+
 def write_summary(config: PropelConfig) -> Path:
     """Write summary.json and summary.md. Returns the latter."""
     summary = summarize_study(config)
@@ -120,14 +125,14 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, Any]:
         for point in _read(config, seed, f"evaluations/{arm}.curve.json") or []:
             by_step.setdefault(str(point["step"]), []).append(point)
     return {
-        step: {name: over_all_seeds([point[name] for point in points]) for name in known(points)}
+        step: {name: over_all_seeds([point[name] for point in points]) for name in COLUMNS}
         for step, points in by_step.items()
     }
 
 
 def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and median of each feature over seeds, by name; empty for studies from before features were recorded."""
-    shared = [name for name in records[0].get("features", {}) if all(name in r.get("features", {}) for r in records)]
+    """Mean and median over seeds of each feature that every seed has, by name."""
+    shared = [name for name in records[0]["features"] if all(name in record["features"] for record in records)]
     return {
         name: {of: over_all_seeds([r["features"][name][of] for r in records]) for of in ("mean", "median")}
         for name in shared

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from halfway.experiments.propel.training_curves import QUANTITIES, WINDOW
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.tables.text import TextTable, interval, seeds_text
 from halfway.trainers.propel.domains.diversity import BLOCK
 
-# Studies that were evaluated before this column was added lack block_self_bleu_3.
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
 PAIRED = ("utility", "valid", "top_topic")
 TRIALS = ("offline_trials", "online_trials")
@@ -29,10 +27,7 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
         if differences and differences["arms"]:
             tables.append(differences_table(differences))
         tables.append(solve_counts_table(arms))
-        if all(arm["features"] for arm in arms.values()):
-            tables.append(features_table(arms))
-        if summary["training"]:
-            tables.append(training_table(summary["training"]))
+        tables.append(features_table(arms))
         if all(name in arm for arm in arms.values() for name in ORACLES):
             tables.append(oracles_table(arms))
     if sweeps:
@@ -42,11 +37,10 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
 
 def arms_table(arms: Mapping[str, Any]) -> TextTable:
     """One row per arm: its texts' quality, and the solver trials behind it."""
-    columns = known(arms.values())
-    heads = (*map(spaced, columns), "times base", "trials before", "trials during", "step", "seeds")
+    heads = (*map(spaced, COLUMNS), "times base", "trials before", "trials during", "step", "seeds")
     rows = {
         arm: (
-            *(mean_text(figures[name]) for name in columns),
+            *(mean_text(figures[name]) for name in COLUMNS),
             _times(figures["multiple"]) if figures["multiple"] else "",
             *(f"{figures[name]['mean']:,.0f}" for name in TRIALS),
             ", ".join(f"{value:g}" for value in figures["step"]["values"]),
@@ -99,17 +93,6 @@ def features_table(arms: Mapping[str, Any]) -> TextTable:
     return _table("Features", ("arm", *(f"{name}, {of}" for name, of in pairs)), rows, "Of valid tasks.")
 
 
-def training_table(training: Mapping[str, Any]) -> TextTable:
-    """The first and last steps of training, two rows per arm."""
-    rows = {
-        f"{arm}, {end} {WINDOW}": [mean_text(quantities[name]) for name in QUANTITIES]
-        for arm, ends in training.items()
-        for end, quantities in ends.items()
-    }
-    caption = "During training, means over steps. Parsed: what the domain can read."
-    return _table("First and last steps", ("arm, steps", *QUANTITIES), rows, caption)
-
-
 def oracles_table(arms: Mapping[str, Any]) -> TextTable:
     """What oracles did for a domain whose tasks come without an answer."""
     heads = ("arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during")
@@ -158,12 +141,6 @@ def costs_table(sweeps: Mapping[str, Any]) -> TextTable:
     names = list(next(iter(sweeps.values()))["costs"])
     rows = {seed: [f"{record['costs'][name]:,}" for name in names] for seed, record in sweeps.items()}
     return _table("Cost of the probes", ("seed", *map(spaced, names)), rows, "")
-
-
-def known(records: Any) -> list[str]:
-    """The quantities in `COLUMNS` that all records have."""
-    records = list(records)
-    return [name for name in COLUMNS if all(name in record for record in records)]
 
 
 def spaced(name: str) -> str:

@@ -15,7 +15,7 @@ from halfway.trainers.propel.corpus import Corpus, CorpusRow
 from halfway.trainers.propel.domains.candidates import Candidate
 from halfway.trainers.propel.probes.heads import Probe, Site
 from halfway.trainers.propel.probes.options import HeadKind, ProbeTraining
-from halfway.trainers.propel.probes.splits import RowSplit, check_labels, downsample, random_split
+from halfway.trainers.propel.probes.splits import check_labels, random_split, thinned
 from halfway.trainers.propel.probes.training import fit
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import Solver
@@ -62,8 +62,7 @@ def auxiliary(
     labels_N = np.arange(len(rows)) < len(useful)
     check_labels(labels_N, LEAST)
     features_ND = reader.features([(row.prompt, row.text) for row in rows], site)
-    split = random_split(labels_N, seed)
-    split = RowSplit(split.train[downsample(labels_N[split.train], seed)], split.validation, split.test)
+    split = thinned(random_split(labels_N, seed), labels_N, seed)
     return fit(features_ND, labels_N, split, head, training, weighted=False, seed=seed)
 
 

@@ -240,15 +240,8 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, gener
     return Corpus(tuple(rows), found)
 
 
-def labelled_rows(corpus: Corpus, solver: Solver, by: str = "topic") -> LabelledRows:
-    """The labels, pass rates and groups of the labelled rows.
-
-    Args:
-        by: what defines a row's group, see `groups_of`.
-
-    Raises:
-        UserError: if all belong to one class.
-    """
+def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
+    """The labels and pass rates of the labelled rows. Raises UserError if all belong to one class."""
     passed = [row.passed for row in corpus.labelled]
     labels_N = np.asarray([solver.useful(count) for count in passed], np.bool_)
     if len(set(labels_N.tolist())) < 2:
@@ -257,21 +250,7 @@ def labelled_rows(corpus: Corpus, solver: Solver, by: str = "topic") -> Labelled
             f"corpus: all {len(passed)} labelled tasks are {which}, and a probe needs both kinds; "
             "change solver.band or the generator, or label more"
         )
-    return LabelledRows(labels_N, np.asarray(passed, float) / solver.attempts, groups_of(corpus.labelled, by))
-
-
-def groups_of(rows: Sequence[CorpusRow], by: str) -> Any:
-    """What the rows have in common with others, as text: their topic, or a feature of their problems.
-
-    Raises:
-        UserError: if the problems have no such feature.
-    """
-    if by == "topic":
-        return np.asarray([row.topic for row in rows])
-    facts = [json.loads(row.features) for row in rows]
-    if facts and by not in facts[0]:
-        raise UserError(f"sweep.split.by: {by!r} is not a feature of these tasks; choose from {['topic', *facts[0]]}")
-    return np.asarray([str(fact[by]) for fact in facts])
+    return LabelledRows(labels_N, np.asarray(passed, float) / solver.attempts)
 
 
 def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:

@@ -50,10 +50,7 @@ class GeneratorScores:
 
 
 def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units: Units) -> GeneratorScores:
-    """The figures of rows in which every valid task has its own trials, even if it was written twice.
-
-    A task whose trials were lost is not useful, and is left out of all other figures of the trials.
-    """
+    """The figures of rows in which every valid task has its own trials, even if it was written twice."""
     number = len(rows)
     tried = [row for row in rows if row.labelled]
     assert all(row.invalid or row.attempts for row in rows), "every valid task is tried"

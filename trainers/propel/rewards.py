@@ -4,10 +4,9 @@ A reward is a function of the rendered task (the generator's prompt and its text
 probes, and of the other tasks of the batch only through `RewardOptions.margin`. The policy's weights play no part.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -48,7 +47,6 @@ class Reader:
         fingerprint: the model's fingerprint, see `halfway.trainers.propel.probes.activations.model_fingerprint`.
         max_tokens, batch_tokens: as in `ActivationOptions`.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
-        turns: function that cuts a text into the turns in which it was written; None = a text is one output.
     """
 
     model: nn.Module
@@ -58,7 +56,6 @@ class Reader:
     batch_tokens: int
     chat: bool = False
     system: str = ""
-    turns: Callable[[str], Sequence[str]] | None = None
 
     def reading(self, identity: str, prompt: str, text: str) -> Reading:
         """A task as the reference reads it: the prompt as context, the text as what was written, by its own tokenizer.
@@ -66,31 +63,24 @@ class Reader:
         The text's end is not read, so that last_token is the last token of the task.
         """
         context_P = Prompts(self.tokenizer, self.chat, self.system).of_text(prompt)
-        turns = [text] if self.turns is None else self.turns(text)
-        parts = [np.asarray(self.tokenizer.encode(turn, add_special_tokens=False), np.int32) for turn in turns]
-        ends = np.cumsum([len(context_P), *map(len, parts)]).tolist()
-        return Reading(identity, np.concatenate([context_P, *parts]), tuple(pairwise(ends)))
+        text_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+        return Reading(identity, np.concatenate([context_P, text_T]), len(context_P))
 
     def logits(self, written: Sequence[Written], probes: Sequence[tuple[Probe, Site]], calibrated: bool) -> Floats:
         """The logit of each probe (rows) for each text (columns)."""
         readings = [self.reading(str(i), one.prompt, one.text) for i, one in enumerate(written)]
         layers = tuple(sorted({site.layer for _, site in probes}))
         poolings = tuple(sorted({site.pooling for _, site in probes}))
-        options = self._options(layers, poolings, probes[0][1])
-        features = read(self.model, readings, options)
+        features = read(self.model, readings, self._options(layers, poolings))
         return np.stack([probe.logits(features[site.layer, site.pooling], calibrated) for probe, site in probes])
 
     def features(self, tasks: Sequence[tuple[str, str]], site: Site) -> Features:
         """The vector of each (prompt, text) at one site."""
         readings = [self.reading(str(i), prompt, text) for i, (prompt, text) in enumerate(tasks)]
-        options = self._options((site.layer,), (site.pooling,), site)
-        return read(self.model, readings, options)[site.layer, site.pooling]
+        return read(self.model, readings, self._options((site.layer,), (site.pooling,)))[site.layer, site.pooling]
 
-    def _options(self, layers: tuple[int, ...], poolings: tuple[str, ...], site: Site) -> ActivationOptions:
-        """The options for reading these layers and poolings. All sites of a study pool turns as `site` does."""
-        assert bool(site.turn_pooling) == (self.turns is not None), "the probe reads turns, or the reader does"
-        turn_pooling: Any = site.turn_pooling
-        return ActivationOptions(layers, poolings, turn_pooling, self.max_tokens, self.batch_tokens)
+    def _options(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> ActivationOptions:
+        return ActivationOptions(layers, poolings, self.max_tokens, self.batch_tokens)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from halfway.experiments.propel.summary import (
     times_base,
     write_summary,
 )
-from halfway.experiments.propel.tables import _times, differences_table, training_table
-from halfway.experiments.propel.training_curves import first_and_last_steps
+from halfway.experiments.propel.tables import _times, differences_table
 from halfway.trainers.propel.writing import Author
 
 INDUCTION = SUMS.with_name("induction.yaml")
@@ -123,34 +122,6 @@ def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
     assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
     sweep = summary["sweeps"]["0"]
     assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
-
-
-def test_the_ends_of_a_training(tmp_path: Path) -> None:
-    """Ten steps of two seeds; what was recorded before parsed texts were counted is left out."""
-    config = load_study(SUMS, [f"output={tmp_path}", "seeds=[0,1,2]"])
-    for seed in (0, 1, 2):
-        file = config.folder / f"seed-{seed}" / "arms" / "probe" / "steps.jsonl"
-        file.parent.mkdir(parents=True)
-        steps = [
-            {
-                "reward/mean": step / 10,
-                "tasks/valid": 0.5,
-                "tasks/top_topic": 0.5,
-                "tokens": 40 + 10 * seed,
-                "sequences": 10,
-            }
-            for step in range(10)
-        ]
-        for step in steps if seed < 2 else ():
-            step["tasks/parsed"] = 0.75
-        file.write_text("".join(json.dumps({"learner": step}) + "\n" for step in steps))
-    found = first_and_last_steps(config, "probe")
-    assert found is not None and first_and_last_steps(config, "worst_case") is None
-    assert found["first"]["reward"]["values"] == pytest.approx([0.15, 0.15])  # of steps 0 to 3
-    assert found["last"]["reward"]["mean"] == pytest.approx(0.75)  # of steps 6 to 9
-    assert found["last"]["tokens per text"] == {"mean": 4.5, "stderr": pytest.approx(0.5), "values": [4.0, 5.0]}
-    first, _ = training_table({"probe": found}).rows
-    assert first[:5] == ("probe, first 4", "4.500 ± 0.500", "0.150 ± 0.000", "0.750 ± 0.000", "0.500 ± 0.000")
 
 
 @pytest.mark.slow
@@ -285,18 +256,3 @@ def test_differences_are_paired_by_seed() -> None:
         "| base | -0.400 [-0.830, +0.030] | +0.000 [+0.000, +0.000] | " in table
         and "| other | - | - | - | 0 |" in table
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            ["activations.turn_pooling=mean_full"],
-            r"activations\.turn_pooling: .* a text of sums is one output; leave it",
-        ),
-        (["solver.environment=cafe"], r"solver\.environment: .*cafe.*ledger"),
-    ],
-)
-def test_a_mistake_in_a_study_is_refused_in_one_line(changes: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_study(SUMS, changes)

@@ -96,7 +96,7 @@ def test_a_prompt_goes_through_the_template_where_it_is_written_and_where_it_is_
     assert engine.given == ["^be@>!@a"] and written.prompt == "!" and written.text in TEXTS
     assert Author(engine, tokenizer, DOMAIN, 40).write(1, Stream(0))[0].text == written.text and engine.given == ["!"]
     reading = Reader(tiny_model, tokenizer, "me", 64, 4096, chat=True, system="be").reading("x", "!", "12")
-    assert tokenizer.decode(reading.tokens_T.tolist()) == "^be@>!@a12" and reading.spans == ((8, 10),)
+    assert tokenizer.decode(reading.tokens_T.tolist()) == "^be@>!@a12" and reading.start == 8
     plain = Reader(tiny_model, tokenizer, "me", 64, 4096).reading("x", "!", "12")
     assert np.array_equal(plain.tokens_T, reading.tokens_T[[5, 8, 9]])
 

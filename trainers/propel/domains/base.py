@@ -2,9 +2,6 @@
 
 A domain is a frozen dataclass whose fields are its options. It knows how to ask a generator for a task, what a text
 means, when it is valid, and which problem a solver gets. It knows no model.
-
-A domain whose texts are written in turns may have a method `turns(text) -> tuple[str, ...]`, which probes need for
-`activations.turn_pooling`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Small heads that read a frozen model's hidden states and guess whether a task is worth a solver's time.
 
 - `activations`: hidden states of a model, in memory or on disk
-- `pooling`: pools many states into one vector
 - `heads`: the heads, and probes as files
 - `training`: fitting one probe
 - `rates`: a probe of the pass rate itself

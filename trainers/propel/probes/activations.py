@@ -7,7 +7,7 @@ weights, not on other tasks of the batch (except for rounding) or on any policy.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,16 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.trainers.propel.probes.options import ActivationOptions
-from halfway.trainers.propel.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
 
 Features = NDArray[np.float32]
 MANIFEST = "manifest.json"
+
+POOLINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "last_token": lambda states_TD: states_TD[-1],
+    "mean_full": lambda states_TD: states_TD.mean(0),
+    "mean_last_50": lambda states_TD: states_TD[-50:].mean(0),
+}
+"""How the states of the tokens that were written become one vector, as in PROPEL's table 10."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,20 +41,16 @@ class Reading:
     Attributes:
         id: the task's id.
         tokens_T: context and written text.
-        spans: the parts that the generator wrote, (start, end) in order; one for a single output, one per turn for a
-            trajectory. Pooling sees only these.
+        start: where the written text starts. Pooling sees only what follows.
     """
 
     id: str
     tokens_T: IntArray
-    spans: tuple[tuple[int, int], ...]
+    start: int
 
     def __post_init__(self) -> None:
-        bounds = [bound for span in self.spans for bound in span]
-        if not bounds or bounds != sorted(bounds) or bounds[0] < 0 or bounds[-1] > len(self.tokens_T):
-            raise ValueError(f"reading {self.id!r}: spans {self.spans} do not rise within {len(self.tokens_T)} tokens")
-        if any(start == end for start, end in self.spans):
-            raise ValueError(f"reading {self.id!r}: spans {self.spans} hold an empty one")
+        if not 0 <= self.start < len(self.tokens_T):
+            raise ValueError(f"reading {self.id!r}: nothing was written after {self.start} of {len(self.tokens_T)}")
 
 
 def decoder_blocks(model: nn.Module) -> nn.ModuleList:
@@ -119,16 +121,9 @@ def read(model: nn.Module, readings: Sequence[Reading], options: ActivationOptio
 
 
 def _cut(reading: Reading, max_tokens: int) -> Reading:
-    """The end of a reading; earlier turns are dropped."""
-    cut = len(reading.tokens_T) - max_tokens
-    if cut <= 0:
-        return reading
-    spans = tuple((max(start - cut, 0), end - cut) for start, end in reading.spans if end > cut)
-    if not spans:
-        raise UserError(
-            f"activations.max_tokens: {max_tokens} leaves nothing of what was written in task {reading.id!r}; give more"
-        )
-    return Reading(reading.id, reading.tokens_T[cut:], spans)
+    """The end of a reading."""
+    cut = max(len(reading.tokens_T) - max_tokens, 0)
+    return Reading(reading.id, reading.tokens_T[cut:], max(reading.start - cut, 0))
 
 
 def _batches(readings: Sequence[Reading], options: ActivationOptions) -> Iterator[list[Reading]]:
@@ -159,19 +154,13 @@ def _read_batch(
     states = hidden_states(model, tokens_BT.to(device), attention_BT.to(device), options.layers)
     features: dict[tuple[int, str], Features] = {}
     for layer, states_BTD in states.items():
-        pooled = [_pool(states_BTD[row], reading, options) for row, reading in enumerate(batch)]
+        written = [
+            states_BTD[row, one.start : length].float()
+            for row, (one, length) in enumerate(zip(batch, lengths_B, strict=True))
+        ]
         for name in options.poolings:
-            features[layer, name] = torch.stack([one[name] for one in pooled]).cpu().numpy()
+            features[layer, name] = torch.stack([POOLINGS[name](states_TD) for states_TD in written]).cpu().numpy()
     return features
-
-
-def _pool(states_TD: Tensor, reading: Reading, options: ActivationOptions) -> dict[str, Tensor]:
-    turns = [states_TD[start:end].float() for start, end in reading.spans]
-    if not options.turn_pooling:
-        written_TD = torch.cat(turns)
-        return {name: TOKEN_POOLINGS[name](written_TD) for name in options.poolings}
-    turns_KD = torch.stack([TOKEN_POOLINGS[options.turn_pooling](turn_TD) for turn_TD in turns])
-    return {name: TRAJECTORY_POOLINGS[name](turns_KD) for name in options.poolings}
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -286,7 +275,7 @@ def _rows(file: Path, new: bool, shape: tuple[int, int]) -> "np.memmap[Any, np.d
 def _digest(readings: Sequence[Reading]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for reading in readings:
-        digest.update(repr((reading.id, reading.spans)).encode())
+        digest.update(repr((reading.id, reading.start)).encode())
         digest.update(np.asarray(reading.tokens_T, np.int32).tobytes())
     return digest.hexdigest()
 

@@ -28,14 +28,13 @@ class Site:
     """Where in the reference model a probe reads its features.
 
     Attributes:
-        layer, pooling, turn_pooling: as in `halfway.trainers.propel.probes.activations.ActivationOptions`.
+        layer, pooling: as in `halfway.trainers.propel.probes.activations.ActivationOptions`.
         reference: fingerprint of the model.
     """
 
     layer: int
     pooling: str
     reference: str
-    turn_pooling: str = ""
 
 
 class Probe(nn.Module):

@@ -8,17 +8,7 @@ from halfway.curriculum.support.registry import unknown
 
 HeadKind = Literal["linear", "mlp", "deep_mlp"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
-TokenPooling = Literal["last_token", "mean_full", "mean_last_50"]
-TOKEN_POOLING_NAMES: tuple[str, ...] = get_args(TokenPooling)
-TRAJECTORY_POOLING_NAMES: tuple[str, ...] = (
-    *TOKEN_POOLING_NAMES,
-    "mean_last_5",
-    "mean_last_3",
-    "mean_last_half",
-    "max",
-    "first_last_concat",
-    "mean_std_concat",
-)
+POOLING_NAMES = ("last_token", "mean_full", "mean_last_50")
 Balance = Literal["downsample", "weighted"]
 
 
@@ -28,30 +18,25 @@ class ActivationOptions:
 
     Attributes:
         layers: indices of blocks, counted from 0.
-        poolings: how states are pooled, over tokens for single outputs and over turns for trajectories.
-        turn_pooling: how the tokens of each turn become its vector; empty = single outputs.
+        poolings: how the states of a text's tokens are pooled.
         max_tokens: longer readings lose their beginning, which is counted.
         batch_tokens: tokens in one forward pass, including padding.
     """
 
     layers: tuple[int, ...]
-    poolings: tuple[str, ...] = TOKEN_POOLING_NAMES
-    turn_pooling: Literal["", "last_token", "mean_full", "mean_last_50"] = ""
+    poolings: tuple[str, ...] = POOLING_NAMES
     max_tokens: int = 4096
     batch_tokens: int = 16_384
 
     def __post_init__(self) -> None:
-        known = TRAJECTORY_POOLING_NAMES if self.turn_pooling else TOKEN_POOLING_NAMES
         for name in self.poolings:
-            if name not in known:
-                raise unknown("activations.poolings", name, known)
-        require(bool(self.layers), "activations.layers", self.layers, "give at least one")
-        require(bool(self.poolings), "activations.poolings", self.poolings, "give at least one")
+            if name not in POOLING_NAMES:
+                raise unknown("activations.poolings", name, POOLING_NAMES)
         for name in ("layers", "poolings"):
             values = vars(self)[name]
-            require(len(set(values)) == len(values), f"activations.{name}", values, "name each once")
-        require(self.max_tokens >= 1, "activations.max_tokens", self.max_tokens, "give at least 1")
-        require(self.batch_tokens >= 1, "activations.batch_tokens", self.batch_tokens, "give at least 1")
+            require(0 < len(set(values)) == len(values), f"activations.{name}", values, "give at least one, each once")
+        for name in ("max_tokens", "batch_tokens"):
+            require(vars(self)[name] >= 1, f"activations.{name}", vars(self)[name], "give at least 1")
 
 
 @dataclass(frozen=True)
@@ -85,24 +70,17 @@ class SplitOptions:
     """Which labelled rows train a probe, stop its training, and judge it.
 
     Attributes:
-        kind: "random" = shares of the rows; "groups" = folds of whole groups, each judging once.
-        by: what the rows of a group have in common: "topic", or a feature of the problems, such as "repository".
-        validation, test: shares, for "random".
-        folds: number of folds, for "groups".
+        validation, test: shares of the rows that stop the training, and that judge.
     """
 
-    kind: Literal["random", "groups"] = "random"
-    by: str = "topic"
     validation: float = 0.1
     test: float = 0.1
-    folds: int = 5
 
     def __post_init__(self) -> None:
         for name in ("validation", "test"):
             require(vars(self)[name] > 0, f"sweep.split.{name}", vars(self)[name], "give a share above 0")
         shares = (self.validation, self.test)
         require(sum(shares) < 1, "sweep.split", shares, "leave something to train on: shares below 1 together")
-        require(self.folds >= 3, "sweep.split.folds", self.folds, "give at least 3")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from halfway.curriculum.support.extras import load_extra
-from halfway.trainers.propel.probes.splits import Labels, Rows
+from halfway.trainers.propel.probes.splits import Labels, downsample
 
 Floats = NDArray[np.float64]
 ECE_BINS = 15
@@ -39,12 +39,13 @@ class Scores:
     spearman: float
 
 
-def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, balanced_M: Rows) -> Scores:
+def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, seed: int = 0) -> Scores:
     """Score logits against labels and pass rates. Both classes must be present.
 
     Args:
-        balanced_M: rows with equally many of both classes, for the calibration error.
+        seed: decides which rows of the larger class are left out of the calibration error.
     """
+    balanced_M = downsample(labels_N, seed)
     metrics = load_extra("sklearn.metrics", "probe scores", "propel")
     calls_N = logits_N > 0
     varied = np.ptp(logits_N) > 0 and np.ptp(rates_N) > 0

@@ -13,7 +13,7 @@ from halfway.trainers.propel.probes.scores import (
     balanced_accuracy_interval,
     score,
 )
-from halfway.trainers.propel.probes.splits import Labels, RowSplit, downsample
+from halfway.trainers.propel.probes.splits import Labels, RowSplit
 
 BINS = 12
 
@@ -65,7 +65,7 @@ def _lookup(
     logits_N = np.asarray([logit_of.get(str(key), 0.0) for key in keys_N])
 
     def judged(rows: NDArray[np.int64]) -> Scores:
-        return score(logits_N[rows], labels_N[rows], labels_N[rows].astype(float), downsample(labels_N[rows], 0))
+        return score(logits_N[rows], labels_N[rows], labels_N[rows].astype(float))
 
     interval = balanced_accuracy_interval(logits_N[split.test], labels_N[split.test])
     gain, gain_interval = balanced_accuracy_gain(probe_M, logits_N[split.test], labels_N[split.test])

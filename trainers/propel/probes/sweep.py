@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfway.curriculum.support.atomic import write_bytes
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
-from halfway.trainers.propel.probes.options import Balance, HeadKind, SplitOptions, SweepOptions
+from halfway.trainers.propel.probes.options import Balance, HeadKind, SweepOptions
 from halfway.trainers.propel.probes.scores import Floats, Scores, balanced_accuracy_interval, score
-from halfway.trainers.propel.probes.splits import Labels, Rows, RowSplit, downsample, group_folds, random_split
+from halfway.trainers.propel.probes.splits import Labels, Rows, RowSplit, random_split, thinned
 from halfway.trainers.propel.probes.training import fit
 
 CELLS = "cells.jsonl"
@@ -29,12 +28,10 @@ class LabelledRows:
     Attributes:
         labels_N: whether the pass rate lies in the band.
         rates_N: the solver's pass rates.
-        groups_N: the groups that a cross-group split keeps together.
     """
 
     labels_N: Labels
     rates_N: Floats
-    groups_N: NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,7 @@ class Cell:
     """One probe of a sweep, with its figures.
 
     Attributes:
-        validation, test: scores on rows that stopped its training, and on rows that took no part. Across folds: of the
-            rows of every fold, each scored by the probe that did not train on it.
+        validation, test: scores on rows that stopped its training, and on rows that took no part.
         test_interval: 95 % interval of the test rows' balanced accuracy.
         rvp: variance of the reward under the base policy, by this probe alone.
         temperature: the divisor that would calibrate its logits.
@@ -85,20 +81,6 @@ class Choice:
     tied: int
 
 
-def make_splits(rows: LabelledRows, options: SplitOptions, seed: int) -> list[RowSplit]:
-    """One random split, or one split per fold."""
-    if options.kind == "random":
-        return [random_split(rows.labels_N, seed, options.validation, options.test)]
-    return group_folds(rows.labels_N, rows.groups_N, options.folds, seed)
-
-
-def balanced(split: RowSplit, labels_N: Labels, balance: Balance, seed: int) -> RowSplit:
-    """The split with its training rows thinned, if the classes are to be balanced that way."""
-    if balance == "weighted":
-        return split
-    return split._replace(train=split.train[downsample(labels_N[split.train], seed)])
-
-
 def sweep(
     store: ActivationStore,
     rows: LabelledRows,
@@ -113,7 +95,7 @@ def sweep(
     Raises:
         UserError: if a class has too few rows.
     """
-    splits = make_splits(rows, options.split, seed)
+    split = random_split(rows.labels_N, seed, options.split)
     wanted = [
         (layer, pooling, head, balance)
         for layer in store.options.layers
@@ -126,7 +108,7 @@ def sweep(
     for done, key in enumerate(wanted):
         progress(done, len(wanted))
         if key not in found:
-            cell = _fit_cell(store, rows, options, splits, key, seed, folder, reward_variance)
+            cell = _fit_cell(store, rows, options, split, key, seed, folder, reward_variance)
             found[key] = cell
             _append(folder / CELLS, asdict(cell))
     progress(len(wanted), len(wanted))
@@ -151,7 +133,7 @@ def _fit_cell(
     store: ActivationStore,
     rows: LabelledRows,
     options: SweepOptions,
-    splits: Sequence[RowSplit],
+    split: RowSplit,
     key: tuple[int, str, HeadKind, Balance],
     seed: int,
     folder: Path,
@@ -159,39 +141,37 @@ def _fit_cell(
 ) -> Cell:
     layer, pooling, head, balance = key
     features_ND = np.asarray(store.features(layer, pooling))
-    probes = [
-        fit(
-            features_ND,
-            rows.labels_N,
-            balanced(split, rows.labels_N, balance, seed),
-            head,
-            options.training,
-            weighted=balance == "weighted",
-            seed=seed,
-        )
-        for split in splits
-    ]
-    validation, _ = _scores(probes, features_ND, rows, [split.validation for split in splits], seed)
-    test, interval = _scores(probes, features_ND, rows, [split.test for split in splits], seed)
-    site = Site(layer, pooling, store.reference, store.options.turn_pooling)
+    probe = _fit(features_ND, rows.labels_N, split, head, balance, options, seed, seed)
+    validation, _ = _scores(probe, features_ND, rows, split.validation, seed)
+    test, interval = _scores(probe, features_ND, rows, split.test, seed)
+    site = Site(layer, pooling, store.reference)
     file = f"layer-{layer:03d}-{pooling}-{head}-{balance}.safetensors"
-    # Across folds, the first fold's probe gives rewards: it has a judging fold that it never saw.
-    save_probe(probes[0], site, folder / file)
-    variance = reward_variance(probes[0], site)
-    return Cell(*key, validation, test, interval, variance, float(probes[0].temperature), file)
+    save_probe(probe, site, folder / file)
+    return Cell(*key, validation, test, interval, reward_variance(probe, site), float(probe.temperature), file)
+
+
+def _fit(
+    features_ND: Features,
+    labels_N: Labels,
+    split: RowSplit,
+    head: HeadKind,
+    balance: Balance,
+    options: SweepOptions,
+    balance_seed: int,
+    seed: int,
+) -> Probe:
+    """A probe whose classes are balanced in one of the two ways."""
+    weighted = balance == "weighted"
+    chosen = split if weighted else thinned(split, labels_N, balance_seed)
+    return fit(features_ND, labels_N, chosen, head, options.training, weighted, seed)
 
 
 def _scores(
-    probes: Sequence[Probe], features_ND: Features, rows: LabelledRows, parts: Sequence[Rows], seed: int
+    probe: Probe, features_ND: Features, rows: LabelledRows, part: Rows, seed: int
 ) -> tuple[Scores, tuple[float, float]]:
-    """Scores over the rows of all parts, each part judged by its own probe."""
-    logits_M = np.concatenate(
-        [probe.logits(features_ND[part], calibrated=False) for probe, part in zip(probes, parts, strict=True)]
-    )
-    joined = np.concatenate(parts)
-    labels_M, rates_M = rows.labels_N[joined], rows.rates_N[joined]
-    thinned = downsample(labels_M, seed)
-    return score(logits_M, labels_M, rates_M, thinned), balanced_accuracy_interval(logits_M, labels_M)
+    logits_M = probe.logits(features_ND[part], calibrated=False)
+    labels_M = rows.labels_N[part]
+    return score(logits_M, labels_M, rows.rates_N[part], seed), balanced_accuracy_interval(logits_M, labels_M)
 
 
 def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
@@ -229,10 +209,9 @@ def permuted_control(
     accuracies = []
     for number in range(options.permutations):
         order = rng.permutation(len(rows.labels_N))
-        permuted = LabelledRows(rows.labels_N[order], rows.rates_N[order], rows.groups_N)
-        split = make_splits(permuted, options.split, seed)[0]
-        thinned = balanced(split, permuted.labels_N, chosen.balance, seed)
-        weighted = chosen.balance == "weighted"
-        probe = fit(features_ND, permuted.labels_N, thinned, chosen.head, options.training, weighted, seed + number)
-        accuracies.append(_scores([probe], features_ND, permuted, [split.test], seed)[0].balanced_accuracy)
+        permuted = LabelledRows(rows.labels_N[order], rows.rates_N[order])
+        split = random_split(permuted.labels_N, seed, options.split)
+        head, balance = chosen.head, chosen.balance
+        probe = _fit(features_ND, permuted.labels_N, split, head, balance, options, seed, seed + number)
+        accuracies.append(_scores(probe, features_ND, permuted, split.test, seed)[0].balanced_accuracy)
     return accuracies

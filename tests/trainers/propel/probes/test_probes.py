@@ -13,6 +13,7 @@ from transformers import Qwen3ForCausalLM
 from halfway.curriculum import UserError
 from halfway.trainers.propel.probes import activations
 from halfway.trainers.propel.probes.activations import (
+    POOLINGS,
     ActivationStore,
     Reading,
     extract,
@@ -22,7 +23,6 @@ from halfway.trainers.propel.probes.activations import (
 )
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.propel.probes.options import ActivationOptions, ProbeTraining, SplitOptions, SweepOptions
-from halfway.trainers.propel.probes.pooling import TOKEN_POOLINGS, TRAJECTORY_POOLINGS
 from halfway.trainers.propel.probes.scores import (
     Scores,
     balanced_accuracy_gain,
@@ -31,7 +31,7 @@ from halfway.trainers.propel.probes.scores import (
     calibration_error,
     score,
 )
-from halfway.trainers.propel.probes.splits import RowSplit, downsample, group_folds, random_split
+from halfway.trainers.propel.probes.splits import RowSplit, downsample, random_split
 from halfway.trainers.propel.probes.surface import lookups
 from halfway.trainers.propel.probes.sweep import (
     Cell,
@@ -52,7 +52,7 @@ def readings(num: int, seed: int = 0, context: int = 2) -> list[Reading]:
     found = []
     for i in range(num):
         tokens_T = rng.integers(3, 30, context + int(rng.integers(2, 12))).astype(np.int32)
-        found.append(Reading(f"task-{i}", tokens_T, ((context, len(tokens_T)),)))
+        found.append(Reading(f"task-{i}", tokens_T, context))
     return found
 
 
@@ -97,44 +97,27 @@ def test_pooling_sees_what_was_written_and_not_its_context(tiny_model: Qwen3ForC
     assert np.allclose(found[1, "last_token"][0], states_TD[-1], atol=1e-6)
 
 
-def test_turns_are_pooled_twice(tiny_model: Qwen3ForCausalLM) -> None:
-    tokens_T = np.arange(3, 13, dtype=np.int32)
-    trajectory = Reading("two turns", tokens_T, ((1, 4), (6, 10)))
-    options = ActivationOptions((1,), ("first_last_concat", "max"), turn_pooling="mean_full")
-    tokens_BT = torch.as_tensor(tokens_T, dtype=torch.long)[None]
-    states_TD = hidden_states(tiny_model, tokens_BT, torch.ones_like(tokens_BT), (1,))[1][0]
-    first_D, last_D = states_TD[1:4].mean(0), states_TD[6:10].mean(0)
-    found = read(tiny_model, [trajectory], options)
-    assert np.allclose(found[1, "first_last_concat"][0], torch.cat([first_D, last_D]), atol=1e-6)
-    assert np.allclose(found[1, "max"][0], torch.maximum(first_D, last_D), atol=1e-6)
-
-
 def test_poolings_by_hand() -> None:
     rows_ND = torch.tensor([[0.0, 8.0], [2.0, 6.0], [4.0, 1.0], [6.0, 5.0]])
     expected = {
         "last_token": [6.0, 5.0],
         "mean_full": [3.0, 5.0],
         "mean_last_50": [3.0, 5.0],
-        "mean_last_5": [3.0, 5.0],
-        "mean_last_3": [4.0, 4.0],
-        "mean_last_half": [5.0, 3.0],
-        "max": [6.0, 8.0],
-        "first_last_concat": [0.0, 8.0, 6.0, 5.0],
-        "mean_std_concat": [3.0, 5.0, 5**0.5, 6.5**0.5],
     }
-    assert len(TOKEN_POOLINGS) == 3 and len(TRAJECTORY_POOLINGS) == 9
-    for name, pool in TRAJECTORY_POOLINGS.items():
+    for name, pool in POOLINGS.items():
         assert np.allclose(pool(rows_ND), expected[name]), name
+    long_ND = torch.arange(60.0)[:, None]
+    assert POOLINGS["mean_last_50"](long_ND).item() == pytest.approx(34.5)  # of 10 to 59
 
 
 def test_what_is_too_long_loses_its_beginning(tiny_model: Qwen3ForCausalLM) -> None:
     tokens_T = np.arange(3, 13, dtype=np.int32)
-    whole = Reading("a", tokens_T, ((2, 10),))
+    whole = Reading("a", tokens_T, 2)
     cut = replace(OPTIONS, max_tokens=6)
-    end = Reading("b", tokens_T[4:], ((0, 6),))
+    end = Reading("b", tokens_T[4:], 0)
     assert np.allclose(read(tiny_model, [whole], cut)[0, "mean_full"], read(tiny_model, [end], OPTIONS)[0, "mean_full"])
-    with pytest.raises(UserError, match=r"max_tokens: 1 leaves nothing"):
-        read(tiny_model, [Reading("c", tokens_T, ((2, 4),))], replace(OPTIONS, max_tokens=1))
+    with pytest.raises(ValueError, match="nothing was written"):
+        Reading("c", tokens_T, 10)
 
 
 def test_a_layer_out_of_range_is_one_line(tiny_model: Qwen3ForCausalLM) -> None:
@@ -214,17 +197,6 @@ def test_a_random_split_is_a_partition_with_both_classes(labels: list[bool], see
     assert all(0 < labels_N[part].sum() < len(part) for part in split)
 
 
-def test_folds_keep_groups_whole_and_judge_each_row_once() -> None:
-    rng = np.random.default_rng(0)
-    groups_N = rng.integers(0, 12, 200).astype(str)
-    labels_N = rng.random(200) < 0.3
-    splits = group_folds(labels_N, groups_N, 4, seed=0)
-    assert sorted(np.concatenate([split.test for split in splits]).tolist()) == list(range(200))
-    for split in splits:
-        parts = [set(groups_N[part]) for part in split]
-        assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
-
-
 def test_downsampling_balances() -> None:
     labels_N = np.arange(50) < 7
     rows = downsample(labels_N, 3)
@@ -242,7 +214,7 @@ def test_one_class_only_is_one_line() -> None:
 def test_scores_by_hand() -> None:
     logits_N = np.asarray([2.0, 1.0, -1.0, 0.5, -2.0, -3.0])
     labels_N = np.asarray([True, True, True, False, False, False])
-    found = score(logits_N, labels_N, labels_N.astype(float), np.arange(6))
+    found = score(logits_N, labels_N, labels_N.astype(float))
     assert (found.rows, found.positives) == (6, 3)
     assert found.accuracy == pytest.approx(4 / 6) and found.balanced_accuracy == pytest.approx((2 / 3 + 2 / 3) / 2)
     assert found.f1 == pytest.approx(2 / 3)
@@ -310,12 +282,12 @@ def separable(num: int = 1000, width: int = 8, seed: int = 0) -> tuple[np.ndarra
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_probe_learns_what_can_be_read(head: Any, weighted: bool) -> None:
     features_ND, labels_N = separable()
-    split = random_split(labels_N, 0, 0.2, 0.2)
+    split = random_split(labels_N, 0, SplitOptions(0.2, 0.2))
     if not weighted:
         split = split._replace(train=split.train[downsample(labels_N[split.train], 0)])
     probe = fit(features_ND, labels_N, split, head, ProbeTraining(epochs=30, lr=3e-3), weighted, seed=0)
     logits_M, test_M = probe.logits(features_ND[split.test]), labels_N[split.test]
-    assert score(logits_M, test_M, test_M.astype(float), downsample(test_M, 0)).balanced_accuracy > 0.85
+    assert score(logits_M, test_M, test_M.astype(float)).balanced_accuracy > 0.85
 
 
 def test_fitting_is_a_function_of_its_arguments() -> None:
@@ -333,7 +305,7 @@ def test_fitting_is_a_function_of_its_arguments() -> None:
 def test_training_stops_and_keeps_the_best_epoch() -> None:
     features_ND, labels_N = separable(100)
     labels_N = np.random.default_rng(0).permutation(labels_N)  # nothing to learn, so it soon gets worse
-    split = random_split(labels_N, 0, 0.3, 0.1)
+    split = random_split(labels_N, 0, SplitOptions(0.3, 0.1))
     held_H = torch.from_numpy(labels_N[split.validation].astype(np.int64))
 
     def loss(epochs: int, patience: int) -> float:
@@ -385,7 +357,7 @@ def a_store(model: Qwen3ForCausalLM, path: Path, num: int = 600) -> tuple[Activa
     labels_N = np.asarray([reading.tokens_T[-1] > 20 for reading in several])
     rates_N = np.where(labels_N, 0.25, 0.75)
     store = extract(model, several, OPTIONS, path, "me")
-    return store, LabelledRows(labels_N, rates_N, np.asarray([str(i % 10) for i in range(num)]))
+    return store, LabelledRows(labels_N, rates_N)
 
 
 SWEEP = SweepOptions(
@@ -429,13 +401,6 @@ def test_permuted_labels_are_at_chance(tiny_model: Qwen3ForCausalLM, tmp_path: P
     assert len(accuracies) == 4 and 0.4 < np.mean(accuracies) < 0.6 < cell.test.balanced_accuracy
 
 
-def test_folds_judge_every_row(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
-    store, rows = a_store(tiny_model, tmp_path / "store")
-    options = replace(SWEEP, split=SplitOptions("groups", folds=3), balance=("weighted",))
-    cells = sweep(store, rows, options, 0, tmp_path / "s", lambda *_: 0.0)
-    assert {cell.test.rows for cell in cells} == {600}
-
-
 def cell(accuracy: float, ece: float, rvp: float, layer: int = 0, pooling: str = "last_token") -> Cell:
     scores = Scores(10, 5, accuracy, accuracy, 0.5, 0.5, ece, 0.0)
     return Cell(layer, pooling, "linear", "weighted", scores, scores, (0.0, 1.0), rvp, 1.0, f"{layer}{pooling}")
@@ -469,7 +434,7 @@ def test_lookups_find_the_feature_that_tells() -> None:
         "told": told_N.astype(float),
         "topic": rng.integers(0, 3, 600).astype(str),
     }
-    split = random_split(labels_N, 0, 0.3, 0.3)
+    split = random_split(labels_N, 0, SplitOptions(0.3, 0.3))
     knowing_M = np.where(labels_N[split.test], 1.0, -1.0)
     best, *others = lookups(surface, labels_N, split, knowing_M)
     assert best.feature == "told" and best.test.balanced_accuracy > 0.7
