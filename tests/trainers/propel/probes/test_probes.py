@@ -455,7 +455,7 @@ def test_a_lookup_calls_an_unknown_value_average() -> None:
     ("make", "message"),
     [
         (lambda: ActivationOptions(layers=()), r"activations\.layers: \(\) is not acceptable"),
-        (lambda: ActivationOptions(layers=(1, 1)), r"name each once"),
+        (lambda: ActivationOptions(layers=(1, 1)), r"give at least one, each once"),
         (lambda: ActivationOptions((1,), ("mean_ful",)), r"did you mean 'mean_full'"),
         (lambda: ActivationOptions((1,), ("max",)), r"activations\.poolings"),
         (lambda: SweepOptions(heads=()), r"sweep\.heads"),
