@@ -532,7 +532,7 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only:
 def _show_report(console: "Console", folder: Path) -> None:
     """Write the report and print its short tables."""
     from halfway.experiments.report.page import write_report
-    from halfway.experiments.report.tables.every import quick_tables
+    from halfway.experiments.report.tables.all_tables import quick_tables
 
     report = write_report(folder)
     for table in quick_tables(report.summary):

@@ -11,15 +11,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
-from halfway.experiments.report.figures.every import PICTURES, captions
+from halfway.experiments.report.figures.all_figures import PICTURES, captions
 from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.html import rendered
 from halfway.experiments.report.provenance import read_provenance, versions
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
+from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import budget_text, plan_text
-from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, number, percent
 
 PIXELS_AN_INCH = 130

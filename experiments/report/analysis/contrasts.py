@@ -61,9 +61,9 @@ def contrast_rows(
     listed = [pair for pair in contrasts if pair.arm in having and pair.reference in having]
     if not listed:
         return []
-    at = common_reach(used, axis) if amount is None else amount
+    at = np.array([common_reach(used, axis) if amount is None else amount])
     apart = problems_told_apart(used)
-    tables = {arm: {run.seed: scores_at(run, axis, at, apart) for run in runs} for arm, runs in having.items()}
+    tables = {arm: {run.seed: scores_at(run, axis, at, apart)[0] for run in runs} for arm, runs in having.items()}
     rows = [_row(pair, tables[pair.arm], tables[pair.reference], len(contrasts)) for pair in listed]
     adjusted = holm([row.p for row in rows], len(contrasts))
     return [

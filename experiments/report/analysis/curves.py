@@ -48,29 +48,22 @@ def _rates(evaluation: EvaluationRecord, apart: bool) -> Array:
     return np.array(evaluation.passed, np.float64) / evaluation.samples
 
 
-def scores_at(run: Run, axis: Axis, amount: float, apart: bool) -> Array:
-    """Pass rates at the point where `amount` was spent, (problems,): linear between the evaluations on either side."""
+def scores_at(run: Run, axis: Axis, amounts_G: Array, apart: bool) -> Array:
+    """Pass rates where these amounts were spent, (G, problems): linear between evaluations, constant after the last."""
     x_E, y_EP = amounts(run, axis), scores(run, apart)
-    right = int(np.clip(np.searchsorted(x_E, amount), 1, len(x_E) - 1))
-    width = x_E[right] - x_E[right - 1]
-    share = float(np.clip((amount - x_E[right - 1]) / width, 0, 1)) if width > 0 else 1.0
-    return np.asarray((1 - share) * y_EP[right - 1] + share * y_EP[right])
+    right_G = np.clip(np.searchsorted(x_E, amounts_G), 1, len(x_E) - 1)
+    width_G = x_E[right_G] - x_E[right_G - 1]
+    along_G = (amounts_G - x_E[right_G - 1]) / np.where(width_G > 0, width_G, 1.0)
+    share_GP = np.where(width_G > 0, np.clip(along_G, 0, 1), 1.0)[:, None]
+    rates_GP: Array = (1 - share_GP) * y_EP[right_G - 1] + share_GP * y_EP[right_G]
+    return rates_GP
 
 
 def rising(scores_DE: Array) -> Array:
-    """Isotonic regression of each row: the curve that never falls and is nearest in least squares.
+    """Isotonic regression of each row: the curve that never falls and is nearest in least squares."""
+    from scipy.optimize import isotonic_regression
 
-    Computed by the max-min formula (Robertson, Wright and Dykstra 1988, section 1.4): the value at i is the maximum
-    over starts j <= i of the minimum over ends k >= i of the mean of entries j..k.
-    """
-    size = scores_DE.shape[1]
-    sums = np.concatenate([np.zeros((len(scores_DE), 1)), np.cumsum(scores_DE, axis=1)], axis=1)
-    fitted = np.full_like(scores_DE, -np.inf)
-    for start in range(size):
-        means = (sums[:, start + 1 :] - sums[:, [start]]) / np.arange(1, size - start + 1)
-        from_start = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
-        fitted[:, start:] = np.maximum(fitted[:, start:], from_start)
-    return fitted
+    return np.stack([isotonic_regression(row_E).x for row_E in scores_DE])
 
 
 def first_crossings(amounts_E: Array, rising_DE: Array, targets_D: Array) -> tuple[Array, Booleans]:

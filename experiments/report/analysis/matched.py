@@ -116,7 +116,7 @@ def _match(
     amount, apart = common_reach(used, axis), problems_told_apart(used)
     rows = []
     for arm, runs in runs_of.items():
-        scores_SP = np.stack([scores_at(run, axis, amount, apart) for run in runs])
+        scores_SP = np.stack([scores_at(run, axis, np.array([amount]), apart)[0] for run in runs])
         rows.append(_row(arm, totals_of[arm], axis, amount, scores_SP))
     return Matched(
         axis=axis,

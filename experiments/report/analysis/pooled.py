@@ -10,13 +10,13 @@ more. So a single run that never arrives moves the mean, and vetoes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.experiments.report.analysis.axes import Axis
-from halfway.experiments.report.analysis.curves import amounts, first_crossings, problems_told_apart, rising, scores
+from halfway.experiments.report.analysis.curves import amounts, first_crossings, problems_told_apart, rising, scores_at
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import resamples
 from halfway.experiments.report.statistics.intervals import Estimate
@@ -51,6 +51,7 @@ class Pooled:
         means_AG: the mean curve of each arm, as observed.
         draws_DAG: the same in every resample.
         ends_A: mean amount that each arm had spent at its end.
+        risen: by arm, the curves made to rise, kept since that takes most of the time.
     """
 
     arms: tuple[str, ...]
@@ -58,6 +59,7 @@ class Pooled:
     means_AG: Array
     draws_DAG: Array
     ends_A: Array
+    risen: dict[str, Array] = field(default_factory=dict)
 
     def place(self, arm: str) -> int:
         return self.arms.index(arm)
@@ -94,20 +96,11 @@ def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> d
     apart = problems_told_apart([run for runs in runs_of.values() for run in runs])
     return {
         arm: Stratum(
-            np.stack([_on_grid(amounts(run, axis), scores(run, apart), grid_G) for run in runs]),
+            np.stack([scores_at(run, axis, grid_G, apart) for run in runs]),
             float(np.mean([amounts(run, axis)[-1] for run in runs])),
         )
         for arm, runs in runs_of.items()
     }
-
-
-def _on_grid(x_E: Array, y_EP: Array, grid_G: Array) -> Array:
-    """Pass rates on the grid, (G, P): linear between evaluations, and constant after the last."""
-    right_G = np.clip(np.searchsorted(x_E, grid_G), 1, len(x_E) - 1)
-    width_G = x_E[right_G] - x_E[right_G - 1]
-    share_G = np.clip((grid_G - x_E[right_G - 1]) / np.where(width_G > 0, width_G, 1.0), 0.0, 1.0)[:, None]
-    rates_GP: Array = (1 - share_G) * y_EP[right_G - 1] + share_G * y_EP[right_G]
-    return rates_GP
 
 
 def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: int = DRAWS) -> Pooled:
@@ -169,7 +162,9 @@ def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
     Args:
         targets_D: the target of the observed curve, then of every resample, (1 + D,).
     """
-    crossings_D, reached_D = first_crossings(pooled.grid_G, rising(_curves(pooled, arm)), targets_D)
+    if arm not in pooled.risen:
+        pooled.risen[arm] = rising(_curves(pooled, arm))
+    crossings_D, reached_D = first_crossings(pooled.grid_G, pooled.risen[arm], targets_D)
     return np.where(reached_D, crossings_D, np.inf)
 
 

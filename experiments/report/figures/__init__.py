@@ -1,6 +1,6 @@
 """Draws the figures of a report: functions of a comparison that return a matplotlib figure, or None without data.
 
-- `every`: lists all figures, with headings and captions
+- `all_figures`: lists all figures, with headings and captions
 - `curves`: held-out scores over training
 - `groups`: pass counts, degenerate groups, and groups behind prefixes
 - `spending`: where rollouts and seconds went

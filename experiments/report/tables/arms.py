@@ -1,5 +1,7 @@
 """Tables with one row per arm: what it scored, and what became of its rollouts."""
 
+from collections.abc import Callable
+
 from halfway.experiments.report.analysis.timing import PAPERS_ROLLOUTS, Timing
 from halfway.experiments.report.arms import ArmSummary
 from halfway.experiments.report.summary import Summary
@@ -11,6 +13,7 @@ from halfway.experiments.report.tables.text import (
     percent,
     percent_interval,
     seeds_text,
+    table_of,
 )
 
 
@@ -25,21 +28,21 @@ def arm_table(summary: Summary) -> TextTable:
         f"{timing_text(summary.timing)}".strip(),
         *missing_text(summary),
     ]
-    columns = (
-        "arm",
-        "rank",
-        "seeds",
-        "pass@1 before",
-        "pass@1 after",
-        "gain",
-        "rollouts",
-        "tokens",
-        "trained tokens",
-        "steps",
-        "seconds",
-    )
-    rows = tuple(_arm_row(arm, str(summary.ranks.get(arm.arm, NONE))) for arm in summary.arms)
-    return TextTable("Arms", (*columns, "controllers"), rows, " ".join(notes))
+    columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
+        ("arm", lambda arm: arm.arm),
+        ("rank", lambda arm: str(summary.ranks.get(arm.arm, NONE))),
+        ("seeds", lambda arm: seeds_text(len(arm.seeds))),
+        ("pass@1 before", lambda arm: interval(arm.before)),
+        ("pass@1 after", lambda arm: interval(arm.after)),
+        ("gain", lambda arm: interval(arm.gain, signed=True)),
+        ("rollouts", lambda arm: number(arm.rollouts, 0)),
+        ("tokens", lambda arm: number(arm.tokens, 0)),
+        ("trained tokens", lambda arm: number(arm.trained_tokens, 0)),
+        ("steps", lambda arm: number(arm.steps, 0)),
+        ("seconds", lambda arm: f"{arm.seconds:.0f}"),
+        ("controllers", lambda arm: NONE if arm.controller_share is None else f"{100 * arm.controller_share:.2f} %"),
+    ]
+    return table_of("Arms", summary.arms, columns, " ".join(notes))
 
 
 def missing_text(summary: Summary) -> list[str]:
@@ -61,18 +64,18 @@ def missing_text(summary: Summary) -> list[str]:
 
 def rollout_table(summary: Summary) -> TextTable:
     """What became of the rollouts, one row per arm."""
-    columns = (
-        "arm",
-        "non-degenerate groups / step",
-        "3/8..5/8, fresh",
-        "3/8..5/8, trained",
-        "wasted rollouts",
-        "replayed tokens",
-        "entropy",
-        "rollouts / trained group",
-        "skipped",
-        "starved steps",
-    )
+    columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
+        ("arm", lambda arm: arm.arm),
+        ("non-degenerate groups / step", lambda arm: interval(arm.trained_per_step, 1)),
+        ("3/8..5/8, fresh", lambda arm: percent_interval(arm.band_fresh)),
+        ("3/8..5/8, trained", lambda arm: percent_interval(arm.band_trained)),
+        ("wasted rollouts", lambda arm: percent_interval(arm.wasted)),
+        ("replayed tokens", lambda arm: percent_interval(arm.replayed)),
+        ("entropy", lambda arm: interval(arm.entropy)),
+        ("rollouts / trained group", lambda arm: interval(arm.rollouts_per_group, 1)),
+        ("skipped", lambda arm: f"{arm.skipped:,.0f}"),
+        ("starved steps", lambda arm: f"{arm.starved:.0f}"),
+    ]
     caption = (
         "Non-degenerate groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
         "groups whose pass rate lies in that band, among fresh groups (degenerate ones included) and among trained "
@@ -82,38 +85,26 @@ def rollout_table(summary: Summary) -> TextTable:
         "Starved steps: those that trained on fewer groups than the recipe asks for. Intervals: over seeds, as above; "
         "with a single seed, shares of groups have Wilson intervals over groups."
     )
-    return TextTable("What the rollouts gave", columns, tuple(map(_rollout_row, summary.arms)), caption)
+    return table_of("What the rollouts gave", summary.arms, columns, caption)
 
 
 def quick_table(summary: Summary) -> TextTable:
     """The main results of the arms in seven columns, which fit a terminal of 80 characters."""
-    columns = (
-        "arm",
-        "pass@1\nbefore -> after",
-        "rollouts",
-        "valid\ngroups\n/ step",
-        "3/8..5/8\ntrained",
-        "wasted",
-        "seconds",
-    )
-    rows = tuple(
-        (
-            arm.arm,
-            f"{number(arm.before)} -> {interval(arm.after)}".replace(" [", "\n["),
-            number(arm.rollouts, 0),
-            number(arm.trained_per_step, 1),
-            percent(arm.band_trained),
-            percent(arm.wasted),
-            f"{arm.seconds:.0f}",
-        )
-        for arm in summary.arms
-    )
+    columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
+        ("arm", lambda arm: arm.arm),
+        ("pass@1\nbefore -> after", lambda arm: f"{number(arm.before)} -> {interval(arm.after)}".replace(" [", "\n[")),
+        ("rollouts", lambda arm: number(arm.rollouts, 0)),
+        ("valid\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
+        ("3/8..5/8\ntrained", lambda arm: percent(arm.band_trained)),
+        ("wasted", lambda arm: percent(arm.wasted)),
+        ("seconds", lambda arm: f"{arm.seconds:.0f}"),
+    ]
     caption = (
         "Valid groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: share of the trained "
         "groups with such a pass rate. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
-    return TextTable("Arms", columns, rows, caption)
+    return table_of("Arms", summary.arms, columns, caption)
 
 
 def budget_text(summary: Summary) -> str:
@@ -145,35 +136,3 @@ def timing_text(timing: Timing | None) -> str:
         text += f" By these seconds, a trained token costs as much as {timing.rho:.2g} generated tokens."
     remedy = " This is the reverse of the published balance, so compare arms by tokens or by cost, not by seconds."
     return f"{text}{remedy if timing.inverted else ''}"
-
-
-def _arm_row(arm: ArmSummary, rank: str) -> tuple[str, ...]:
-    return (
-        arm.arm,
-        rank,
-        seeds_text(len(arm.seeds)),
-        interval(arm.before),
-        interval(arm.after),
-        interval(arm.gain, signed=True),
-        number(arm.rollouts, 0),
-        number(arm.tokens, 0),
-        number(arm.trained_tokens, 0),
-        number(arm.steps, 0),
-        f"{arm.seconds:.0f}",
-        NONE if arm.controller_share is None else f"{100 * arm.controller_share:.2f} %",
-    )
-
-
-def _rollout_row(arm: ArmSummary) -> tuple[str, ...]:
-    return (
-        arm.arm,
-        interval(arm.trained_per_step, 1),
-        percent_interval(arm.band_fresh),
-        percent_interval(arm.band_trained),
-        percent_interval(arm.wasted),
-        percent_interval(arm.replayed),
-        interval(arm.entropy),
-        interval(arm.rollouts_per_group, 1),
-        f"{arm.skipped:,.0f}",
-        f"{arm.starved:.0f}",
-    )

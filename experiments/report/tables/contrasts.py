@@ -1,5 +1,7 @@
 """Tables that compare arms where they have spent equally."""
 
+from collections.abc import Callable
+
 from halfway.experiments.report.analysis.contrasts import ContrastRow
 from halfway.experiments.report.analysis.matched import Matched, MatchedRow
 from halfway.experiments.report.summary import Summary
@@ -11,6 +13,7 @@ from halfway.experiments.report.tables.text import (
     p_value,
     percent_interval,
     seeds_text,
+    table_of,
 )
 
 POWER = "shown with 80 % power"
@@ -129,7 +132,16 @@ def difference_cell(row: ContrastRow) -> str:
 
 def matched_table(matched: Matched) -> TextTable:
     """Every arm at the largest amount that all runs have reached."""
-    columns = ("arm", "seeds", "pass@1", "degenerate groups", "trained groups", "steps", "rollouts", "tokens")
+    columns: list[tuple[str, Callable[[MatchedRow], str]]] = [
+        ("arm", lambda row: row.arm),
+        ("seeds", lambda row: seeds_text(row.seeds)),
+        ("pass@1", lambda row: interval(row.pass_at_1)),
+        ("degenerate groups", lambda row: percent_interval(row.degenerate)),
+        ("trained groups", lambda row: number(row.trained, 0)),
+        ("steps", lambda row: f"{row.steps:,.0f}"),
+        ("rollouts", lambda row: f"{row.rollouts:,.0f}"),
+        ("tokens", lambda row: f"{row.tokens:,.0f}"),
+    ]
     caption = (
         f"Every arm at the point where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has "
         "reached."
@@ -141,7 +153,7 @@ def matched_table(matched: Matched) -> TextTable:
             "means over seeds."
         )
     title = f"Equal {matched.axis.label}: {matched.amount:,.0f}" + (" (headline)" if matched.headline else "")
-    return TextTable(title, columns, tuple(map(_matched_cells, matched.rows)), caption)
+    return table_of(title, matched.rows, columns, caption)
 
 
 def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
@@ -153,17 +165,4 @@ def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
         NONE if row.adjusted_p is None else "clear" if row.clear else "no",
         NONE if row.smallest_shown is None else f"{row.smallest_shown:.3f}",
         seeds_text(row.seeds) + ("" if row.paired else ", unpaired"),
-    )
-
-
-def _matched_cells(row: MatchedRow) -> tuple[str, ...]:
-    return (
-        row.arm,
-        seeds_text(row.seeds),
-        interval(row.pass_at_1),
-        percent_interval(row.degenerate),
-        number(row.trained, 0),
-        f"{row.steps:,.0f}",
-        f"{row.rollouts:,.0f}",
-        f"{row.tokens:,.0f}",
     )

@@ -1,8 +1,10 @@
 """Tables by kind of problem: where groups started, and the pass rates of the held-out problems' strata."""
 
+from collections.abc import Callable
+
 from halfway.experiments.report.starts import StartRow
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text
+from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text, table_of
 
 
 def strata_table(summary: Summary) -> TextTable:
@@ -21,19 +23,19 @@ def strata_table(summary: Summary) -> TextTable:
 
 def start_table(summary: Summary) -> TextTable:
     """Fresh, generated and prefixed groups of every arm; prefixed groups also by the pass count of their parents."""
-    columns = (
-        "arm, start",
-        "groups",
-        "pass rate",
-        "degenerate",
-        "3/8..5/8",
-        "groups, 2nd half",
-        "pass rate, 2nd half",
-        "degenerate, 2nd half",
-        "3/8..5/8, 2nd half",
-        "prefix tokens",
-        "final ratio",
-    )
+    columns: list[tuple[str, Callable[[StartRow], str]]] = [
+        ("arm, start", lambda row: f"{row.arm}, {row.start}"),
+        ("groups", lambda row: str(row.groups)),
+        ("pass rate", lambda row: interval(row.mean)),
+        ("degenerate", lambda row: percent_interval(row.degenerate)),
+        ("3/8..5/8", lambda row: percent_interval(row.band)),
+        ("groups, 2nd half", lambda row: str(row.late_groups)),
+        ("pass rate, 2nd half", lambda row: interval(row.late_mean)),
+        ("degenerate, 2nd half", lambda row: percent_interval(row.late_degenerate)),
+        ("3/8..5/8, 2nd half", lambda row: percent_interval(row.late_band)),
+        ("prefix tokens", lambda row: f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE),
+        ("final ratio", lambda row: NONE if row.ratio is None else f"{row.ratio:.2f}"),
+    ]
     caption = (
         "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
         "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
@@ -42,20 +44,4 @@ def start_table(summary: Summary) -> TextTable:
         "the intervals say nothing about the spread over seeds: means have normal intervals clustered by problem, and "
         "shares have Wilson intervals, which treat groups as independent."
     )
-    return TextTable("Where groups started", columns, tuple(map(_start_row, summary.starts)), caption)
-
-
-def _start_row(row: StartRow) -> tuple[str, ...]:
-    return (
-        f"{row.arm}, {row.start}",
-        str(row.groups),
-        interval(row.mean),
-        percent_interval(row.degenerate),
-        percent_interval(row.band),
-        str(row.late_groups),
-        interval(row.late_mean),
-        percent_interval(row.late_degenerate),
-        percent_interval(row.late_band),
-        f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE,
-        NONE if row.ratio is None else f"{row.ratio:.2f}",
-    )
+    return table_of("Where groups started", summary.starts, columns, caption)

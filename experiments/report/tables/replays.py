@@ -1,20 +1,11 @@
 """A table of how long replays through an environment took, one row per arm."""
 
+from collections.abc import Callable
+
 from halfway.experiments.report.analysis.replays import ReplayCosts
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import NONE, TextTable
+from halfway.experiments.report.tables.text import NONE, TextTable, table_of
 
-COLUMNS = (
-    "arm",
-    "replays",
-    "replayed responses",
-    "their tools, s",
-    "their time, s",
-    "generated responses",
-    "their tools, s",
-    "their time, s",
-    "replay / generation",
-)
 CAPTION = (
     "All seeds together. Replays: requests whose prefix went through the environment again. Tools: seconds summed over "
     "all commands, including those that ran at the same time. Time: wall clock; for generated responses, that of the "
@@ -24,18 +15,15 @@ CAPTION = (
 
 
 def replay_table(summary: Summary) -> TextTable:
-    return TextTable("What replays took", COLUMNS, tuple(map(_row, summary.replays)), CAPTION)
-
-
-def _row(row: ReplayCosts) -> tuple[str, ...]:
-    return (
-        row.arm,
-        str(row.replays),
-        str(row.replayed_responses),
-        f"{row.replayed_seconds:.1f}",
-        f"{row.replayed_wall_seconds:.1f}",
-        str(row.responses),
-        f"{row.tool_seconds:.1f}",
-        f"{row.rollout_seconds:.1f}",
-        NONE if row.ratio is None else f"{row.ratio:.3f}",
-    )
+    columns: list[tuple[str, Callable[[ReplayCosts], str]]] = [
+        ("arm", lambda row: row.arm),
+        ("replays", lambda row: str(row.replays)),
+        ("replayed responses", lambda row: str(row.replayed_responses)),
+        ("their tools, s", lambda row: f"{row.replayed_seconds:.1f}"),
+        ("their time, s", lambda row: f"{row.replayed_wall_seconds:.1f}"),
+        ("generated responses", lambda row: str(row.responses)),
+        ("their tools, s", lambda row: f"{row.tool_seconds:.1f}"),
+        ("their time, s", lambda row: f"{row.rollout_seconds:.1f}"),
+        ("replay / generation", lambda row: NONE if row.ratio is None else f"{row.ratio:.3f}"),
+    ]
+    return table_of("What replays took", summary.replays, columns, CAPTION)

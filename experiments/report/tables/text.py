@@ -1,13 +1,15 @@
 """A table as text, and the functions that format its numbers."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from halfway.experiments.report.statistics.intervals import Estimate
 
+Row = TypeVar("Row")
 NONE = "-"
 
 
@@ -52,6 +54,14 @@ class TextTable:
         for row in self.rows:
             table.add_row(*(Text(clean(cell)) for cell in row))  # `Text` keeps a cell from being read as markup
         return table
+
+
+def table_of(
+    title: str, rows: Iterable[Row], columns: Iterable[tuple[str, Callable[[Row], str]]], caption: str
+) -> TextTable:
+    """A table from its columns, each a name and the function that writes a row's cell."""
+    names, cells = zip(*columns, strict=True)
+    return TextTable(title, names, tuple(tuple(cell(row) for cell in cells) for row in rows), caption)
 
 
 def clean(text: str) -> str:

@@ -13,7 +13,7 @@ from halfway.experiments.comparing.compare import jobs_of, prepare_comparison
 from halfway.experiments.config.loading import load_comparison_config
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.summary import Summary, summarize
-from halfway.experiments.report.tables.every import tables
+from halfway.experiments.report.tables.all_tables import tables
 from halfway.experiments.running.build import build_run
 
 NAP, PRICE, PROBLEMS = 0.002, 50.0, 4

@@ -16,8 +16,8 @@ from synthetic_runs import (
     write_run,
 )
 
+from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.curves import CROWD, learning_curves, strata_curves
-from halfway.experiments.report.figures.every import PICTURES
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts

@@ -24,8 +24,8 @@ from halfway.experiments.report.statistics.intervals import (
     ratio_over_seeds,
 )
 from halfway.experiments.report.summary import ranks_of, summarize
+from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import arm_table, quick_table
-from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.kinds import start_table
 
 

@@ -15,6 +15,7 @@ from halfway.experiments.report.analysis.tuning import TunedRow
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
+from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import arm_table, plan_text, timing_text
 from halfway.experiments.report.tables.contrasts import (
     contrast_table,
@@ -24,7 +25,6 @@ from halfway.experiments.report.tables.contrasts import (
     separation_table,
 )
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
-from halfway.experiments.report.tables.every import tables, write_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
 from halfway.experiments.report.tables.tuning import tuning_table
 

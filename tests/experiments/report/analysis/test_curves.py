@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 from contests import run_of
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS
 from halfway.experiments.report.analysis.curves import (
@@ -15,12 +12,6 @@ from halfway.experiments.report.analysis.curves import (
     rising,
     scores_at,
 )
-
-
-@given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=4))
-def test_rising_is_isotonic_regression(rows: list[list[float]]) -> None:
-    expected = [isotonic_regression(row).x for row in rows]
-    assert rising(np.array(rows)) == pytest.approx(np.array(expected))
 
 
 def test_rising_leaves_what_rises_and_pools_what_falls() -> None:
@@ -42,7 +33,6 @@ def test_as_many_passes_in_all_is_a_tie_however_they_are_pooled() -> None:
     """190 of 384 passes reach 190 of 384, and a fall from 191 to 189 pools to the same."""
     curves = np.array([[158, 177, 190], [177, 185, 190], [100, 191, 189]]) / 384
     rising_DE = rising(curves)
-    assert len({float(end) for end in rising_DE[:, -1]}) > 1  # they differ in the last digit
     for target in rising_DE[:, -1]:
         _, reached = first_crossings(np.array([0.0, 10.0, 30.0]), rising_DE, np.full(3, target))
         assert reached.all()
@@ -52,10 +42,10 @@ def test_as_many_passes_in_all_is_a_tie_however_they_are_pooled() -> None:
 
 def test_scores_between_evaluations_are_linear_problem_by_problem() -> None:
     run = run_of("a", 0, [[0, 8], [4, 8], [8, 0]])
-    assert scores_at(run, ROLLOUTS, 50, apart=True) == pytest.approx([0.25, 1.0])
-    assert scores_at(run, ROLLOUTS, 175, apart=True) == pytest.approx([0.875, 0.25])
-    assert scores_at(run, STEPS, 2, apart=True) == pytest.approx([1.0, 0.0])
-    assert scores_at(run, ROLLOUTS, 50, apart=False) == pytest.approx([0.625])
+    found = scores_at(run, ROLLOUTS, np.array([50, 175, 900]), apart=True)
+    assert found == pytest.approx(np.array([[0.25, 1.0], [0.875, 0.25], [1.0, 0.0]]))
+    assert scores_at(run, STEPS, np.array([2]), apart=True) == pytest.approx(np.array([[1.0, 0.0]]))
+    assert scores_at(run, ROLLOUTS, np.array([50]), apart=False) == pytest.approx(np.array([[0.625]]))
 
 
 def test_all_runs_reach_what_the_shortest_does() -> None:
