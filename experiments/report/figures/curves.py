@@ -17,8 +17,8 @@ from halfway.experiments.report.figures.style import (
     PALETTE,
     arm_colors,
     flat,
-    grid,
     legend_above,
+    panels,
     shades,
     thousands,
 )
@@ -36,10 +36,7 @@ def learning_curves(comparison: Comparison) -> Figure | None:
         return None
     design = read_design(comparison)
     measures = [STEPS, ROLLOUTS, TOKENS, *design.costs, SECONDS]
-    columns = len(measures) if len(measures) <= 4 else 3
-    figure, axes = grid(-(-len(measures) // columns), columns, height=3.3, sharey=True)
-    for ax in flat(axes)[len(measures) :]:
-        ax.set_axis_off()
+    figure, axes = panels(len(measures), len(measures) if len(measures) <= 4 else 3, height=3.3, sharey=True)
     shared = comparison.budget[0] if comparison.budget else ""
     lines = lines_of(comparison, design.baseline)
     for axis, ax in zip(measures, flat(axes), strict=False):
@@ -62,9 +59,7 @@ def strata_curves(comparison: Comparison) -> Figure | None:
     if not names or not arms:
         return None
     columns = min(4, max(2, len(arms)))
-    figure, axes = grid(-(-len(arms) // columns), columns, height=2.7, sharey=True, sharex=True)
-    for ax in flat(axes)[len(arms) :]:
-        ax.set_axis_off()
+    figure, axes = panels(len(arms), columns, height=2.7, sharey=True, sharex=True)
     colors = shades(("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233"), len(names))
     for (arm, runs), ax in zip(arms.items(), flat(axes), strict=False):
         for name, color in zip(names, colors, strict=True):

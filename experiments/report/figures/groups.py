@@ -21,6 +21,7 @@ from halfway.experiments.report.figures.style import (
     flat,
     grid,
     legend_above,
+    panels,
     percent_axis,
     step_axis,
 )
@@ -32,20 +33,17 @@ KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"
 
 def pass_counts(comparison: Comparison) -> Figure | None:
     """Shares of the pass counts k over steps as stacked areas, in one panel per arm and origin of the groups."""
-    panels = [
+    shown = [
         (arm, kind, counts)
         for arm, runs in comparison.runs.items()
         for kind in KINDS
         if (counts := summed_counts(runs, kind)) is not None
     ]
-    if not panels:
+    if not shown:
         return None
-    columns = min(3, len(panels))
-    figure, axes = grid(-(-len(panels) // columns), columns, height=2.7, sharey=True)
-    for ax in flat(axes)[len(panels) :]:
-        ax.set_axis_off()
-    sizes = {counts.shape[1] for _, _, counts in panels}
-    for (arm, kind, counts), ax in zip(panels, flat(axes), strict=False):
+    figure, axes = panels(len(shown), min(3, len(shown)), height=2.7, sharey=True)
+    sizes = {counts.shape[1] for _, _, counts in shown}
+    for (arm, kind, counts), ax in zip(shown, flat(axes), strict=False):
         shares = smoothed_shares(counts)
         colors = count_colors(counts.shape[1] - 1)
         ax.stackplot(np.arange(len(shares)), shares.T, colors=colors, edgecolor="white", linewidth=0.25)
@@ -69,7 +67,7 @@ def zero_variance(comparison: Comparison) -> Figure | None:
     kinds = [kind for kind in KINDS if kind in found]
     if not kinds:
         return None
-    figure, axes = grid(1, max(2, len(kinds)), height=3.1, sharey=True)
+    figure, axes = panels(len(kinds), max(2, len(kinds)), height=3.1, sharey=True)
     for kind, ax in zip(kinds, flat(axes), strict=False):
         for arm, color in arm_colors(comparison).items():
             counts = summed_counts(comparison.runs[arm], kind)
@@ -82,8 +80,6 @@ def zero_variance(comparison: Comparison) -> Figure | None:
         ax.set_ylim(bottom=0)
         percent_axis(ax)
     axes[0][0].set_ylabel("share of degenerate groups")
-    for ax in flat(axes)[len(kinds) :]:
-        ax.set_axis_off()
     legend_above(figure, axes[0][0])
     return figure
 

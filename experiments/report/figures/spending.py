@@ -9,7 +9,16 @@ from matplotlib.patches import Patch
 
 from halfway.experiments.report.arms import NOT_IN_A_STEP, WITHIN_ROLLOUT, summarize_arm
 from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
-from halfway.experiments.report.figures.style import INK, arm_colors, flat, grid, legend_above, step_axis, thousands
+from halfway.experiments.report.figures.style import (
+    INK,
+    arm_colors,
+    bars,
+    flat,
+    legend_above,
+    panels,
+    step_axis,
+    thousands,
+)
 from halfway.experiments.report.records import Comparison, Run
 
 FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}
@@ -29,8 +38,7 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
     arms = [summarize_arm(arm, runs) for arm, runs in comparison.runs.items()]
     if not arms:
         return None
-    figure, axes = grid(1, 1, height=1.2 + 0.5 * len(arms))
-    ax = axes[0][0]
+    figure, ax = bars([arm.arm for arm in arms], "rollouts per run")
     for i, arm in enumerate(arms):
         total, left = sum(arm.rollout_fates.values()), 0.0
         for fate, color in FATES.items():
@@ -41,10 +49,6 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
             left += width
         saved = arm.skipped * _group_size(comparison.runs[arm.arm])
         ax.barh(i, saved, left=left, color="white", height=0.62, edgecolor="#9aa5b1", hatch="////", linewidth=0.8)
-    ax.set_yticks(range(len(arms)), [arm.arm for arm in arms], color=INK)
-    ax.invert_yaxis()
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("rollouts per run")
     thousands(ax)
     used = [fate for fate in FATES if any(arm.rollout_fates.get(fate) for arm in arms)]
     handles = [Patch(color=FATES[fate], label=fate) for fate in used]
@@ -62,11 +66,8 @@ def learner_metrics(comparison: Comparison) -> Figure | None:
     names = list(dict.fromkeys([*preferred, *names]))[:7]
     if not comparison.runs:
         return None
-    panels = len(names) + 1
-    columns = panels if panels <= 4 else -(-panels // 2)
-    figure, axes = grid(-(-panels // columns), columns, height=2.4)
-    for ax in flat(axes)[panels:]:
-        ax.set_axis_off()
+    count = len(names) + 1
+    figure, axes = panels(count, count if count <= 4 else -(-count // 2), height=2.4)
     for name, ax in zip(["tokens per rollout", *names], flat(axes), strict=False):
         for arm, color in arm_colors(comparison).items():
             series = [
@@ -88,8 +89,7 @@ def timing(comparison: Comparison) -> Figure | None:
     arms = comparison.runs
     if not arms:
         return None
-    figure, axes = grid(1, 1, height=1.2 + 0.5 * len(arms))
-    ax = axes[0][0]
+    figure, ax = bars(list(arms), "mean seconds per step")
     seen = {part for runs in arms.values() for run in runs for step in run.steps for part in step.timing}
     parts = {**PARTS, **dict.fromkeys(sorted(seen - {*PARTS, *WITHIN_ROLLOUT}), "#52606d")}
     for i, runs in enumerate(arms.values()):
@@ -100,10 +100,6 @@ def timing(comparison: Comparison) -> Figure | None:
             label = part if i == 0 and part in seen else None
             ax.barh(i, width, 0.62, left, color=color, edgecolor="white", hatch=hatch, linewidth=0.6, label=label)
             left += width
-    ax.set_yticks(range(len(arms)), list(arms), color=INK)
-    ax.invert_yaxis()
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("mean seconds per step")
     legend_above(figure, ax)
     return figure
 

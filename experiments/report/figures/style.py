@@ -70,6 +70,27 @@ def grid(
     return figure, [list(row) for row in axes]
 
 
+def panels(
+    count: int, columns: int, height: float, sharey: bool = False, sharex: bool = False
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure with at least `count` panels in so many columns; those that are left over are hidden."""
+    figure, axes = grid(-(-count // columns), columns, height, sharey, sharex)
+    for ax in flat(axes)[count:]:
+        ax.set_axis_off()
+    return figure, axes
+
+
+def bars(names: Sequence[str], xlabel: str) -> tuple[Figure, Axes]:
+    """A panel for one horizontal bar per name, at 0, 1, ... from the top."""
+    figure, axes = grid(1, 1, height=1.2 + 0.5 * len(names))
+    ax = axes[0][0]
+    ax.set_yticks(range(len(names)), names, color=INK)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(xlabel)
+    return figure, ax
+
+
 def flat(axes: Sequence[Sequence[Axes]]) -> list[Axes]:
     return [ax for row in axes for ax in row]
 

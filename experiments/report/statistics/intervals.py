@@ -25,14 +25,6 @@ class Estimate:
     high: float | None = None
     values: tuple[float, ...] = ()
 
-    def above(self, threshold: float) -> bool:
-        """Whether the whole interval lies above a threshold; False without an interval."""
-        return self.low is not None and self.low > threshold
-
-    def below(self, threshold: float) -> bool:
-        """Whether the whole interval lies below a threshold; False without an interval."""
-        return self.high is not None and self.high < threshold
-
     def map(self, function: Callable[[float], float]) -> "Estimate":
         """The estimate under an increasing function, for example back from a logarithm."""
         low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))
