@@ -102,8 +102,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     rows = labelled_rows(corpus, study.solver)
     plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
     if file.exists():
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        return _read_json(file)
     store = _activations(study, corpus)
     written = _policy_sample(study)
     cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study, written), progress)
@@ -184,8 +183,7 @@ def read_sweep(study: Study) -> dict[str, Any]:
     file = study.folder / "sweep.json"
     if not file.exists():
         raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    return _read_json(file)
 
 
 def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
@@ -233,8 +231,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     config, folder = study.config.arm(arm), study.arm_folder(arm)
     file = folder / "choice.json"
     if file.exists():
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        return _read_json(file)
     loaded = study.generator(config.generator.model)
     folder.mkdir(parents=True, exist_ok=True)
     if config.training.steps:
@@ -335,8 +332,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     folder = study.folder / "evaluations"
     file = folder / f"{arm}.json"
     if file.exists():
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        return _read_json(file)
     author, step = trained_author(study, arm)
     options, solver = study.config.evaluation, study.solver
     # Every arm gets the same streams, so the noise that the arms share cancels in their differences.
@@ -387,9 +383,7 @@ def _offline(study: Study, arm: str) -> int:
     own = study.config.arm(arm)
     if own.reward.kind == "solver" or not own.training.steps:
         return 0
-    mined = study.arm_folder(arm) / "adversary.json"
-    extra = json.loads(mined.read_text())["trials"] if mined.exists() else 0
-    return int(sum(row.attempts for row in study.corpus.rows) + extra)
+    return int(sum(row.attempts for row in study.corpus.rows) + _mining(study, arm, "trials"))
 
 
 def _offline_oracles(study: Study, arm: str) -> int:
@@ -397,13 +391,18 @@ def _offline_oracles(study: Study, arm: str) -> int:
     if arm == BASE:
         return 0
     spent = _read_json(study.arm_folder(arm) / "choice.json")
-    attempts = sum(look.get("oracle_attempts", 0) for look in [spent["base"], *spent["looks"]])
+    attempts = sum(look["oracle_attempts"] for look in [spent["base"], *spent["looks"]])
     if study.config.arm(arm).reward.kind != "solver":
         attempts += sum(row.oracle_attempts for row in study.corpus.rows)
-        attempts += read_sweep(study).get("policy_sample_oracle_attempts", 0)
-        mined = study.arm_folder(arm) / "adversary.json"
-        attempts += _read_json(mined).get("oracle_attempts", 0) if mined.exists() else 0
+        attempts += read_sweep(study)["policy_sample_oracle_attempts"]
+        attempts += _mining(study, arm, "oracle_attempts")
     return int(attempts)
+
+
+def _mining(study: Study, arm: str, quantity: str) -> int:
+    """What the texts of an arm's adversary have cost; 0 without one."""
+    file = study.arm_folder(arm) / "adversary.json"
+    return int(_read_json(file)[quantity]) if file.exists() else 0
 
 
 def _online(study: Study, arm: str, quantity: str) -> int:

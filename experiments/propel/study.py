@@ -147,23 +147,16 @@ class Study:
             "domain": plain(config.domain),
             "corpus": asdict(config.corpus),
             "seed": self.seed,
-            **_templates("generator", config.generator.model),
-            **_templates("solver", config.solver.model),
-            **self._of_oracles(),
+            "generator.model": _template(config.generator.model),
+            "solver.model": _template(config.solver.model),
+            "oracles": {name: self._oracle(name, loaded) for name, loaded in self.oracle_models.items()},
         }
 
-    def _of_oracles(self) -> dict[str, Any]:
-        found = {}
-        for name, loaded in self.oracle_models.items():
-            options = self.config.oracles[name]
-            found[name] = {
-                "model": model_fingerprint(loaded.model),
-                **_sampling(options.rollouts),
-                "num_rollouts": options.rollouts.num_rollouts,
-                "chat": loaded.chat,
-                "system": loaded.system,
-            }
-        return {"oracles": found} if found else {}
+    def _oracle(self, name: str, loaded: Policy) -> dict[str, Any]:
+        options = self.config.oracles[name]
+        attempts = {"num_rollouts": options.rollouts.num_rollouts}
+        template, sampling = _template(options.model), _sampling(options.rollouts)
+        return {"model": model_fingerprint(loaded.model), **template, **sampling, **attempts}
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -182,11 +175,9 @@ class Study:
         return policy
 
 
-def _templates(whose: str, options: ModelOptions) -> dict[str, Any]:
-    """The options of prompt rendering that differ from the defaults."""
-    given = {"chat": options.chat, "system": options.system}
-    default = ModelOptions()
-    return {f"{whose}.model": given} if (options.chat, options.system) != (default.chat, default.system) else {}
+def _template(options: ModelOptions) -> dict[str, Any]:
+    """The options of prompt rendering."""
+    return {"chat": options.chat, "system": options.system}
 
 
 def _sampling(options: RolloutOptions) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +108,11 @@ def build_corpus(
         file = folder / f"part-{number:05d}.parquet"
         count = min(options.chunk, options.generations - first)
         if file.exists():
-            rows += _read_part(file, provenance, count)
+            rows += _read_part(file, provenance)
             continue
         seen = {row.problem_id for row in rows if row.problem_id}
         part = label_texts(author.write(count, stream.at("write", number)), solver, stream.at("solve", number), seen)
-        part = [_with_id(row, f"{number}/{i}") for i, row in enumerate(part)]
+        part = [replace(row, id=f"{number}/{row.id}") for row in part]
         write_rows(part, file, provenance)
         rows += part
     progress(options.generations, options.generations)
@@ -127,29 +127,31 @@ def build_corpus(
 
 def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[CorpusRow]:
     """Rows in which every valid text has its own trials, even if an earlier text has the same problem."""
-    chosen = [i for i, one in enumerate(written) if one.valid]
-    passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
-    return [_with_id(_row(one, passed.get(i), solver.attempts), str(i)) for i, one in enumerate(written)]
+    return _tried(written, [i for i, one in enumerate(written) if one.valid], solver, stream)
 
 
 def label_texts(
     written: Sequence[Written], solver: Solver, stream: Stream, seen: set[str] | frozenset[str] = frozenset()
 ) -> list[CorpusRow]:
-    """Rows without an id. Every problem that is not in `seen` is tried once, however often it occurs."""
+    """Rows in which every problem that is not in `seen` is tried once, however often it occurs."""
     first_of: dict[str, int] = {}
     for i, one in enumerate(written):
         if one.valid and one.problem.id not in seen:
             first_of.setdefault(one.problem.id, i)
-    chosen = sorted(first_of.values())
+    return _tried(written, sorted(first_of.values()), solver, stream)
+
+
+def _tried(written: Sequence[Written], chosen: Sequence[int], solver: Solver, stream: Stream) -> list[CorpusRow]:
+    """The rows of all texts, numbered, after trials on the problems of the chosen ones."""
     passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
-    return [_row(one, passed.get(i), solver.attempts) for i, one in enumerate(written)]
+    return [_row(str(i), one, passed.get(i), solver.attempts) for i, one in enumerate(written)]
 
 
-def _row(one: Written, passed: int | None, attempts: int) -> CorpusRow:
+def _row(identity: str, one: Written, passed: int | None, attempts: int) -> CorpusRow:
     candidate, problem = one.candidate, one.candidate.problem
     invalid = candidate.invalid
     return CorpusRow(
-        id="",
+        id=identity,
         prompt=one.prompt,
         text=candidate.text,
         tokens=one.num_tokens,
@@ -170,55 +172,55 @@ def _row(one: Written, passed: int | None, attempts: int) -> CorpusRow:
     )
 
 
-def _with_id(row: CorpusRow, identity: str) -> CorpusRow:
-    return CorpusRow(**{**asdict(row), "id": identity})
-
-
 def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, Any]) -> None:
     """Write rows to a Parquet file. If this fails, there is no incomplete file."""
-    arrow, parquet = (
-        load_extra("pyarrow", "the corpus", "propel"),
-        load_extra("pyarrow.parquet", "the corpus", "propel"),
-    )
-    kinds = {str: arrow.string(), int: arrow.int64(), bool: arrow.bool_()}
+    kinds = {field.name: field.type for field in fields(CorpusRow)}
+    write_table([asdict(row) for row in rows], kinds, file, provenance)
+
+
+def write_table(
+    rows: Sequence[dict[str, Any]], kinds: Mapping[str, Any], file: Path, provenance: Mapping[str, Any]
+) -> None:
+    """Write rows to a Parquet file that records their provenance. If this fails, there is no incomplete file.
+
+    Args:
+        kinds: column -> str, int, float or bool.
+    """
+    arrow, parquet = (load_extra(name, "a corpus or a pool", "propel") for name in ("pyarrow", "pyarrow.parquet"))
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema(
-        [(field.name, kinds[field.type]) for field in fields(CorpusRow)],  # type: ignore[index]
+        [(name, types[kind]) for name, kind in kinds.items()],
         metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},
     )
-    table = arrow.Table.from_pylist([asdict(row) for row in rows], schema=schema)
+    table = arrow.Table.from_pylist(rows, schema=schema)
     with replacing(file) as temporary:
-        parquet.write_table(table, temporary)
+        parquet.write_table(table, temporary, compression="zstd")
 
 
-def read_rows(file: Path) -> tuple[list[CorpusRow], Mapping[str, Any]]:
-    """The rows of a file and their provenance. Raises UserError if the file is not part of a corpus."""
+def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
+    """The rows of a file. Raises UserError if it is not part of a corpus, or comes from elsewhere."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
     try:
         table = parquet.read_table(file)
-        provenance: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
+        found: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
         rows = [CorpusRow(**values) for values in table.to_pylist()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{file}: not a part of a corpus ({one_line(error)}); remove it, and it is made again"
         ) from error
-    return rows, provenance
-
-
-def _read_part(file: Path, provenance: Mapping[str, Any], count: int) -> list[CorpusRow]:
-    rows, found = read_rows(file)
     wanted = json.loads(json.dumps(provenance))
-    if found != wanted or len(rows) != count:
-        differs = [key for key in {**wanted, **found} if wanted.get(key) != found.get(key)] or ["chunk"]
-        raise UserError(f"{file}: made with another {', '.join(differs)}; give another name=..., or remove the corpus")
+    if found != wanted:
+        differs = ", ".join(key for key in {**wanted, **found} if wanted.get(key) != found.get(key))
+        raise UserError(f"{file}: made with another {differs}; give another name=..., or remove the corpus")
     return rows
 
 
-def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, generations: int | None = None) -> Corpus:
+def load_corpus(folder: Path, provenance: Mapping[str, Any], generations: int) -> Corpus:
     """A corpus from its folder.
 
     Args:
-        provenance: what it has to come from; None = anything.
-        generations: how many texts it has to hold; None = any number.
+        provenance: what it has to come from.
+        generations: how many texts it has to hold.
 
     Raises:
         UserError: if there is none, it is not finished, or it comes from elsewhere, such as another reference model.
@@ -226,18 +228,10 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any] | None = None, gener
     files = sorted(folder.glob("part-*.parquet"))
     if not files:
         raise UserError(f"{folder}: holds no corpus; make one with `halfway propel corpus`")
-    rows: list[CorpusRow] = []
-    found: Mapping[str, Any] = {}
-    for file in files:
-        part, found = read_rows(file)
-        rows += part
-        wanted = found if provenance is None else json.loads(json.dumps(provenance))
-        if found != wanted:
-            differs = ", ".join(key for key in {**wanted, **found} if wanted.get(key) != found.get(key))
-            raise UserError(f"{file}: made with another {differs}; give another name=..., or remove the corpus")
-    if generations is not None and len(rows) < generations:
+    rows = [row for file in files for row in _read_part(file, provenance)]
+    if len(rows) < generations:
         raise UserError(f"{folder}: {len(rows)} of {generations} texts; go on with `halfway propel corpus`")
-    return Corpus(tuple(rows), found)
+    return Corpus(tuple(rows), provenance)
 
 
 def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:

@@ -11,10 +11,9 @@ from scipy.special import expit
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
-from halfway.trainers.propel.corpus import PROVENANCE
+from halfway.trainers.propel.corpus import PROVENANCE, write_table
 from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.candidates import Candidate, read
 from halfway.trainers.propel.probes.heads import Probe, Site
@@ -96,20 +95,14 @@ def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None
     Args:
         provenance: where the pool comes from; its "reference model" becomes the column probed_by.
     """
-    arrow, parquet = load_extra("pyarrow", "a pool", "propel"), load_extra("pyarrow.parquet", "a pool", "propel")
     rows = [
         (p.id, p.prompt, p.answer, p.verifier, rate, provenance["reference model"], topic)
         for p, rate, topic in zip(pool.problems, pool.rates, pool.topics, strict=True)
     ]
-    kinds = [arrow.float64() if name == "probed_rate" else arrow.string() for name in COLUMNS]
+    kinds = dict.fromkeys(COLUMNS, str) | {"probed_rate": float}
     about = {**provenance, "tasks": len(rows), "left out": dict(pool.left_out)}
-    schema = arrow.schema(
-        list(zip(COLUMNS, kinds, strict=True)), metadata={PROVENANCE: json.dumps(about, sort_keys=True)}
-    )
-    table = arrow.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], schema=schema)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as temporary:
-        parquet.write_table(table, temporary, compression="zstd")
+    write_table([dict(zip(COLUMNS, row, strict=True)) for row in rows], kinds, file, about)
 
 
 def read_provenance(file: Path) -> dict[str, Any]:

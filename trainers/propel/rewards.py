@@ -6,7 +6,7 @@ probes, and of the other tasks of the batch only through `RewardOptions.margin`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -90,10 +90,7 @@ class ProbeReward:
     reader: Reader
     probes: tuple[tuple[Probe, Site], ...]
     options: RewardOptions
-
-    @property
-    def trials(self) -> int:
-        return 0
+    trials: ClassVar[int] = 0
 
     def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
         valid_N = np.asarray([one.valid for one in written], np.bool_)

@@ -76,9 +76,11 @@ class RewardedRollouts:
         written = self._judged(groups)
         rewards_N = self.reward(written, stream.at("reward"))
         self.metrics = self._describe(written, rewards_N)
-        outcomes = iter(zip(written, rewards_N.tolist(), strict=True))
+        outcomes = iter(
+            [{"success": one.valid, "reward": r} for one, r in zip(written, rewards_N.tolist(), strict=True)]
+        )
         return [
-            replace(group, rollouts=tuple(self._outcome(rollout, *next(outcomes)) for rollout in group.rollouts))
+            replace(group, rollouts=tuple(replace(rollout, **next(outcomes)) for rollout in group.rollouts))
             for group in groups
         ]
 
@@ -90,15 +92,8 @@ class RewardedRollouts:
         ]
         prompts = [prompt for prompt, _ in attempts]
         ended_N = [not rollout.truncated for _, rollout in attempts]
-        candidates = judge(self.domain, prompts, texts, ended_N, self.panel)
-        return [
-            Written(prompt, candidate, rollout.num_generated)
-            for (prompt, rollout), candidate in zip(attempts, candidates, strict=True)
-        ]
-
-    @staticmethod
-    def _outcome(rollout: Any, written: Written, reward: float) -> Any:
-        return replace(rollout, success=written.valid, reward=reward)
+        lengths_N = [rollout.num_generated for _, rollout in attempts]
+        return judge(self.domain, prompts, texts, ended_N, lengths_N, self.panel)
 
     def _describe(self, written: Sequence[Written], rewards_N: Any) -> dict[str, float]:
         valid_N = np.asarray([one.valid for one in written], np.bool_)

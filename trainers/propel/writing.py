@@ -49,19 +49,21 @@ def judge(
     prompts: Sequence[str],
     texts: Sequence[str],
     ended_N: Sequence[bool],
+    lengths_N: Sequence[int],
     panel: Panel | None = None,
-) -> list[Candidate[Any]]:
+) -> list[Written]:
     """What the domain makes of each text. A text that the token limit cut is invalid, whatever it says so far.
 
     Args:
         prompts: the prompt of each text.
+        lengths_N: the number of tokens of each text.
         panel: as in `halfway.trainers.propel.domains.candidates.read`.
     """
     whole = [i for i, ended in enumerate(ended_N) if ended]
     read_ones = iter(read(domain, [texts[i] for i in whole], panel, [prompts[i] for i in whole]))
     return [
-        next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, "")
-        for text, ended in zip(texts, ended_N, strict=True)
+        Written(prompt, next(read_ones) if ended else Candidate(text, None, None, NOT_ENDED, ""), length)
+        for prompt, text, ended, length in zip(prompts, texts, ended_N, lengths_N, strict=True)
     ]
 
 
@@ -93,8 +95,4 @@ class Author:
         completions = self.engine.generate(contexts, [self.max_tokens] * count, seeds)
         texts = [self.tokenizer.decode(c.tokens_T.tolist(), skip_special_tokens=True) for c in completions]
         ended_N = [completion.stop == "end" for completion in completions]
-        candidates = judge(self.domain, prompts, texts, ended_N, self.panel)
-        return [
-            Written(prompt, candidate, len(completion.tokens_T))
-            for prompt, candidate, completion in zip(prompts, candidates, completions, strict=True)
-        ]
+        return judge(self.domain, prompts, texts, ended_N, [len(c.tokens_T) for c in completions], self.panel)

@@ -124,8 +124,8 @@ def test_the_author_wraps_as_its_weights_say() -> None:
 
 
 def test_a_text_that_was_cut_is_invalid_whatever_it_says() -> None:
-    cut, whole = judge(DOMAIN, ["", ""], [TEXTS[0], TEXTS[0]], [False, True])
-    assert not cut.valid and cut.invalid == Invalid("not ended") and whole.valid
+    cut, whole = judge(DOMAIN, ["", ""], [TEXTS[0], TEXTS[0]], [False, True], [8, 8])
+    assert not cut.valid and cut.candidate.invalid == Invalid("not ended") and whole.valid
 
 
 def test_texts_are_a_function_of_stream_and_number(lab_tokenizer: Any) -> None:
@@ -170,18 +170,18 @@ def test_a_finished_chunk_is_not_made_again(lab_tokenizer: Any, tmp_path: Path) 
 
 
 def test_a_corpus_of_another_reference_model_is_refused(lab_tokenizer: Any, tmp_path: Path) -> None:
-    make_corpus(lab_tokenizer, tmp_path)
+    provenance = make_corpus(lab_tokenizer, tmp_path)[0].provenance
     with pytest.raises(UserError, match=r"part-00000.parquet: made with another reference model; give another name"):
-        load_corpus(tmp_path, {"reference model": "you", "seed": 0})
+        load_corpus(tmp_path, {"reference model": "you", "seed": 0}, 20)
     with pytest.raises(UserError, match="made with another seed"):
         make_corpus(lab_tokenizer, tmp_path, seed=1)
     with pytest.raises(UserError, match="20 of 30 texts"):
-        load_corpus(tmp_path, generations=30)
+        load_corpus(tmp_path, provenance, 30)
     with pytest.raises(UserError, match="holds no corpus"):
-        load_corpus(tmp_path / "nothing")
+        load_corpus(tmp_path / "nothing", provenance, 20)
     (tmp_path / "part-00000.parquet").write_text("no")
     with pytest.raises(UserError, match="not a part of a corpus"):
-        load_corpus(tmp_path)
+        load_corpus(tmp_path, provenance, 20)
 
 
 def test_a_pool_without_a_valid_task_is_one_line(lab_tokenizer: Any, tmp_path: Path) -> None:

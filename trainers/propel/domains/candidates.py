@@ -1,7 +1,6 @@
 """Turns generated texts into problems, and records what each text turned out to be."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -81,8 +80,3 @@ def _by_rules(domain: Domain[Task], texts: Sequence[str], prompts: Sequence[str]
         else:
             candidates.append(Candidate(text, result, domain.problem(result), None, domain.topic(result)))
     return candidates
-
-
-def reasons(candidates: Sequence[Candidate[Task]]) -> Mapping[str, int]:
-    """How many texts are invalid, by reason."""
-    return Counter(candidate.invalid.reason for candidate in candidates if candidate.invalid is not None)

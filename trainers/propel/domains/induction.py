@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from halfway.curriculum.problems import Problem
@@ -62,6 +62,8 @@ class FunctionInduction:
         processes: functions that run at once, in each of the sandbox's two lanes.
     """
 
+    name: ClassVar[str] = "function_induction"
+    open: ClassVar[bool] = False
     syntax: Literal["fenced", "short"] = "fenced"
     inputs: int = 10
     input_range: tuple[int, int] | None = None
@@ -90,14 +92,6 @@ class FunctionInduction:
             trouble = function_name(code)
             require(isinstance(trouble, str), "induction.seed_functions", code, f"correct it: {trouble}")
         SandboxOptions(self.seconds, processes=self.processes)
-
-    @property
-    def name(self) -> str:
-        return "function_induction"
-
-    @property
-    def open(self) -> bool:
-        return False
 
     def prompt(self, stream: Stream) -> str:
         chosen = self.seed_functions[stream.integer() % len(self.seed_functions)]

@@ -1,8 +1,7 @@
 """The two ways in which function-induction tasks are written. How answers are read stands with their verifier."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from halfway.curriculum.support.blocks import fenced
 from halfway.curriculum.support.extras import one_line
@@ -51,34 +50,13 @@ class Shown(NamedTuple):
     result: str
 
 
-class Syntax(Protocol):
-    """How tasks are asked for, written and posed."""
-
-    @property
-    def has_message(self) -> bool: ...
-
-    def ask(self, seed: str, inputs: int) -> str:
-        """The generator's prompt."""
-        ...
-
-    def read(self, text: str) -> Written | Invalid:
-        """What a generator wrote."""
-        ...
-
-    def pose(self, pairs: Sequence[Shown], message: str) -> str:
-        """The solver's prompt."""
-        ...
-
-
-@dataclass(frozen=True)
 class Fenced:
     """Markdown with code blocks."""
 
-    @property
-    def has_message(self) -> bool:
-        return True
+    has_message = True
 
     def ask(self, seed: str, inputs: int) -> str:
+        """The generator's prompt."""
         return ASK.format(seed=seed, inputs=inputs)
 
     def read(self, text: str) -> Written | Invalid:
@@ -91,6 +69,7 @@ class Fenced:
         return Written(parts["python"][0], tuple(parts["input"]), (parts["message"] or [""])[-1])
 
     def pose(self, pairs: Sequence[Shown], message: str) -> str:
+        """The solver's prompt."""
         lines = "\n".join(f"f({_inner(pair.arguments)}) = {pair.result}" for pair in pairs)
         return POSE.format(pairs=lines, message=message)
 
@@ -100,7 +79,6 @@ def _inner(arguments: str) -> str:
     return arguments[1:-1].rstrip(",")
 
 
-@dataclass(frozen=True)
 class Short:
     """One line: the inputs, then an expression of x, as in "1,2,3>x*3ix>4ex/2". A slash is a whole-number division, i
     and e stand for "if" and "else". The solver sees the pairs as in "1:3,2:6=" and answers with an expression.
@@ -108,9 +86,7 @@ class Short:
     The expression comes last because a small model that has just written it still knows what it was.
     """
 
-    @property
-    def has_message(self) -> bool:
-        return False
+    has_message = False
 
     def ask(self, seed: str, inputs: int) -> str:
         return "!"
@@ -126,4 +102,4 @@ class Short:
         return ",".join(f"{_inner(pair.arguments)}:{pair.result}" for pair in pairs) + "="
 
 
-SYNTAXES: Mapping[str, Syntax] = {"fenced": Fenced(), "short": Short()}
+SYNTAXES: Mapping[str, Fenced | Short] = {"fenced": Fenced(), "short": Short()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -112,6 +112,8 @@ class Maths:
         min_characters, max_characters: bounds on a problem's length.
     """
 
+    name: ClassVar[str] = "maths"
+    open: ClassVar[bool] = True
     syntax: Literal["tagged", "plain"] = "tagged"
     examples_path: str = ""
     instruction: str = INSTRUCTION
@@ -124,14 +126,6 @@ class Maths:
         require(most >= fewest, "maths.max_characters", most, f"give at least min_characters, {fewest}")
         tagged = self.syntax == "tagged" or not self.examples_path
         require(tagged, "maths.examples_path", self.examples_path, "leave it out; syntax=plain shows no examples")
-
-    @property
-    def name(self) -> str:
-        return "maths"
-
-    @property
-    def open(self) -> bool:
-        return True
 
     def prompt(self, stream: Stream) -> str:
         if self.syntax == "plain":

@@ -9,16 +9,15 @@ One text in seven is not a sheet.
 """
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.lab import operators
 from halfway.curriculum.tasks.lab.operators import LABELS, OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
 from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.propel.domains.base import Invalid
-from halfway.trainers.propel.domains.sheets import beyond, read_sheet, require_begin
+from halfway.trainers.propel.domains.sheets import SheetDomain, beyond, read_sheet
 
 BEGIN = "="
 """One of the few tokens of the task's policies with which no sheet begins."""
@@ -31,7 +30,7 @@ FRONTIER = (0.05, 0.6)
 
 
 @dataclass(frozen=True)
-class Operators:
+class Operators(SheetDomain[Sheet]):
     """Operator sheets, the lab's task of many skills, for a task generator to write.
 
     Attributes:
@@ -40,28 +39,12 @@ class Operators:
         begin: the generator's prompt, a text that no sheet begins with.
     """
 
+    name: ClassVar[str] = "operators"
     sheets: OperatorOptions = field(default_factory=OperatorOptions)
     begin: str = BEGIN
 
-    def __post_init__(self) -> None:
-        require_begin("operators", self.begin)
-
-    @property
-    def name(self) -> str:
-        return "operators"
-
-    @property
-    def open(self) -> bool:
-        return False
-
-    def prompt(self, stream: Stream) -> str:
-        return self.begin
-
     def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
         return read_sheet(text, operators.parse, operators.render)
-
-    def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
-        return [self._check(sheet) for sheet in tasks]
 
     def _check(self, sheet: Sheet) -> Sheet | Invalid:
         if invalid := beyond(self.sheets, len(sheet.operators), sheet.allowed):

@@ -1,8 +1,9 @@
 """Sheets of labelled lines that a generator writes: reading them, and what is beyond a task's bounds."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
 
+from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.propel.domains.base import Invalid
@@ -23,10 +24,31 @@ class Bounds(Protocol):
     def max_allowed(self) -> int: ...
 
 
-def require_begin(task: str, begin: str) -> None:
-    """Raise UserError unless the generator's prompt is a text that no sheet begins with."""
-    if not begin or begin.startswith("^"):
-        raise UserError(f"{task}: begin {begin!r} is not acceptable; give a text that does not begin with ^")
+class SheetDomain(Generic[Sheet]):
+    """What both domains of sheets have in common.
+
+    Attributes:
+        begin: the generator's prompt, a text that no sheet begins with.
+    """
+
+    name: ClassVar[str]
+    open: ClassVar[bool] = False
+    begin: str
+
+    def __post_init__(self) -> None:
+        if not self.begin or self.begin.startswith("^"):
+            raise UserError(
+                f"{self.name}: begin {self.begin!r} is not acceptable; give a text that does not begin with ^"
+            )
+
+    def prompt(self, stream: Stream) -> str:
+        return self.begin
+
+    def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
+        return [self._check(sheet) for sheet in tasks]
+
+    def _check(self, sheet: Sheet) -> Sheet | Invalid:
+        raise NotImplementedError
 
 
 def read_sheet(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:

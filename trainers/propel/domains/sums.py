@@ -11,16 +11,16 @@ together with the sum of all operands. One text in seven is not a sheet.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.lab.sums import LABELS, Sheet, SumsOptions
 from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.propel.domains.base import Invalid
-from halfway.trainers.propel.domains.sheets import beyond, read_sheet, require_begin
+from halfway.trainers.propel.domains.sheets import SheetDomain, beyond, read_sheet
 
 BEGIN = "!"
 
@@ -36,7 +36,7 @@ WRAPS: Mapping[int, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(SheetDomain[Sheet]):
     """Sheets of running sums, the lab's small task, for a task generator to write.
 
     Attributes:
@@ -45,28 +45,12 @@ class Sums:
         begin: the generator's prompt, a text that no sheet begins with.
     """
 
+    name: ClassVar[str] = "sums"
     sheets: SumsOptions = field(default_factory=SumsOptions)
     begin: str = BEGIN
 
-    def __post_init__(self) -> None:
-        require_begin("sums", self.begin)
-
-    @property
-    def name(self) -> str:
-        return "sums"
-
-    @property
-    def open(self) -> bool:
-        return False
-
-    def prompt(self, stream: Stream) -> str:
-        return self.begin
-
     def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
         return read_sheet(text, sums.parse, sums.render)
-
-    def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
-        return [self._check(sheet) for sheet in tasks]
 
     def _check(self, sheet: Sheet) -> Sheet | Invalid:
         if sheet.start >= sums.MODULUS:
