@@ -11,7 +11,7 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.validation import typed
+from halfway.curriculum.support.validation import Reader, typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
@@ -73,6 +73,14 @@ class OracleOptions:
     rollouts: RolloutOptions = field(default_factory=lambda: RolloutOptions(num_rollouts=2))
 
 
+def _oracles(value: Any, path: str) -> dict[str, OracleOptions]:
+    require(isinstance(value, Mapping), path, value, f"give {ORACLES.wanted}")
+    return {str(name): typed(OracleOptions, fields, f"{path}.{name}") for name, fields in value.items()}
+
+
+ORACLES = Reader(_oracles, "names, each with the fields of an oracle")
+
+
 @dataclass(frozen=True)
 class ArmConfig:
     """What an arm trains: the study's settings, with the arm's own changes."""
@@ -104,7 +112,7 @@ class PropelConfig:
     generator: GeneratorOptions
     solver: SolverOptions
     activations: ActivationOptions
-    oracles: dict[str, OracleOptions] = field(default_factory=dict)
+    oracles: Annotated[dict[str, OracleOptions], ORACLES] = field(default_factory=dict)
     corpus: CorpusOptions = field(default_factory=CorpusOptions)
     sweep: SweepOptions = field(default_factory=SweepOptions)
     reward: RewardOptions = field(default_factory=RewardOptions)
