@@ -34,6 +34,7 @@ class Design:
         rho_from: where the weights of `costs` come from, in words.
         judge_second: price of a second of judging in generated tokens; None if the file gives none. With a price, each
             cost axis has a second version that includes judging, if the seconds were recorded.
+        instances: number of instances in which the seeds take turns.
     """
 
     baseline: str
@@ -44,6 +45,7 @@ class Design:
     costs: tuple[Axis, ...]
     rho_from: str
     judge_second: float | None = None
+    instances: int = 1
 
 
 def read_design(comparison: Comparison) -> Design:
@@ -70,6 +72,7 @@ def read_design(comparison: Comparison) -> Design:
         costs=costs,
         rho_from=prices.origin,
         judge_second=prices.judge_second,
+        instances=max(1, len(config.get("instances") or ())),
     )
 
 

@@ -103,6 +103,18 @@ def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> d
     }
 
 
+def by_instance(runs_of: Mapping[str, Sequence[Run]], number: int) -> list[dict[str, list[Run]]]:
+    """The runs of each instance: seed s belongs to instance s modulo their number.
+
+    Instances in which some arm has no run yet are left out. If that is all of them, the runs count as one instance.
+    """
+    parts = [
+        {arm: [run for run in runs if run.seed % number == place] for arm, runs in runs_of.items()}
+        for place in range(number)
+    ]
+    return [part for part in parts if all(part.values())] or [{arm: [*runs] for arm, runs in runs_of.items()}]
+
+
 def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: int = DRAWS) -> Pooled:
     """The mean curves of the arms that all instances have.
 

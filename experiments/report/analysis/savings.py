@@ -15,6 +15,7 @@ from halfway.experiments.report.analysis.pooled import (
     PooledRatio,
     areas,
     best_shares,
+    by_instance,
     difference,
     final_scores,
     pool,
@@ -100,7 +101,7 @@ def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = D
 
 
 def _along(runs_of: Mapping[str, Sequence[Run]], axis: Axis, amount: float, design: Design, draws: int) -> Savings:
-    pooled, baseline = pool([runs_of], axis, draws), design.baseline
+    pooled, baseline = pool(by_instance(runs_of, design.instances), axis, draws), design.baseline
     found = areas(pooled, amount)
     several = [pooled.place(arm) for arm, runs in runs_of.items() if len(runs) > 1]
     best = dict(zip(several, best_shares(found[1][:, several]).tolist(), strict=True)) if len(several) > 1 else {}

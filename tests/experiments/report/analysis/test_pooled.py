@@ -5,7 +5,15 @@ import pytest
 from contests import run_of
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.pooled import areas, best_shares, difference, pool, ratio, spent_until
+from halfway.experiments.report.analysis.pooled import (
+    areas,
+    best_shares,
+    by_instance,
+    difference,
+    pool,
+    ratio,
+    spent_until,
+)
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.multiple import LEVEL
 
@@ -90,6 +98,16 @@ def test_what_instances_share_does_not_widen_a_difference() -> None:
     assert within.value == pytest.approx(across.value, abs=1e-9)
     assert within.low is not None and within.high is not None and across.low is not None and across.high is not None
     assert within.low > 0 and within.high - within.low < 0.7 * (across.high - across.low)
+
+
+def test_seeds_take_turns_in_instances_and_one_that_lacks_an_arm_is_left_out() -> None:
+    runs_of = {"base": lines("base", *[0.4] * 6), "late": lines("late", *[0.8] * 2)}
+    parts = by_instance(runs_of, 3)
+    assert [[run.seed for run in part["base"]] for part in parts] == [[0, 3], [1, 4]]
+    assert [[run.seed for run in part["late"]] for part in parts] == [[0], [1]]
+    assert by_instance({"base": runs_of["base"][:1], "late": runs_of["late"][1:]}, 2) == [
+        {"base": runs_of["base"][:1], "late": runs_of["late"][1:]}
+    ]
 
 
 @pytest.mark.parametrize(("gain", "least", "most"), [(1.0, 0.0, 0.1), (1.5, 0.9, 1.0)])
