@@ -27,7 +27,8 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
         if differences and differences["arms"]:
             tables.append(differences_table(differences))
         tables.append(solve_counts_table(arms))
-        tables.append(features_table(arms))
+        if all(arm["features"] for arm in arms.values()):  # an arm without a valid task has none
+            tables.append(features_table(arms))
         if all(name in arm for arm in arms.values() for name in ORACLES):
             tables.append(oracles_table(arms))
     if sweeps:
