@@ -57,8 +57,8 @@ class Replay(PassRateController[ReplayState]):
 
     Once few new groups are mixed, a full share of the plan repeats the same old groups, and the policy drifts ever
     further from the one that sampled them. `uses`, `age` and `matched` bound that, so that fewer stored groups train
-    when fewer new ones come in; `order: rare` prefers groups with few successes (after FAIR, arXiv 2604.08706, which
-    weighs staleness, diversity and cost of generation; the bounds are ours).
+    when fewer new ones come in; `order: rare` prefers groups with few successes. All four are ours; FAIR (arXiv
+    2604.08706) weighs staleness, diversity and the cost of generation instead.
 
     Attributes:
         share: for "groups": largest share of a plan that stored groups take.

@@ -24,8 +24,9 @@ def with_prompt_states(problems: ProblemSet, policy: Policy, components: int = C
     """The problems with a further feature, `prompt_state`: what distinguishes their prompts to this policy.
 
     Its last hidden states, averaged over the prompt's tokens, are reduced to their first principal components over the
-    set. Problems that need the same skills have similar states, and nobody has to say which skills (after GPS, arXiv
-    2602.01970). The states are those of the weights given here, so a resumed run must give the starting weights again.
+    set. Problems that need the same skills have similar states, and nobody has to say which skills. A model shared over
+    prompts is GPS's idea (arXiv 2602.01970); these features are ours. The states are those of the weights given here,
+    so a resumed run must give the starting weights again.
 
     Args:
         components: number of components; fewer if the model is narrower, or the set is smaller.

@@ -114,8 +114,8 @@ def describe_intervals(comparison: Comparison) -> str:
     """Say how the intervals of pass@1 were computed, for captions."""
     if all(len(runs) >= 2 for runs in comparison.runs.values()):
         return (
-            "95 % Student-t intervals over seeds; gains are differences within a seed; "
-            "all evaluations use the same held-out problems"
+            "95 % Student-t intervals over seeds; gains are differences within a seed; all evaluations "
+            f"{'of an instance ' if comparison.config.get('instances') else ''}use the same held-out problems"
         )
     if all(len(runs) < 2 for runs in comparison.runs.values()):
         return (

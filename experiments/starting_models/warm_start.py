@@ -5,9 +5,9 @@
 
 The other recipes of starting policies are `operator_sheets` (folder `skills`), `ledger`, `sums_generator`,
 `operators_generator`, `induction_solver` and `induction_generator`. They make the committed checkpoints again: Hugging
-Face folders with model and tokenizer. `small_sums_generator` is for the transfer in
-`recipes/propel/sums.yaml`, and `long_sums` for the lab's long regime; they are not committed. Other instances start
-from other random weights, with other demonstrations, and operator sheets have another table of operators.
+Face folders with model and tokenizer. `small_sums_generator` is for the transfer in `recipes/propel/sums.yaml`, and
+`long_sums` for sheets of up to twenty lines; they are not committed. Other instances start from other random weights,
+with other demonstrations, and operator sheets have another table of operators.
 """
 
 import math

@@ -46,7 +46,11 @@ class ContrastRow:
 
 
 def contrast_rows(
-    runs_of: Mapping[str, Sequence[Run]], contrasts: Sequence[Contrast], axis: Axis, amount: float | None = None
+    runs_of: Mapping[str, Sequence[Run]],
+    contrasts: Sequence[Contrast],
+    axis: Axis,
+    amount: float | None = None,
+    instances: int = 1,
 ) -> list[ContrastRow]:
     """The contrasts between arms that have been evaluated, as one family for Holm's adjustment.
 
@@ -55,6 +59,7 @@ def contrast_rows(
     Args:
         runs_of: the runs of each arm.
         amount: the amount on the axis at which to compare; by default the largest that all runs have reached.
+        instances: number of instances that the runs are from.
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
     used = [run for runs in having.values() for run in runs]
@@ -62,7 +67,7 @@ def contrast_rows(
     if not listed:
         return []
     at = np.array([common_reach(used, axis) if amount is None else amount])
-    apart = problems_told_apart(used)
+    apart = problems_told_apart(used, instances)
     tables = {arm: {run.seed: scores_at(run, axis, at, apart)[0] for run in runs} for arm, runs in having.items()}
     rows = [_row(pair, tables[pair.arm], tables[pair.reference], len(contrasts)) for pair in listed]
     adjusted = holm([row.p for row in rows], len(contrasts))

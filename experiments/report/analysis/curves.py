@@ -25,10 +25,16 @@ def common_reach(runs: Sequence[Run], axis: Axis) -> float:
     return min(axis.of(run.evaluations[-1]) for run in runs)
 
 
-def problems_told_apart(runs: Sequence[Run]) -> bool:
-    """Whether every evaluation records passes by problem, all over the same number of problems."""
-    return len({len(evaluation.passed) for run in runs for evaluation in run.evaluations} | {0}) == 2 and all(
-        evaluation.passed for run in runs for evaluation in run.evaluations
+def problems_told_apart(runs: Sequence[Run], instances: int = 1) -> bool:
+    """Whether every evaluation records passes by problem, and all over the same problems.
+
+    Args:
+        instances: number of instances that the runs are from; each has held-out problems of its own.
+    """
+    return (
+        instances == 1
+        and len({len(evaluation.passed) for run in runs for evaluation in run.evaluations} | {0}) == 2
+        and all(evaluation.passed for run in runs for evaluation in run.evaluations)
     )
 
 

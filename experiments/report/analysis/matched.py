@@ -113,7 +113,7 @@ def _match(
     runs_of: Mapping[str, Sequence[Run]], totals_of: Mapping[str, Sequence[Totals]], axis: Axis, design: Design
 ) -> Matched:
     used = [run for runs in runs_of.values() for run in runs]
-    amount, apart = common_reach(used, axis), problems_told_apart(used)
+    amount, apart = common_reach(used, axis), problems_told_apart(used, design.instances)
     rows = []
     for arm, runs in runs_of.items():
         scores_SP = np.stack([scores_at(run, axis, np.array([amount]), apart)[0] for run in runs])
@@ -124,8 +124,10 @@ def _match(
         headline=axis == design.headline,
         problems=len(used[0].evaluations[0].passed) if apart else 0,
         rows=tuple(rows),
-        contrasts=tuple(contrast_rows(runs_of, design.contrasts, axis, amount)),
-        pairs=tuple(contrast_rows(runs_of, _every_pair(rows), axis, amount)) if axis == design.headline else (),
+        contrasts=tuple(contrast_rows(runs_of, design.contrasts, axis, amount, design.instances)),
+        pairs=tuple(contrast_rows(runs_of, _every_pair(rows), axis, amount, design.instances))
+        if axis == design.headline
+        else (),
     )
 
 

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from contests import comparison_of, run_of
+from contests import comparison_of, contest, run_of
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.errors import UserError
@@ -14,6 +15,7 @@ from halfway.experiments.report.analysis.matched import Matched, match
 from halfway.experiments.report.analysis.strata import strata_rows
 from halfway.experiments.report.analysis.tuning import read_tuning
 from halfway.experiments.report.records import Run, Stratum
+from halfway.experiments.report.statistics.intervals import over_seeds
 
 
 def groups(*passed: tuple[int, int]) -> list[GroupRecord]:
@@ -85,3 +87,15 @@ def test_tuning_is_read(tmp_path: Path) -> None:
     (tmp_path / "tuning.json").write_text("[]")
     with pytest.raises(UserError, match=r"tuning\.json"):
         read_tuning(tmp_path, ["a"])
+
+
+def test_problems_of_different_instances_are_not_taken_for_the_same() -> None:
+    generator = np.random.default_rng(2)
+    told_apart = contest(generator, {"a": 0.5, "b": 1.0}, seeds=4, contrasts={"baseline": "a"})
+    instances = replace(told_apart, config={**told_apart.config, "instances": [{}, {}]})
+    (one, *_), (two, *_) = (match(c.runs, read_design(c)) for c in (told_apart, instances))
+    assert (one.problems, two.problems) == (64, 0)
+    ends = [[run.evaluations[-1].pass_at_1 for run in instances.runs[arm]] for arm in ("b", "a")]
+    expected = over_seeds([b - a for b, a in zip(*ends, strict=True)])
+    (row,) = two.contrasts
+    assert (row.difference.value, row.difference.low) == pytest.approx((expected.value, expected.low))
