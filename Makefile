@@ -43,7 +43,6 @@ format: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-train
 	$(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
-	$(VENV)/bin/python experiments/results/how_fast_is_it/pros.py
 
 reproduction: $(VENV)/installed-train
 	$(HALFWAY) pages
