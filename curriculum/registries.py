@@ -15,6 +15,7 @@ SOURCES = Registry(
         "repository_archives": "halfway.curriculum.repositories.archives:RepositoryArchives",
         "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
         "running_sums": "halfway.curriculum.tasks.lab.sources:RunningSums",
+        "surveyed": "halfway.curriculum.tasks.files:Surveyed",
     },
 )
 

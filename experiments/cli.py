@@ -328,6 +328,54 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
 
 
 @command()
+def survey(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="A recipe with overrides, or MODEL and DATA (a .jsonl, .json or .parquet file).",
+            metavar="RECIPE | MODEL DATA",
+            show_default=False,
+        ),
+    ],
+    problems: Annotated[int, typer.Option(min=1, help="Number of problems to try.")] = 256,
+    samples: Annotated[int, typer.Option(min=2, help="Attempts at each problem.")] = 16,
+    keep: Annotated[
+        str, typer.Option(help="Problems to write, such as '0 < rate < 1'; empty = all.", show_default=False)
+    ] = "",
+    form: Annotated[
+        str, typer.Option(help="Regular expression: what an answer of the right form contains.", show_default=False)
+    ] = "",
+    output: Annotated[Path | None, typer.Option(help="Folder of the survey; default runs/NAME-survey.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Also show the problems by column.")] = False,
+) -> None:
+    """Say where a model stands on its problems before any training: pass rates, silent groups, lengths, texts.
+
+    Run the command again to continue. The pass rates are written as a problem file that a run can read.
+    """
+    from halfway.experiments.report.tables.text import clean
+    from halfway.experiments.survey.command import (
+        column_table,
+        example_lines,
+        finish_survey,
+        run_survey,
+        sentences,
+        survey_config,
+        survey_tables,
+    )
+
+    config = survey_config([word if "=" in word else str(recipe(word)) for word in words], samples)
+    folder = output or Path(config.output) / f"{config.name}-survey"
+    console = _console()
+    tried, records = run_survey(config, folder, problems, form, console)
+    findings, use = finish_survey(config, folder, tried, records, keep)
+    for table in (*survey_tables(findings), *([column_table(findings)] if full else [])):
+        console.print(table.rich())
+    for line in example_lines(records):
+        typer.echo(clean(line))
+    typer.echo(f"\n{sentences(findings)}\n{use}")
+
+
+@command()
 def propel(
     stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all, or export.", show_default=False)],
     file: File,

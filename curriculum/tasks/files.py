@@ -202,6 +202,16 @@ class Pool(File):
     feature_columns: tuple[str, ...] = ("probed_rate", "probed_by")
 
 
+@dataclass(frozen=True)
+class Surveyed(File):
+    """Problems with the pass rates of a starting policy, as `halfway survey` writes them."""
+
+    id_column: str = "id"
+    verifier_column: str = "verifier"
+    solution_column: str = "solution"
+    feature_columns: tuple[str, ...] = ("pass_rate",)
+
+
 @dataclass
 class _RowReader:
     """Makes problems from rows, remembering where each earlier row stands."""
@@ -318,14 +328,18 @@ def _prompt(problem: Problem) -> Any:
     return [asdict(message) for message in problem.messages] or problem.prompt
 
 
-def write_problems(problems: Iterable[Problem], path: str) -> None:
+def write_problems(problems: Iterable[Problem], path: str, features: bool = False) -> None:
     """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back.
 
     Reference solutions, if any, are read back by `solution_column="solution"`.
+
+    Args:
+        features: whether to write the problems' features too, as further columns (see `File.feature_columns`).
     """
     lines = (
         json.dumps(
-            {"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}
+            (dict(p.features) if features else {})
+            | {"id": p.id, "prompt": _prompt(p), "answer": p.answer, "verifier": p.verifier}
             | ({"solution": p.solution} if p.solution else {})
         )
         + "\n"

@@ -1,0 +1,204 @@
+"""The survey of one model on one set of problems: its configuration, its folder, its tables."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config import yaml_files
+from halfway.experiments.config.loading import load_run_config, to_plain
+from halfway.experiments.config.paths import find_model
+from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.report.tables.text import NONE, TextTable, table_of
+from halfway.experiments.running.build import build_problems
+from halfway.experiments.running.progress_bars import progress_display
+from halfway.experiments.survey.findings import Findings, find
+from halfway.experiments.survey.sampling import Record, sample
+from halfway.experiments.survey.selection import write_kept
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from halfway.trainers.rollouts.collector import Collector
+
+FORMS = {"reasoning_gym": r"<answer>\s*\S[\s\S]*?</answer>", "numeric": r"\d", "symbolic": r"\\boxed|\d"}
+"""What an answer of the right form contains, by verifier."""
+SETTINGS, FINDINGS, KEPT = "settings.json", "survey.json", "problems.jsonl"
+EXAMPLES, LONGEST = 3, 200
+"""Number of problems whose texts are shown, and the characters of each."""
+WITHOUT_RECIPE: Mapping[str, Any] = {
+    "controllers": ["uniform"],
+    "evaluation": {"problems": 0, "points": 0},
+    "budget": {"steps": 1},
+}
+"""What a run's configuration asks for and a survey does not use."""
+
+
+def survey_config(words: Sequence[str], samples: int) -> RunConfig:
+    """The run whose model, problems and engine are surveyed: a recipe with overrides, or a model and a problem file.
+
+    Args:
+        samples: attempts at each problem; they become the run's `rollouts.num_rollouts`.
+
+    Raises:
+        UserError: if the words name neither.
+    """
+    changes = [*(word for word in words if "=" in word), f"rollouts.num_rollouts={samples}"]
+    match [word for word in words if "=" not in word]:
+        case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
+            return load_run_config(Path(recipe), changes)
+        case [model, data]:
+            raw = {**WITHOUT_RECIPE, "name": Path(data).stem, "model": {"path": model}}
+            raw["problems"] = {"source": {"file": {"path": data}}}
+            return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
+    raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")
+
+
+def run_survey(
+    config: RunConfig, folder: Path, count: int, form: str, console: "Console"
+) -> tuple[list[Problem], list[Record]]:
+    """Try `count` of the run's problems; continues what the folder holds.
+
+    Raises:
+        UserError: if the folder holds a survey with other settings, or the model or the problems cannot be loaded.
+    """
+    problems = list(build_problems(config).train)[:count]
+    prepare_folder({"config": to_plain(config), "form": form}, folder)
+    pattern = form_pattern(form, problems)
+    with progress_display(console) as display:
+        note = f"{config.rollouts.num_rollouts} attempts at each of {len(problems)} problems"
+        task = display.add_task("survey", total=len(problems), note=note)
+        stream = Stream(config.problems.seed).at("survey")
+        records = sample(
+            lambda: build_collector(config),
+            problems,
+            config.rollouts.num_rollouts,
+            folder,
+            stream,
+            pattern,
+            lambda done: display.update(task, completed=done),
+        )
+    return problems, records
+
+
+def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
+    """Make the folder, or accept one that was made with the same settings."""
+    path = folder / SETTINGS
+    if path.exists() and json.loads(path.read_text()) != settings:
+        raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, settings)
+
+
+def form_pattern(form: str, problems: Sequence[Problem]) -> "re.Pattern[str] | None":
+    """The form given, or that of the problems' verifier if they share one whose form is known.
+
+    Raises:
+        UserError: if the form is not a regular expression.
+    """
+    shared = {problem.verifier for problem in problems}
+    form = form or (FORMS.get(shared.pop(), "") if len(shared) == 1 else "")
+    try:
+        return re.compile(form) if form else None
+    except re.error as error:
+        raise UserError(f"--form: {form!r} is not a regular expression ({error}); correct it") from None
+
+
+def build_collector(config: RunConfig) -> "Collector":
+    """The engine of the run with the model as it stands, without a learner."""
+    from halfway.trainers.policy import load_policy, prepare_torch
+
+    prepare_torch(config.seed, config.threads)
+    policy = load_policy(config.model, find_model(config.model.path))
+    options = config.rollouts
+    engine = options.engine.part.build(policy.engine_setup(options))
+    return policy.collector(
+        engine, config.environment.part, options.max_response_tokens, options.max_context_tokens, options.max_diverged
+    )
+
+
+def finish_survey(
+    config: RunConfig, folder: Path, problems: Sequence[Problem], records: Sequence[Record], keep: str
+) -> tuple[Findings, str]:
+    """Write `survey.json` and `problems.jsonl` into the folder; returns the findings and what to do with the file."""
+    findings = find(records)
+    kept = write_kept(problems, records, keep, folder / KEPT)
+    write_json(folder / FINDINGS, {"model": config.model.path, **asdict(findings)})
+    use = f"problems.source={{surveyed: {{path: {folder / KEPT}}}}}"
+    return findings, f"{kept} of {len(problems)} problems are in a file with their pass rates; to train on it: {use}"
+
+
+def sentences(findings: Findings) -> str:
+    """What a survey found, in words."""
+    shown = findings.silent[min(1, len(findings.silent) - 1)] if findings.silent else None
+    text = f"pass@1 {findings.rate:.3f} on {findings.problems} problems."
+    if shown is not None:
+        text += (
+            f" Of groups of {shown.size}, {shown.share:.0%} would be silent: in {shown.all_fail:.0%} all fail, in "
+            f"{shown.all_pass:.0%} all pass."
+        )
+    if findings.repeated:
+        text += f" Of the problems that never or always passed, {findings.repeated:.0%} drew one text again and again."
+    return text
+
+
+def survey_tables(findings: Findings) -> Iterable[TextTable]:
+    """The tables of a survey: silent groups by size, and the attempts."""
+    yield table_of(
+        "Groups that would be silent",
+        findings.silent,
+        (
+            ("rollouts of a group", lambda row: str(row.size)),
+            ("all fail", lambda row: f"{row.all_fail:.1%}"),
+            ("all pass", lambda row: f"{row.all_pass:.1%}"),
+            ("silent", lambda row: f"{row.share:.1%}"),
+        ),
+        "Expected shares, unbiased, from the attempts at each problem.",
+    )
+    rows = [
+        ("pass@1", f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"),
+        ("problems that never passed", f"{findings.never:.1%}"),
+        ("problems that always passed", f"{findings.always:.1%}"),
+        ("problems that passed in 1/4 to 3/4", f"{findings.middle:.1%}"),
+        ("of those that never or always did: one text repeated", _percent(findings.repeated)),
+        ("tokens: mean, nine in ten below", f"{findings.tokens:.1f}, {findings.long_tokens:.0f}"),
+        ("attempts cut by a limit", f"{findings.truncated:.1%}"),
+        ("of the others: no answer of the right form", _percent(findings.malformed)),
+        *((f"attempts lost: {reason}", str(number)) for reason, number in findings.lost.items()),
+    ]
+    yield TextTable("Attempts", ("", f"{findings.samples} at each problem"), tuple(rows))
+
+
+def column_table(findings: Findings) -> TextTable:
+    """The problems by source and by column."""
+    return table_of(
+        "By column",
+        findings.parts,
+        (
+            ("column", lambda row: row.column),
+            ("value", lambda row: row.value),
+            ("problems", lambda row: str(row.problems)),
+            ("pass@1", lambda row: f"{row.rate:.3f}"),
+            ("silent groups", lambda row: f"{row.silent.share:.1%}"),
+        ),
+        f"Groups of {findings.parts[0].silent.size} rollouts." if findings.parts else "",
+    )
+
+
+def example_lines(records: Sequence[Record]) -> Iterable[str]:
+    """Texts that passed and failed, one line each, of a few problems spread over the survey."""
+    for record in records[:: max(1, len(records) // EXAMPLES)][:EXAMPLES]:
+        for what, text in (("passed", record.passing), ("failed", record.failing)):
+            if text:
+                yield f"{record.id} {what}: {' '.join(text.split())[:LONGEST]}"
+
+
+def _percent(share: float | None) -> str:
+    return NONE if share is None else f"{share:.1%}"

@@ -1,0 +1,164 @@
+"""What a survey's records say: silent groups of each size and kind, lengths, lost attempts, by column."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.survey.sampling import Record
+
+GROUP_SIZES = (4, 8, 16)
+MOST_WORDS, BANDS = 12, 4
+"""A column of words is broken down if it has at most so many; a column of numbers is cut into bands of equal count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Expected shares of groups of a given size in which no rollout differs from the others.
+
+    Attributes:
+        size: rollouts of a group.
+    """
+
+    size: int
+    all_fail: float
+    all_pass: float
+
+    @property
+    def share(self) -> float:
+        return self.all_fail + self.all_pass
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The problems that share a value of a column, or fall into one of its bands."""
+
+    column: str
+    value: str
+    problems: int
+    rate: float
+    silent: Silent
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that a survey reports.
+
+    Attributes:
+        problems: problems with at least one judged attempt.
+        samples: judged attempts of a problem, the fewest of all.
+        rate: mean pass rate.
+        stderr: standard error of `rate`, over the choice of problems.
+        never, always, middle: shares of problems that never passed, always passed, or passed in 1/4 to 3/4 of attempts.
+        silent: by group size, up to `samples`.
+        repeated: share of the problems that never or always passed whose attempts all repeat one text.
+        tokens, long_tokens: mean length, and the length that one attempt in ten exceeds.
+        truncated: share of attempts that a limit ended.
+        malformed: share of the other attempts that have no answer of the right form; None if no form is known.
+        lost: reason -> attempts that could not be judged.
+    """
+
+    problems: int
+    samples: int
+    rate: float
+    stderr: float
+    never: float
+    always: float
+    middle: float
+    silent: tuple[Silent, ...]
+    repeated: float | None
+    tokens: float
+    long_tokens: float
+    truncated: float
+    malformed: float | None
+    lost: Mapping[str, int]
+    parts: tuple[Part, ...]
+
+
+def silent_share(records: Sequence[Record], size: int) -> Silent:
+    """Unbiased: a group of N drawn from the n attempts fails with C(n - k, N) / C(n, N), passes with C(k, N) / C(n, N).
+
+    Problems with fewer than N judged attempts are left out.
+    """
+    enough = [record for record in records if record.samples >= size]
+    assert enough, f"no problem has {size} judged attempts"
+    fails = [math.comb(r.samples - r.passed, size) / math.comb(r.samples, size) for r in enough]
+    passes = [math.comb(r.passed, size) / math.comb(r.samples, size) for r in enough]
+    return Silent(size, float(np.mean(fails)), float(np.mean(passes)))
+
+
+def find(records: Sequence[Record]) -> Findings:
+    """The findings of a survey.
+
+    Raises:
+        UserError: if no attempt could be judged.
+    """
+    judged = [record for record in records if record.samples]
+    lost = sum((Counter(record.lost) for record in records), Counter[str]())
+    if not judged:
+        raise UserError(f"survey: no attempt could be judged ({dict(lost)}); mend the cause and survey again")
+    rates = np.array([record.rate for record in judged])
+    samples = min(record.samples for record in judged)
+    attempts = sum(record.samples for record in judged)
+    truncated = sum(record.truncated for record in judged)
+    known_form = [record.malformed for record in judged if record.malformed is not None]
+    silent_ones = [record for record in judged if record.passed in (0, record.samples)]
+    lengths = np.concatenate([record.lengths for record in judged])
+    return Findings(
+        problems=len(judged),
+        samples=samples,
+        rate=float(rates.mean()),
+        stderr=float(rates.std(ddof=1) / math.sqrt(len(rates))) if len(rates) > 1 else 0.5,
+        never=float(np.mean(rates == 0)),
+        always=float(np.mean(rates == 1)),
+        middle=float(np.mean((rates >= 0.25) & (rates <= 0.75))),
+        silent=tuple(silent_share(judged, size) for size in GROUP_SIZES if size <= samples),
+        repeated=_share(record.distinct == 1 for record in silent_ones),
+        tokens=float(lengths.mean()),
+        long_tokens=float(np.quantile(lengths, 0.9)),
+        truncated=truncated / attempts,
+        malformed=sum(known_form) / max(1, attempts - truncated) if known_form else None,
+        lost=dict(lost),
+        parts=tuple(parts(judged, samples)),
+    )
+
+
+def parts(records: Sequence[Record], samples: int) -> Iterable[Part]:
+    """The findings by source and by every column that all problems have and that tells them apart."""
+    size = max((size for size in GROUP_SIZES[:2] if size <= samples), default=samples)
+    columns = set.intersection(*(set(record.features) for record in records))
+    for column in ("source", *sorted(columns - {"source"})):
+        divided = divide(records, [r.source if column == "source" else r.features[column] for r in records])
+        for name, some in divided.items() if len(divided) > 1 else ():
+            yield Part(column, name, len(some), float(np.mean([r.rate for r in some])), silent_share(some, size))
+
+
+def divide(records: Sequence[Record], values: Sequence[float | str]) -> dict[str, list[Record]]:
+    """The records by word or few numbers, or by bands of about equal count; empty if there are too many words.
+
+    Args:
+        values: of each record.
+    """
+    divided: defaultdict[str, list[Record]] = defaultdict(list)
+    if len(set(values)) <= MOST_WORDS:
+        order = sorted(set(values), key=lambda value: (isinstance(value, str), value))
+        return {_shown(value): [r for r, own in zip(records, values, strict=True) if own == value] for value in order}
+    if any(isinstance(value, str) for value in values):
+        return {}
+    edges = np.unique(np.quantile(np.array(values, float), np.linspace(0, 1, BANDS + 1)))
+    bands = np.clip(np.searchsorted(edges, np.array(values, float), side="right") - 1, 0, len(edges) - 2)
+    for band, record in sorted(zip(bands.tolist(), records, strict=True), key=lambda pair: pair[0]):
+        divided[f"{edges[band]:.3g} to {edges[band + 1]:.3g}"].append(record)
+    return dict(divided)
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _share(flags: Iterable[bool]) -> float | None:
+    listed = list(flags)
+    return sum(listed) / len(listed) if listed else None

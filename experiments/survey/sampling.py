@@ -1,0 +1,137 @@
+"""Tries each problem and records what came back, in bundles that resume."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import write_text
+
+if TYPE_CHECKING:
+    from halfway.trainers.rollouts.collector import Collector
+
+BUNDLE = 8
+"""Problems that are tried together; an interrupted survey repeats at most these."""
+RECORDS = "records.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What came of the attempts at one problem.
+
+    Attributes:
+        id: the problem's id.
+        source: where the problem came from.
+        features: the problem's numbers and words.
+        samples: attempts that were judged; lost ones are not among them.
+        passed: how many passed.
+        distinct: how many of the judged attempts' texts differ from one another.
+        truncated: attempts that a limit ended.
+        malformed: attempts, not truncated, whose text has no answer of the right form; None if no form is known.
+        lost: reason -> attempts that could not be judged.
+        lengths: generated tokens of each judged attempt.
+        passing, failing: the first text that passed and the first that failed; empty if there is none.
+    """
+
+    id: str
+    source: str
+    features: dict[str, float | str]
+    samples: int
+    passed: int
+    distinct: int
+    truncated: int
+    malformed: int | None
+    lost: dict[str, int] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    passing: str = ""
+    failing: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Share of the judged attempts that passed; 0 if none was judged."""
+        return self.passed / self.samples if self.samples else 0.0
+
+
+def recorded(group: Group, texts: Sequence[str], form: "re.Pattern[str] | None") -> Record:
+    """The record of a group whose rollouts have these texts.
+
+    Args:
+        form: what a text of the right form contains; None = not known.
+    """
+    problem = group.request.problem
+    pairs = list(zip(group.rollouts, texts, strict=True))
+    ended = [text for rollout, text in pairs if not rollout.truncated]
+    return Record(
+        id=problem.id,
+        source=problem.source,
+        features={name: value for name, value in problem.features.items() if not isinstance(value, tuple)},
+        samples=group.size,
+        passed=group.num_passed,
+        distinct=len(set(texts)),
+        truncated=len(texts) - len(ended),
+        malformed=None if form is None else sum(form.search(text) is None for text in ended),
+        lost=dict(group.dropped),
+        lengths=tuple(rollout.num_generated for rollout in group.rollouts),
+        passing=next((text for rollout, text in pairs if rollout.success), ""),
+        failing=next((text for rollout, text in pairs if not rollout.success), ""),
+    )
+
+
+def response_text(collector: "Collector", group: Group) -> list[str]:
+    """The text of each rollout: the policy's responses, without what an environment answered."""
+    decode = collector.tokenizer.decode
+    return [
+        "\n".join(decode(turn.tokens_T.tolist(), skip_special_tokens=True) for turn in rollout.turns)
+        for rollout in group.rollouts
+    ]
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a survey, finished or not; a line that was cut when the survey was killed is left out."""
+    path = folder / RECORDS
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [Record(**{**values, "lengths": tuple(values["lengths"])}) for values in map(json.loads, lines)]
+
+
+def sample(
+    build: "Callable[[], Collector]",
+    problems: Sequence[Problem],
+    samples: int,
+    folder: Path,
+    stream: Stream,
+    form: "re.Pattern[str] | None" = None,
+    progress: Callable[[int], Any] = lambda done: None,
+) -> list[Record]:
+    """One record per problem, in their order; those that the folder already has are not tried again.
+
+    What a problem's attempts sample depends on the stream and its id alone, so an interrupted survey ends the same.
+
+    Args:
+        build: makes the collector; not called if nothing is left to try.
+        form: see `recorded`.
+        progress: is told how many problems are done.
+    """
+    known = {record.id: record for record in read_records(folder)}
+    write_text(folder / RECORDS, "".join(map(_line, known.values())))  # without a line that was cut
+    progress(len(known))
+    left = [problem for problem in problems if problem.id not in known]
+    collector = build() if left else None
+    with (folder / RECORDS).open("a") as file:
+        for bundle in (left[i : i + BUNDLE] for i in range(0, len(left), BUNDLE)):
+            assert collector is not None
+            for group in collector.run([Request(problem, samples) for problem in bundle], stream):
+                record = recorded(group, response_text(collector, group), form)
+                known[record.id] = record
+                file.write(_line(record))
+            file.flush()
+            progress(len(known))
+    return [known[problem.id] for problem in problems]
+
+
+def _line(record: Record) -> str:
+    return json.dumps(asdict(record)) + "\n"

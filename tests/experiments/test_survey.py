@@ -1,0 +1,162 @@
+"""`halfway survey`: known answers, expressions, resumption, and a file that a run reads."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.rollouts import NO_TOKENS, Rollout, Turn
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.files import Surveyed
+from halfway.experiments.cli import app
+from halfway.experiments.survey.command import form_pattern
+from halfway.experiments.survey.findings import divide, find, silent_share
+from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
+from halfway.experiments.survey.selection import holds, write_kept
+
+SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
+
+
+def record(passed: int, samples: int = 4, name: str = "p", **changes: Any) -> Record:
+    values: dict[str, Any] = {"distinct": samples, "truncated": 0, "malformed": 0, "lengths": (3,) * samples}
+    return Record(name, "s", {}, samples, passed, **{**values, **changes})
+
+
+def test_the_share_of_silent_groups_is_that_of_groups_drawn_from_the_attempts() -> None:
+    silent = silent_share([record(0), record(2), record(4)], size=2)
+    assert silent.all_fail == pytest.approx((1 + 1 / 6 + 0) / 3)
+    assert silent.all_pass == pytest.approx((0 + 1 / 6 + 1) / 3)
+    assert silent.share == silent.all_fail + silent.all_pass
+
+
+def test_findings_of_known_records() -> None:
+    records = [
+        record(0, distinct=1),
+        record(0, distinct=3, truncated=2, malformed=1),
+        record(1),
+        record(4, samples=4, lost={"tool": 2}),
+        record(0, samples=0, lengths=(), lost={"tool": 4}),
+    ]
+    findings = find(records)
+    assert (findings.problems, findings.samples, findings.rate) == (4, 4, pytest.approx(5 / 16))
+    assert (findings.never, findings.always, findings.middle) == (0.5, 0.25, 0.25)
+    assert findings.repeated == pytest.approx(1 / 3)  # of the three problems that never or always passed
+    assert findings.truncated == 2 / 16 and findings.malformed == pytest.approx(1 / 14)
+    assert findings.lost == {"tool": 6}
+    assert [row.size for row in findings.silent] == [4]
+
+
+def test_a_survey_without_a_judged_attempt_says_what_was_lost() -> None:
+    with pytest.raises(UserError, match=r"no attempt could be judged .*tool"):
+        find([record(0, samples=0, lengths=(), lost={"tool": 4})])
+
+
+def test_numbers_are_cut_into_bands_and_words_are_not() -> None:
+    records = [record(0, name=str(i)) for i in range(40)]
+    bands = divide(records, [float(i) for i in range(40)])
+    assert list(bands) == ["0 to 9.75", "9.75 to 19.5", "19.5 to 29.2", "29.2 to 39"]
+    assert [len(band) for band in bands.values()] == [10, 10, 10, 10]
+    assert list(divide(records, ["a", "b"] * 20)) == ["a", "b"]
+    assert divide(records, [str(i) for i in range(40)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "rates"),
+    [
+        ("0 < rate < 1", [0.5]),
+        ("rate == 0 or rate >= 1", [0.0, 1.0]),
+        ("not rate > 0.5 and samples == 4", [0.0, 0.5]),
+    ],
+)
+def test_an_expression_keeps_what_it_says(expression: str, rates: list[float]) -> None:
+    kept = [r for r in (0.0, 0.5, 1.0) if holds(expression, {"rate": r, "samples": 4})]
+    assert kept == rates
+
+
+@pytest.mark.parametrize(
+    "expression", ["rate", "rate <", "rate < height", "__import__('os')", "rate < 1 and print(1)", "rate in (0, 1)", ""]
+)
+def test_an_expression_of_another_form_is_refused(expression: str) -> None:
+    with pytest.raises(UserError, match=r"--keep: .*compare rate"):
+        holds(expression, {"rate": 0.0})
+
+
+def test_an_answer_of_the_wrong_form_is_told_from_a_wrong_answer() -> None:
+    problem = Problem("p", "1+1", "2", verifier="numeric")
+    form = form_pattern("", [problem])
+    turn = Turn(NO_TOKENS, np.zeros(0, np.float32), np.zeros(0, np.float32), 0)
+    rollouts = (Rollout((turn,), True), Rollout((turn,), False), Rollout((turn,), False), Rollout((turn,), False, True))
+    found = recorded(Group(Request(problem, 4), NO_TOKENS, rollouts), ["2", "3", "two", "it is"], form)
+    assert (found.malformed, found.truncated, found.distinct, found.passing, found.failing) == (1, 1, 4, "2", "3")
+
+
+class Attempts:
+    """A collector whose attempts at a problem pass as often as its prompt says; counts the problems it is given."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+        self.tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: " ".join(map(str, tokens)))
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        self.tried += [request.problem.id for request in requests]
+        return [self._group(request) for request in requests]
+
+    def _group(self, request: Request) -> Group:
+        passed = int(request.problem.prompt)
+        turns = [
+            Turn(np.array([i], np.int32), np.zeros(1, np.float32), np.zeros(1, np.float32), 0)
+            for i in range(request.num_rollouts)
+        ]
+        return Group(request, NO_TOKENS, tuple(Rollout((turn,), i < passed) for i, turn in enumerate(turns)))
+
+
+def test_an_interrupted_survey_goes_on_and_ends_as_if_uninterrupted(tmp_path: Path) -> None:
+    problems = [Problem(f"p{i}", str(i % 5), "x") for i in range(20)]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    expected = sample(Attempts, problems, 4, whole, Stream(0))  # type: ignore[arg-type]
+    lines = (whole / RECORDS).read_bytes().splitlines(keepends=True)
+    (parts / RECORDS).write_bytes(b"".join(lines[:9]) + lines[9][:20])
+    collector = Attempts()
+    assert sample(lambda: collector, problems, 4, parts, Stream(0)) == expected  # type: ignore[arg-type, return-value]
+    assert collector.tried == [problem.id for problem in problems[9:]]
+    assert read_records(parts) == expected and (parts / RECORDS).read_bytes() == (whole / RECORDS).read_bytes()
+
+
+def test_the_file_of_kept_problems_is_read_back_with_its_pass_rates(tmp_path: Path) -> None:
+    problems = [Problem(f"p{i}", f"say {i}", "x", "s", features={"level": i}) for i in range(3)]
+    path = tmp_path / "kept.jsonl"
+    assert write_kept(problems, [record(0), record(2), record(4)], "rate > 0", path) == 2
+    loaded = Surveyed(str(path)).load(None, Stream(0)).problems
+    assert {p.id: p.features for p in loaded} == {"p1": {"pass_rate": 0.5}, "p2": {"pass_rate": 1.0}}
+    with pytest.raises(UserError, match="keeps none of 3"):
+        write_kept(problems, [record(0)] * 3, "rate > 0", path)
+
+
+def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["survey", str(SUMS), "problems.train=12", "--samples", "4", "--output", "out", "--full"]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert "Of groups of 4" in first.output and "surveyed" in first.output
+    values = json.loads((tmp_path / "out" / "survey.json").read_text())
+    assert values["problems"] == 12 and values["samples"] == 4
+    again = CliRunner().invoke(app, [*words, "learner.lr=1e-3"])
+    assert again.exit_code == 2 and "other settings" in again.stderr
+
+
+def test_words_that_name_neither_a_recipe_nor_a_model_with_data_are_refused() -> None:
+    done = CliRunner().invoke(app, ["survey", "a", "b", "c"])
+    assert done.exit_code == 2 and "MODEL and DATA" in done.stderr
