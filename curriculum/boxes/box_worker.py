@@ -167,17 +167,24 @@ class Worker:
         os.lseek(feed, 0, 0)
         os.lseek(code, 0, 0)
         filtered = ["--seccomp", str(code)] if self.settings["filter"] else []
-        process = subprocess.Popen(
-            [*self.settings["walls"], *filtered, "--", *argv],
-            stdin=feed,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(code,),
-            preexec_fn=lambda: self.limit(seconds),
-            env={},
-        )
-        os.close(feed)
-        os.close(code)
+        try:
+            process = subprocess.Popen(
+                [*self.settings["walls"], *filtered, "--", *argv],
+                stdin=feed,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(code,),
+                preexec_fn=lambda: self.limit(seconds),
+                env={},
+            )
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno != errno.E2BIG:
+                raise
+            # The command is too long, or holds a NUL; a shell would say so too.
+            return {"status": 126, "ended": "exit", "left_out": 0, "seconds": 0.0}, f"bash: {error}\n".encode()
+        finally:
+            os.close(feed)
+            os.close(code)
         output, ended = self.listen(process, begun + seconds)
         self.end_all(process)
         status = process.returncode if ended == "exit" else 124
@@ -319,9 +326,9 @@ def serve(worker: Worker) -> None:
                 case "close":
                     worker.drop()
                     answer({})
-        except (RefusalError, OSError, ValueError, RecursionError) as error:
-            # What cannot be saved is what commands made: too much, or nested too deeply.
-            full = request["do"] == "save" or getattr(error, "errno", None) == errno.ENOSPC
+        except (RefusalError, OSError, ValueError, OverflowError, RecursionError) as error:
+            # What cannot be saved, or laid out again, is what commands made: too much, or nested too deeply.
+            full = request["do"] in ("save", "restore") or getattr(error, "errno", None) == errno.ENOSPC
             answer({"error": str(error)[:500], "full": full, "lost": request["do"] == "run"})
 
 

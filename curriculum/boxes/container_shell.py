@@ -4,6 +4,7 @@ Inside a container nothing is isolated: a command runs as root beside the server
 container and falsify what is read from it; it cannot reach another container, and the judge opens its own.
 """
 
+import re
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
@@ -65,14 +66,14 @@ class Line:
     end: str
 
     def read(self, printed: str) -> tuple[str, int | None]:
-        """Output and status of the command; no status if the line was killed together with its command."""
+        """Output and status of the command; no status if the line was killed together with its command, or forged."""
         output, found, status = printed.rpartition(self.end)
         if not found:
             output, status = printed, ""
         head, _, tail = output.partition(self.middle)
         if len(tail.encode("utf-8", "replace")) >= KEPT_BYTES:
             head += "\n[bytes left out]\n"
-        return head + tail, int(status) if found else None
+        return head + tail, int(status) if re.fullmatch(r"[0-9]{1,3}", status) else None
 
 
 def around(

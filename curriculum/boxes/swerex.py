@@ -10,8 +10,8 @@ import tarfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -180,7 +180,8 @@ class SweRexBox:
         output, status = self._within(f"base64 -w0 -- {shlex.quote(path)}")
         if status:
             raise FileNotFoundError(f"{path}: not there")
-        return base64.b64decode(output)
+        with _believed():
+            return base64.b64decode(output)
 
     def write(self, path: str, content: bytes) -> None:
         target, folder = shlex.quote(path), shlex.quote(path.rpartition("/")[0] or ".")
@@ -225,19 +226,20 @@ class SweRexBox:
         return _Image(self._tree(), layout if allowed else "", options_of_version(version))
 
     def _tree(self) -> "Tree":
-        listed = self._must(LIST).split("\0")[:-1]
-        sums = dict(line.split("  ./", 1)[::-1] for line in self._must(SUMS).split("\0")[:-1])
-        parts = zip(*(listed[i::4] for i in range(4)), strict=True)
-        return {path: (kind, mode, sums.get(path, "") if kind == "f" else link) for kind, mode, link, path in parts}
+        listed, summed = (self._must(command).split("\0")[:-1] for command in (LIST, SUMS))
+        with _believed():
+            sums = dict(line.split("  ./", 1)[::-1] for line in summed)
+            parts = zip(*(listed[i::4] for i in range(4)), strict=True)
+            return {path: (kind, mode, sums.get(path, "") if kind == "f" else link) for kind, mode, link, path in parts}
 
     def _entries(self, paths: Sequence[str]) -> list[Entry]:
         """Files and links as they are now."""
         if not paths:
             return []
         names = self._store("".join(f"{path}\0" for path in paths).encode())
-        packed = base64.b64decode(self._must(f"tar --null -c -T {names} | base64 -w0; rm -f {names}"))
+        packed = self._must(f"tar --null -c -T {names} | base64 -w0; rm -f {names}")
         found = []
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        with _believed(), tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed)), mode="r:") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() or member.islnk() else None
                 if content is not None:
@@ -287,7 +289,8 @@ class SweRexBox:
         output, found, status = self._ask(line, SERVICE_SECONDS).rpartition(mark)
         if not found:
             raise BoxLostError("a container ended in the middle of a command")
-        return output, int(status)
+        with _believed():
+            return output, int(status)
 
     def _ask(self, line: str, seconds: float) -> str:
         """What a line of bash prints."""
@@ -303,6 +306,15 @@ class SweRexBox:
         except Exception as error:  # of swe-rex, of its web client, of the container service
             future.cancel()
             raise BoxLostError(f"swe-rex: {one_line(error)}") from error
+
+
+@contextmanager
+def _believed() -> Iterator[None]:
+    """A scope that reads what a container says of itself; a command may have made it say anything."""
+    try:
+        yield
+    except (ValueError, LookupError, OverflowError, tarfile.TarError) as error:
+        raise BoxLostError(f"a container answers what it cannot hold ({one_line(error)})") from error
 
 
 _MADE: set[str] = set()

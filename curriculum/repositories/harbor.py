@@ -10,8 +10,11 @@ The layout is the one in Harbor's documentation (schema 1.4, and 1.0 as far as i
 steps or containers, or are judged in a separate container, are not supported; they are dropped and counted.
 """
 
+import errno
 import io
 import json
+import math
+import os
 import re
 import secrets
 import shlex
@@ -22,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.boxes.base import Base, Box
+from halfway.curriculum.boxes.base import Base, Box, BoxFullError
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
 from halfway.curriculum.streams import Stream
@@ -36,6 +39,7 @@ OPENING = f"You work in a shell; your folder is {{place}}. Do what is asked belo
 WORKDIR, FROM = re.compile(r"^WORKDIR\s+(\S+)", re.MULTILINE), re.compile(r"^FROM\s+(\S+)\s*$", re.MULTILINE)
 BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
 SERVICE_SECONDS = 60.0
+NO_ROOM = os.strerror(errno.ENOSPC)
 
 UNPACK = """\
 folder=$(readlink -m {folder}); mkdir -p "$folder" && find "$folder" -mindepth 1 -delete
@@ -193,23 +197,19 @@ def solve(box: Box, folder: Path, seconds: float) -> str:
 
 
 def reward_of(text: str) -> float | None:
-    """The reward in a file: a number, or JSON with names; None if it is neither."""
+    """The reward in a file: a finite number, or JSON with names; None for anything else that a policy may write."""
     try:
         value = json.loads(text)
-    except ValueError:
+        named = value if isinstance(value, Mapping) else {"reward": value}
+        chosen = [named["reward"]] if "reward" in named else named.values()
+        rewards = [float(one) for one in chosen if isinstance(one, int | float)]
+    except (ValueError, RecursionError, OverflowError):
         return None
-    if isinstance(value, Mapping):
-        numbers = [one for one in ([value["reward"]] if "reward" in value else value.values()) if _is_number(one)]
-        return min(map(float, numbers), default=None)
-    return float(value) if _is_number(value) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+    return min(rewards) if rewards and all(map(math.isfinite, rewards)) else None
 
 
 def _bring(box: Box, source: Path, target: str) -> None:
-    """Copy a folder to an absolute path in a box, replacing what is there."""
+    """Copy a folder to an absolute path in a box, replacing what is there. Raises BoxFullError if there is no room."""
     packed = io.BytesIO()
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -219,6 +219,8 @@ def _bring(box: Box, source: Path, target: str) -> None:
     name = f"/tmp/{secrets.token_hex(8)}.tar.gz"
     box.write(name, packed.getvalue())
     done = box.exec(UNPACK.format(folder=target, archive=name), SERVICE_SECONDS)
+    if done.status and NO_ROOM in done.output:  # which a submission may have taken
+        raise BoxFullError(f"{target}: {NO_ROOM}")
     if done.status:
         raise UserError(
             f"{source}: does not get into the box ({one_line(done.output)}); use an image with bash and tar"

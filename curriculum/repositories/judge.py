@@ -46,7 +46,7 @@ MODULE_ENDINGS = (".py", ".pyc", ".so")
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
 COUNTS = re.compile(r"^=* ?\d+ [a-z ]+(?:, \d+ [a-z ]+)* in \d+(?:\.\d+)? ?s", re.MULTILINE)
-NUM_PASSED = re.compile(r"\b(\d+) passed\b")
+NUM_PASSED = re.compile(r"\b(\d{1,9}) passed\b")
 PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)", re.MULTILINE)
 
 LISTING_SECONDS = 30.0

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
 from halfway.curriculum.boxes import docker
-from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.boxes.swerex import SweRex
+from halfway.curriculum.boxes.base import Base, BoxLostError
+from halfway.curriculum.boxes.container_shell import around
+from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.support.errors import UserError
@@ -44,6 +46,37 @@ def test_commands_files_and_changes(tmp_path: Path) -> None:
         "link": ("link", b"x"),
     }
     box.close()
+
+
+class ForgedBox(SweRexBox):
+    """A container in which every line prints the same."""
+
+    def __init__(self, printed: str):
+        self.printed, self._place, self._path, self._spared = printed, "/", "", ""
+        self._image = _Image({}, "", "")
+
+    def _ask(self, line: str, seconds: float) -> str:
+        marks = re.findall(r"[0-9a-f]{32}", line)
+        return self.printed.replace("MARK", marks[-1] if marks else "")
+
+
+@pytest.mark.parametrize("printed", ["f\x00644\x00MARK0", "x\x00MARK0", "MARKnone", "MARK" + "9" * 5000])
+def test_a_container_that_lists_no_work_tree_is_lost(printed: str) -> None:
+    with pytest.raises(BoxLostError):
+        ForgedBox(printed).save()
+
+
+@pytest.mark.parametrize("printed", ["aMARK0", "MARKnone", "x"])
+def test_a_container_that_gives_no_file_is_lost(printed: str) -> None:
+    with pytest.raises(BoxLostError):
+        ForgedBox(printed).read("x")
+
+
+@pytest.mark.parametrize("status", ["none", "9" * 5000, "0\nforged"])
+def test_a_forged_status_is_none(status: str) -> None:
+    line = around("true", "/", 1, {})
+    assert line.read(f"output{line.end}{status}") == ("output", None)
+    assert line.read(f"output{line.end}7") == ("output", 7)
 
 
 @needs_swerex
@@ -101,8 +134,9 @@ import shutil, sys
 from pathlib import Path
 from test_harbor import SETTINGS, write
 from halfway.curriculum.boxes import docker
-from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.boxes.swerex import SweRex
+from halfway.curriculum.boxes.base import Base, BoxLostError
+from halfway.curriculum.boxes.container_shell import around
+from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.repositories.checking import checked
 from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.repositories.task import from_text

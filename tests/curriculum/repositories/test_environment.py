@@ -210,6 +210,39 @@ def test_reports_are_read_line_by_line() -> None:
     assert reports_of(output) == {"a.py::b[x y]": both, "b[x y]": both, "a.py::c": one, "c": one}
 
 
+def test_no_count_of_passed_tests_is_too_long_to_be_read() -> None:
+    head = "= short test summary info =\nPASSED a.py::b\n"
+    assert reports_of(head + "1 passed in 0.1s\n") == {"a.py::b": {"PASSED"}, "b": {"PASSED"}}
+    assert reports_of(head + "9" * 5000 + " passed in 0.1s\n") == {}  # Python reads no such number
+
+
+@pytest.mark.parametrize("tree", ["overlay", "copy"])
+def test_a_folder_in_the_place_of_a_file_that_does_not_count_is_judged(tmp_path: Path, tree: str) -> None:
+    """The folder does not count, its content does, so it cannot be laid out over the file."""
+    problem = small_problem(tmp_path)
+    (tmp_path / "setup.py").write_text("")
+    environment = replace(ENVIRONMENT, box={"bubblewrap": {"tree": tree}})
+    *_, verdict = play(environment, problem, f"{MEND}; rm setup.py; mkdir setup.py; touch setup.py/a.py", "submit")
+    assert verdict.success is (tree == "overlay") and not verdict.lost
+
+
+@pytest.mark.parametrize("command", ["echo \0", f"true {'x' * 140_000}"], ids=["nul", "long"])
+def test_a_command_that_no_process_can_be_given_has_failed(tmp_path: Path, command: str) -> None:
+    (result,) = play(ENVIRONMENT, small_problem(tmp_path), command)
+    assert result.observation.startswith("[exit 126]\nbash: ") and not result.lost
+
+
+def test_commands_that_cannot_be_started_leave_nothing_open_in_the_box(tmp_path: Path) -> None:
+    box = ENVIRONMENT.boxes.open(small_task(tmp_path).base)
+    counts = []
+    for _ in range(2):
+        counts.append(len(list(Path(f"/proc/{box._worker._process._process.pid}/fd").iterdir())))  # type: ignore[attr-defined]
+        for _ in range(20):
+            box.exec("echo \0", 5)
+    box.close()
+    assert counts[0] == counts[1]
+
+
 # Tasks.
 
 

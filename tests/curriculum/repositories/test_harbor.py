@@ -1,9 +1,14 @@
 """Task folders of Harbor: read by their published layout, judged by the reward that their own script writes."""
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from repositories import needs_boxes
 
 from halfway.curriculum.boxes.base import Base
@@ -133,10 +138,21 @@ def test_mistakes_in_one_line(tmp_path: Path) -> None:
     [
         *(("1\n", 1.0), ("0.5", 0.5), ('{"reward": 1, "style": 0}', 1.0), ('{"a": 1, "b": 0.25}', 0.25)),
         *(("", None), ("passed", None), ("{}", None), ("[1]", None), ('{"reward": "1"}', None)),
+        *(("NaN", None), ("Infinity", None), ('{"reward": 1e999}', None), ('{"a": 1, "b": NaN}', None)),
     ],
 )
-def test_rewards_are_numbers_or_named_numbers(text: str, reward: float | None) -> None:
+def test_rewards_are_finite_numbers_or_named_ones(text: str, reward: float | None) -> None:
     assert reward_of(text) == reward
+
+
+@pytest.mark.parametrize("text", ["[" * 3900, '{"a":' * 700, "9" * 3999, '{"reward": ' + "9" * 3000 + "}", "\ud800"])
+def test_a_reward_that_no_reader_survives_is_none(text: str) -> None:
+    assert reward_of(text) is None
+
+
+@given(st.text(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_any_text_may_stand_in_the_file_of_a_reward(text: str) -> None:
+    assert reward_of(text) is None or math.isfinite(reward_of(text) or 0.0)
 
 
 @needs_boxes
@@ -169,14 +185,34 @@ def test_the_reference_passes_and_the_untouched_tree_does_not(tmp_path: Path) ->
 )
 def test_a_submission_is_judged_by_its_tree(tmp_path: Path, command: str, passes: bool) -> None:
     write(tmp_path / "tasks" / "greeting")
-    (tmp_path / "trees" / "greeting").mkdir(parents=True)
-    environment = Repository(seconds=20, test_seconds=60)
-    source = HarborTasks(str(tmp_path / "tasks"), trees=str(tmp_path / "trees"))
+    assert submitted(tmp_path, command) is passes
+
+
+def submitted(folder: Path, command: str, **box: Any) -> bool | None:
+    """The verdict on what a command makes of the task below a folder."""
+    (folder / "trees" / "greeting").mkdir(parents=True)
+    environment = Repository(seconds=20, test_seconds=60, box={"bubblewrap": box})
+    source = HarborTasks(str(folder / "tasks"), trees=str(folder / "trees"))
     (episode,) = environment.start(source.load(None, Stream(0)).problems)
     for said in (command, "submit"):
         (result,) = environment.step([episode], [f"```bash\n{said}\n```"])
         episode = result.episode
-    assert result.success is passes, result
+    verdict: bool | None = result.success
+    return verdict
+
+
+@needs_boxes
+def test_a_reward_that_code_under_test_has_forged_ends_no_run(tmp_path: Path) -> None:
+    forging = "cp deep /logs/verifier/reward.json\n"
+    write(tmp_path / "tasks" / "greeting", tests_test__sh=forging)
+    assert submitted(tmp_path, "python3 -c 'print(\"[\" * 3900)' > deep") is False
+
+
+@needs_boxes
+def test_a_submission_that_leaves_the_tests_no_room_has_failed(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tasks" / "greeting")
+    (folder / "tests" / "large").write_bytes(bytes(3 * 2**20))  # small only while it is packed
+    assert submitted(tmp_path, f"{GREET}; head -c 3M /dev/zero > out/rest", disk_mib=5) is False
 
 
 def test_a_task_that_is_there_twice_counts_once(tmp_path: Path) -> None:
