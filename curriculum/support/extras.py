@@ -9,7 +9,7 @@ from halfway.curriculum.support.errors import UserError
 
 _MODULES = {
     "train": (
-        *("accelerate", "cycler", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
+        *("accelerate", "aiohttp", "cycler", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
         *("tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "pyarrow", "reasoning_gym"),

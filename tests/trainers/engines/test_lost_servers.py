@@ -1,10 +1,13 @@
 """What the engine does about servers that fail, refuse, are busy or hold other weights. None of them runs vLLM."""
 
+import asyncio
 import json
+import resource
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,13 +27,13 @@ from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import end_with_parent, start
 from halfway.trainers.engines.vllm_servers import server as vllm_server
+from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server import GENERATE, Server, ServerError
 from halfway.trainers.engines.vllm_servers.start import own_devices, own_folder, require_own_devices
 
 CONTEXT = np.asarray([5, 6, 7], np.int32)
-GENERATE = "/inference/v1/generate"
 
 
 class Double(Server):
@@ -39,7 +42,10 @@ class Double(Server):
     label = "another run's"
     logprob = -1.0
 
-    def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
+    async def ask(self, session: Any, path: str, body: Any, seconds: float) -> Any:
+        return self.call("POST", path, body)
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
         self.calls: list[str] = [*vars(self).get("calls", []), path]
         if path in ("/update_weight_version", "/finish_weight_update"):
             self.label = body.get("new_version") or body["weight_version"]
@@ -91,6 +97,24 @@ def served(answer: Any) -> Iterator[Server]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield Server(f"127.0.0.1:{server.server_port}", usable=True)
         server.shutdown()
+
+
+def completion(version: str) -> str:
+    """A server's answer: one token, sampled by the weights of this name."""
+    choice = {"token_ids": [1], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1.0}]}}
+    return json.dumps({"choices": [choice | {"weight_versions": [{"version": version}]}]})
+
+
+def sampled(server: Server, seconds: float) -> list[int]:
+    """The tokens of one sequence."""
+    tokens: list[int] = []
+    client = Client(1, seconds)
+    errand = Errand(0, server, CONTEXT, {"max_tokens": 4})
+    failed = client.run([errand], "1", lambda _, completion: tokens.extend(completion.tokens_T.tolist()))
+    client.close()
+    if failed:
+        raise failed[server]
+    return tokens
 
 
 def test_servers_given_by_address_get_weights_before_the_first_sequence(
@@ -217,7 +241,7 @@ def test_a_request_that_a_server_refuses_is_an_error_and_the_server_is_not_lost(
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_server_with_any_other_error_is_lost(status: int) -> None:
     with served(lambda path: (status, "")) as server, pytest.raises(ServerError, match=f"status {status}"):
-        server.generate(CONTEXT, {"max_tokens": 4}, "1", 1.0)
+        sampled(server, 1.0)
 
 
 def test_a_sequence_that_no_server_can_hold_is_not_sent(tmp_path: Path) -> None:
@@ -233,31 +257,72 @@ def test_a_sequence_that_no_server_can_hold_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_all_servers_are_busy_and_none_has_more_than_it_was_made_for(tmp_path: Path) -> None:
-    lock, together = threading.Lock(), threading.Barrier(8)
-    most: dict[str, int] = dict.fromkeys("abcd", 0)
-    now = dict(most)
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
 
     class Counting(Double):
-        def generate(self, *arguments: Any) -> Any:
-            with lock:
-                now[self.address] += 1
-                most[self.address] = max(most[self.address], now[self.address])
-            together.wait(20)  # breaks unless two are in flight at each of the four
-            with lock:
-                now[self.address] -= 1
-            return super().generate(*arguments)
+        async def ask(self, *arguments: Any) -> Any:
+            now[self.address] += 1
+            most[self.address] = max(most[self.address], now[self.address])
+            deadline = time.monotonic() + 20
+            while len(most) < 4:  # ends once all four have been asked something
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
+            now[self.address] -= 1
+            return await super().ask(*arguments)
 
     engine = build_engine(tmp_path, *(Counting(name, ("command",)) for name in "abcd"))
     engine.begin()
     contexts = [np.asarray([group], np.int32) for group in range(16) for _ in range(4)]
     assert len(engine.generate(contexts, [4] * 64, [0] * 64)) == 64
     assert most == dict.fromkeys("abcd", 2)
+    engine.client.close()
+
+
+MANY = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+import numpy as np
+from pathlib import Path
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.server import Server
+
+server = Server(sys.argv[1], usable=True)
+setup = EngineSetup(None, "model", [0], 0, max_sequences=1000)
+engine = VllmServersEngine([server], VllmServers(addresses=(sys.argv[1],)), setup, Path(sys.argv[2]))
+engine._synced, engine._run = True, "run"
+done = engine.generate([np.asarray([5])] * 400, [4] * 400, list(range(400)))
+print(len(done), engine.retried, server.usable)
+"""
+
+
+def test_sequences_beyond_the_limit_on_open_files_wait_and_no_server_counts_as_lost(tmp_path: Path) -> None:
+    def answer(path: str) -> tuple[int, str]:
+        time.sleep(0.2)  # so that as many as the client allows are open at once
+        return 200, completion("run-0")
+
+    with served(answer) as server:
+        words = [sys.executable, "-c", MANY, server.address, str(tmp_path)]
+        run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    assert run.stdout.split() == ["400", "0", "True"], run.stderr
+
+
+def test_the_limit_on_open_files_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [100, 1000]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, values: limits.__setitem__(slice(None), values))
+    assert [room_for_connections(wanted) for wanted in (20, 300, 4096)] == [20, 300, 500]
+    assert limits == [1000, 1000]
+    limits[:] = [1, 1]
+    assert room_for_connections(8) == 1
 
 
 def test_a_busy_server_is_waited_for_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    choice = {"token_ids": [1], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1.0}]}}
-    text = json.dumps({"choices": [choice | {"weight_versions": [{"version": "1"}]}]})
+    text = completion("1")
 
     def busy(path: str) -> tuple[int, str]:
         if path == GENERATE:
@@ -266,12 +331,12 @@ def test_a_busy_server_is_waited_for_and_a_silent_one_is_not(monkeypatch: pytest
 
     with served(busy) as server:
         threading.Timer(1.0, released.set).start()
-        assert server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.3).tokens_T.tolist() == [1]
+        assert sampled(server, 0.3) == [1]
         released.clear()
         monkeypatch.setattr(vllm_server, "PATIENCE", 3)
         begun = time.monotonic()
         with pytest.raises(ServerError, match=r"no answer in 0\.6 s; .* raise rollouts\.engine\.vllm_servers\.seconds"):
-            server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.2)
+            sampled(server, 0.2)
         assert time.monotonic() - begun < 10
         released.set()
 
@@ -279,12 +344,12 @@ def test_a_busy_server_is_waited_for_and_a_silent_one_is_not(monkeypatch: pytest
         released.wait(20)
         return 200, text
 
-    monkeypatch.setattr(Server.call, "__defaults__", (None, 0.3, False))  # how long /health may take
+    monkeypatch.setattr(Server.call, "__defaults__", (None, 0.3))  # how long /health may take
     released.clear()
     with served(frozen) as server:
         begun = time.monotonic()
         with pytest.raises(ServerError, match="none from /health"):
-            server.generate(CONTEXT, {"max_tokens": 4}, "1", 0.2)
+            sampled(server, 0.2)
         assert time.monotonic() - begun < 10
         released.set()
 

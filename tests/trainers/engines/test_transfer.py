@@ -1,10 +1,11 @@
 """Weights on their way to servers. The servers here are threads of the test; the process groups are real."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class Receiver(Server):
         self.updates: list[str] = []
         self.process = object()  # type: ignore[assignment]
 
-    def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
         self.updates.append(path)
         if path == "/update_weight_version":
             self.label = body["new_version"]
@@ -225,9 +226,9 @@ def test_the_own_address_is_the_one_that_the_peer_sees() -> None:
 
 def test_a_server_that_cannot_name_its_weights_is_refused() -> None:
     class Old(Server):
-        def call(self, method: str, path: str, body: Any = None, seconds: float = 0, patient: bool = False) -> Any:
+        async def ask(self, session: Any, path: str, body: Any, seconds: float) -> Any:
             logprobs = {"content": [{"logprob": -1.0}]}
             return {"choices": [{"token_ids": [1], "finish_reason": "stop", "logprobs": logprobs}]}
 
     with pytest.raises(UserError, match=r"host:1 does not say which weights .* install vLLM 0.32"):
-        Old("host:1").generate(np.asarray([1], np.int32), {}, "1", 1.0)
+        asyncio.run(Old("host:1").generate(cast(Any, None), np.asarray([1], np.int32), {}, "1", 1.0))

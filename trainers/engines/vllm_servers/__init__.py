@@ -4,6 +4,7 @@
 - `engine`: the engine: spreads sequences over servers, restarts lost servers
 - `start`: starts it: servers, their folder and devices
 - `server`: one server: its process, if it is ours, started again after its end, and its endpoints
+- `client`: sends sequences to servers over a bounded number of connections
 - `transfer`: how weights get to servers: files, or a broadcast between devices
 - `receiver`: what runs inside a server to take them
 - `end_with_parent`: ends a server with the process that started it

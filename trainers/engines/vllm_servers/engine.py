@@ -2,10 +2,12 @@
 
 import shutil
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,9 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.vllm.options import LARGEST_SEED
+from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
-from halfway.trainers.engines.vllm_servers.server import (
-    OtherWeightsError,
-    Server,
-    ServerError,
-)
+from halfway.trainers.engines.vllm_servers.server import OtherWeightsError, Server, ServerError
 from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import named_weights
 
@@ -58,6 +57,9 @@ class VllmServersEngine:
         self.options = options
         self.folder = folder
         self.transfer: Transfer = TRANSFERS[options.transfer](folder, options.seconds)
+        connections = room_for_connections(setup.max_sequences * len(self.servers)) // len(self.servers)
+        self.client = Client(max(1, min(setup.max_sequences, connections)), options.seconds)
+        self._lock = threading.RLock()  # around the servers' states: several threads may sample at once
         self._dtype = dtype
         self.retried = 0  # sequences that had to be sampled again
         self._setup = setup
@@ -101,6 +103,7 @@ class VllmServersEngine:
 
     def close(self) -> None:
         """End Halfway's own servers, and remove the files."""
+        self.client.close()
         for server in self.servers:  # without threads: an interpreter that ends starts none
             server.ask_to_end()
         for server in self.servers:
@@ -130,15 +133,18 @@ class VllmServersEngine:
             )
         samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
         done: dict[int, Completion] = {}
+
+        def accept(i: int, completion: Completion) -> None:
+            done[i] = completion
+            if finished is not None:
+                finished(i, completion)
+
         for number in range(self.options.rounds):
             missing = [i for i in range(len(contexts)) if i not in done]
             if not missing:
                 break
             self.retried += len(missing) if number > 0 else 0
-            for i, completion in self._round(missing, contexts, samplings):
-                done[i] = completion
-                if finished is not None:
-                    finished(i, completion)
+            self._round(missing, contexts, samplings, accept)
         if len(done) < len(contexts):
             raise UserError(
                 f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
@@ -267,44 +273,26 @@ class VllmServersEngine:
             time.sleep(POLL_SECONDS)
 
     def _round(
-        self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]]
-    ) -> Iterator[tuple[int, Completion]]:
-        """Send out what is missing, once. Yields answers as they come."""
-        servers = self._available()
-        of_server = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
-        version, seconds = self.version, self.options.seconds
-        failed: dict[Server, ServerError] = {}
-
-        def ask(server: Server, i: int) -> Completion | None:
-            if server in failed:
-                return None
-            try:
-                return server.generate(contexts[i], samplings[i], version, seconds)
-            except ServerError as error:
-                failed.setdefault(server, error)
-                return None
-
-        # One pool per server: each gets as many sequences at once as it was made for, and no more.
-        pools = [ThreadPoolExecutor(self._setup.max_sequences) for _ in servers]
-        try:
-            asked = {
-                pool.submit(ask, server, i): i
-                for pool, server, share in zip(pools, servers, of_server, strict=True)
-                for i in share
-            }
-            for answer in as_completed(asked):
-                done = answer.result()
-                if done is not None:
-                    yield asked[answer], done
-        finally:
-            for wait in (False, True):
-                for pool in pools:
-                    pool.shutdown(wait, cancel_futures=True)
-        for server, error in failed.items():
-            if isinstance(error, OtherWeightsError):
-                server.usable = False  # it gets the right weights before the next round
-            else:
-                self._lost(server, error)
+        self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]], done: Finished
+    ) -> None:
+        """Send out what is missing, once. `done` gets the answers as they come."""
+        with self._lock:
+            servers, version = self._available(), self.version
+        shares = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
+        # In turns, so that every server has something to do from the beginning.
+        errands = [
+            Errand(i, server, contexts[i], samplings[i])
+            for turn in zip_longest(*shares)
+            for server, i in zip(servers, turn, strict=True)
+            if i is not None
+        ]
+        failed = self.client.run(errands, version, done)
+        with self._lock:
+            for server, error in failed.items():
+                if isinstance(error, OtherWeightsError):
+                    server.usable = False  # it gets the right weights before the next round
+                else:
+                    self._lost(server, error)
 
     def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
         return {

@@ -1,5 +1,6 @@
 """One vLLM server: its process, if it is ours, and its HTTP endpoints."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -9,9 +10,8 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,6 +26,9 @@ from halfway.trainers.engines.vllm.options import FREE_SHARE
 from halfway.trainers.engines.vllm_servers import end_with_parent
 from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
 PROBE_SECONDS = 5.0
 # A healthy but busy server may take this many times as long over a request as a silent one before it counts as lost.
 PATIENCE = 10
@@ -33,6 +36,7 @@ PATIENCE = 10
 UNFINISHED = "-unfinished"
 # Statuses of refusals that say nothing about the request.
 TIMED_OUT, TOO_MANY = 408, 429
+GENERATE = "/inference/v1/generate"
 BACKEND = "halfway"
 EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
 SERVER_ENVIRONMENT = {
@@ -139,13 +143,8 @@ class Server:
             self.process.communicate()
             self.process = None
 
-    def call(
-        self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS, patient: bool = False
-    ) -> Any:
+    def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
         """The answer to a request, as JSON if it has any.
-
-        Args:
-            patient: whether to wait longer for a server that is only busy, see `_wait`.
 
         Raises:
             RefusedError: if the server rejects the request.
@@ -156,34 +155,50 @@ class Server:
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": "application/json"})
-            if patient:
-                self._wait(connection, seconds)
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
         finally:
             connection.close()
-        if response.status != http.client.OK:
-            wrong = 400 <= response.status < 500 and response.status not in (TIMED_OUT, TOO_MANY)
-            text = content.decode(errors="replace")
-            raise (RefusedError if wrong else ServerError)(
-                f"{self.address}{path}: status {response.status}: {' '.join(text.split())[:300]}"
-            )
-        return json.loads(content) if content.startswith((b"{", b"[")) else None
+        return self._accepted(path, response.status, content)
 
-    def _wait(self, connection: http.client.HTTPConnection, seconds: float) -> None:
-        """Wait for the first byte of an answer, and beyond `seconds` only as long as the server is healthy.
+    async def ask(self, session: "ClientSession", path: str, body: Any, seconds: float) -> Any:
+        """The answer to a request that may take long, as JSON.
+
+        Beyond `seconds`, it is waited for only as long as the server is healthy.
 
         Raises:
-            TimeoutError: if it is not healthy, or has not answered this request within `PATIENCE` times `seconds`.
+            RefusedError: if the server rejects the request.
+            ServerError: if it is not healthy, has not answered within `PATIENCE` times `seconds`, or fails.
         """
-        for _ in range(PATIENCE):
-            if wait([connection.sock], seconds):
-                return
-            if not self.healthy():
-                raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
-        raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise {FIELD}.seconds")
+        from aiohttp import ClientError
+
+        asking = asyncio.ensure_future(self._post(session, path, body))
+        try:
+            for _ in range(PATIENCE):
+                if (await asyncio.wait({asking}, timeout=seconds))[0]:
+                    return asking.result()
+                if not await asyncio.to_thread(self.healthy):
+                    raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
+            raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; if it needs so long, raise {FIELD}.seconds")
+        except (OSError, ClientError) as error:
+            raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
+        finally:
+            asking.cancel()
+
+    async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
+        headers = {"Content-Type": "application/json"}
+        async with session.post(f"http://{self.address}{path}", data=json.dumps(body), headers=headers) as response:
+            return self._accepted(path, response.status, await response.read())
+
+    def _accepted(self, path: str, status: int, content: bytes) -> Any:
+        """The content of an answer. Raises ServerError if its status is not 200."""
+        if status != http.client.OK:
+            wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
+            text = " ".join(content.decode(errors="replace").split())
+            raise (RefusedError if wrong else ServerError)(f"{self.address}{path}: status {status}: {text[:300]}")
+        return json.loads(content) if content.startswith((b"{", b"[")) else None
 
     def last_words(self) -> str:
         """What went wrong last, and what its log says about it, on one line, since the log is removed with the run."""
@@ -274,7 +289,14 @@ class Server:
         self.call("POST", "/resume", seconds=seconds)
         self.version = version
 
-    def generate(self, context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float) -> Completion:
+    async def generate(
+        self,
+        session: "ClientSession",
+        context_P: IntArray,
+        sampling: dict[str, Any],
+        version: str,
+        seconds: float,
+    ) -> Completion:
         """One sequence, sampled by the weights of this version.
 
         Raises:
@@ -284,7 +306,7 @@ class Server:
         """
         body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
         try:
-            answer = self.call("POST", "/inference/v1/generate", body, seconds, patient=True)
+            answer = await self.ask(session, GENERATE, body, seconds)
         except RefusedError as error:
             raise UserError(
                 f"rollouts.engine: the vLLM server refused a sequence of {len(context_P)} + {sampling['max_tokens']} "
