@@ -2,7 +2,10 @@
 
 The runs of two arms have nothing in common but the problems, so arms are resampled independently. What the runs of an
 instance share (starting model, problems) is a stratum: every mean is a mean over instances of means over seeds, and
-seeds and problems are resampled within instances. Conclusions hold for these instances.
+seeds and problems are resampled within instances. Conclusions hold for these instances. While some arm has a single run
+in an instance, the seeds' spread within instances is not known; then instances are the units, the same for all arms.
+
+Areas, the primary measure, are compared by Student's t; chances and costs to a target by resampling.
 
 A target is what the baseline's mean curve has at its end, or a score fixed in advance. An arm has reached it where its
 own mean curve, made to rise, first attains it. A mean curve that never does is censored: its ratio is infinite, no
@@ -18,8 +21,13 @@ from numpy.typing import NDArray
 from halfway.experiments.report.analysis.axes import Axis
 from halfway.experiments.report.analysis.curves import amounts, first_crossings, problems_told_apart, rising, scores_at
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.crossed import resamples
-from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.crossed import (
+    CrossedMean,
+    crossed_difference,
+    crossed_mean,
+    mean_of_strata,
+    resamples,
+)
 from halfway.experiments.report.statistics.multiple import LEVEL
 
 POINTS = 64
@@ -48,6 +56,7 @@ class Pooled:
 
     Attributes:
         grid_G: amounts, from 0 to the most that an arm has spent.
+        strata: the runs of every arm, by instance.
         means_AG: the mean curve of each arm, as observed.
         draws_DAG: the same in every resample.
         ends_A: mean amount that each arm had spent at its end.
@@ -56,6 +65,7 @@ class Pooled:
 
     arms: tuple[str, ...]
     grid_G: Array
+    strata: tuple[dict[str, Stratum], ...]
     means_AG: Array
     draws_DAG: Array
     ends_A: Array
@@ -124,20 +134,32 @@ def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: in
     arms = tuple(arm for arm in instances[0] if all(arm in runs_of for runs_of in instances))
     most = max(amounts(run, axis)[-1] for runs_of in instances for arm in arms for run in runs_of[arm])
     grid_G = np.linspace(0.0, most, POINTS + 1)
+    tables = tuple(strata({arm: runs_of[arm] for arm in arms}, axis, grid_G) for runs_of in instances)
     generator = np.random.default_rng(SEED)
+    shares_DI = _instance_shares(tables, draws, generator)
     means_AG, draws_DAG = np.zeros((len(arms), len(grid_G))), np.zeros((draws, len(arms), len(grid_G)))
-    ends_A = np.zeros(len(arms))
-    for runs_of in instances:
-        tables = strata({arm: runs_of[arm] for arm in arms}, axis, grid_G)
-        problems = next(iter(tables.values())).rates_SGP.shape[2]
+    for table, share_D in zip(tables, shares_DI.T, strict=True):
+        problems = next(iter(table.values())).rates_SGP.shape[2]
         weights_PD = _weights(resamples(problems, draws, generator), problems).T
         for place, arm in enumerate(arms):
-            rates_SGP = tables[arm].rates_SGP
+            rates_SGP = table[arm].rates_SGP
             seeds_DS = _weights(resamples(len(rates_SGP), draws, generator), len(rates_SGP))
-            means_AG[place] += rates_SGP.mean(axis=(0, 2)) / len(instances)
-            draws_DAG[:, place] += np.einsum("ds,sgd->dg", seeds_DS, rates_SGP @ weights_PD) / len(instances)
-            ends_A[place] += tables[arm].end / len(instances)
-    return Pooled(arms, grid_G, means_AG, draws_DAG, ends_A)
+            means_AG[place] += rates_SGP.mean(axis=(0, 2)) / len(tables)
+            draws_DAG[:, place] += np.einsum("d,ds,sgd->dg", share_D, seeds_DS, rates_SGP @ weights_PD)
+    ends_A = np.array([np.mean([table[arm].end for table in tables]) for arm in arms])
+    return Pooled(arms, grid_G, tables, means_AG, draws_DAG, ends_A)
+
+
+def _instance_shares(tables: Sequence[Mapping[str, Stratum]], draws: int, generator: np.random.Generator) -> Array:
+    """How much each instance counts in every resample, (D, instances)."""
+    if _seeds_repeat(tables):
+        return np.full((draws, len(tables)), 1 / len(tables))
+    return _weights(resamples(len(tables), draws, generator), len(tables))
+
+
+def _seeds_repeat(tables: Sequence[Mapping[str, Stratum]]) -> bool:
+    """Whether the seeds' spread can be seen: every arm has several runs in every instance, or there is one instance."""
+    return len(tables) == 1 or all(len(cell.rates_SGP) > 1 for table in tables for cell in table.values())
 
 
 def _weights(chosen_DN: NDArray[np.int64], size: int) -> Array:
@@ -148,22 +170,29 @@ def _weights(chosen_DN: NDArray[np.int64], size: int) -> Array:
 
 def areas(pooled: Pooled, horizon: float) -> tuple[Array, Array]:
     """Areas under the mean curves up to an amount, divided by it: observed, (A,), and in every resample, (D, A)."""
-    inside_G = pooled.grid_G <= horizon
-    x_G = np.append(pooled.grid_G[inside_G], horizon)
-    # An area is linear in its curve: these are the areas under the curves that are 1 at one point of the grid.
-    weights_G = [
-        float(np.trapezoid(np.interp(x_G, pooled.grid_G, unit_G), x_G)) / horizon for unit_G in np.eye(len(inside_G))
-    ]
+    weights_G = area_weights(pooled.grid_G, horizon)
     observed_A: Array = pooled.means_AG @ weights_G
     drawn_DA: Array = pooled.draws_DAG @ weights_G
     return observed_A, drawn_DA
 
 
-def difference(observed_A: Array, drawn_DA: Array, arm: int, reference: int) -> tuple[Estimate, float]:
-    """The difference of two arms' numbers with its 95 % percentile interval, and its two-sided p-value for 0."""
-    drawn_D = drawn_DA[:, arm] - drawn_DA[:, reference]
-    low, high = np.percentile(drawn_D, [2.5, 97.5])
-    return Estimate(float(observed_A[arm] - observed_A[reference]), float(low), float(high)), _p_value(drawn_D)
+def area_weights(grid_G: Array, horizon: float) -> Array:
+    """What each point of a curve adds to the area under it up to an amount, divided by that amount, (G,)."""
+    x_N = np.append(grid_G[grid_G < horizon], horizon)
+    # An area is linear in its curve: these are the areas under the curves that are 1 at one point of the grid.
+    areas_G = [np.trapezoid(np.interp(x_N, grid_G, unit_G), x_N) for unit_G in np.eye(len(grid_G))]
+    return np.array(areas_G) / horizon
+
+
+def area_gain(pooled: Pooled, arm: str, reference: str, horizon: float) -> CrossedMean:
+    """The area under an arm's mean curve up to an amount minus the reference's, with its error."""
+    weights_G = area_weights(pooled.grid_G, horizon)
+    pairs = [
+        [np.tensordot(table[name].rates_SGP, weights_G, (1, 0)) for name in (arm, reference)] for table in pooled.strata
+    ]
+    if _seeds_repeat([{name: table[name] for name in (arm, reference)} for table in pooled.strata]):
+        return mean_of_strata([crossed_difference(left_SP, right_SP) for left_SP, right_SP in pairs])
+    return crossed_mean(np.array([[left_SP.mean() - right_SP.mean()] for left_SP, right_SP in pairs]))
 
 
 def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:

@@ -10,13 +10,12 @@ from halfway.experiments.report.analysis.curves import common_reach, evaluated
 from halfway.experiments.report.analysis.design import Design
 from halfway.experiments.report.analysis.pooled import (
     DRAWS,
-    Array,
     Pooled,
     PooledRatio,
+    area_gain,
     areas,
     best_shares,
     by_instance,
-    difference,
     final_scores,
     pool,
     ratio,
@@ -112,7 +111,7 @@ def _along(runs_of: Mapping[str, Sequence[Run]], axis: Axis, amount: float, desi
     if baseline not in rows:
         return Savings(axis, amount, baseline, {}, tuple(rows.values()))
     others = _adjusted(
-        [_beside(row, rows[baseline], pooled, found, design.targets) for row in rows.values() if row.arm != baseline]
+        [_beside(row, rows[baseline], pooled, amount, design.targets) for row in rows.values() if row.arm != baseline]
     )
     return Savings(
         axis, amount, baseline, _goals(pooled, design), tuple({**rows, **{row.arm: row for row in others}}.values())
@@ -128,17 +127,15 @@ def _goals(pooled: Pooled, design: Design) -> dict[str, Goal]:
     return goals
 
 
-def _beside(
-    row: SavingRow, baseline: SavingRow, pooled: Pooled, found: tuple[Array, Array], targets: Sequence[float]
-) -> SavingRow:
+def _beside(row: SavingRow, baseline: SavingRow, pooled: Pooled, amount: float, targets: Sequence[float]) -> SavingRow:
     """The row with its comparisons to the baseline, without intervals and p-values if either has a single seed."""
-    gain, p = difference(*found, pooled.place(row.arm), pooled.place(baseline.arm))
+    gain = area_gain(pooled, row.arm, baseline.arm, amount)
     ratios = {END: ratio(pooled, row.arm, baseline.arm)}
     ratios |= {f"{target:g}": ratio(pooled, row.arm, baseline.arm, target) for target in targets}
     if min(row.seeds, baseline.seeds) > 1:
-        return replace(row, gain=gain, p=p, ratios=ratios)
+        return replace(row, gain=gain.estimate, p=gain.p, ratios=ratios)
     alone = {goal: each and PooledRatio(each.value) for goal, each in ratios.items()}
-    return replace(row, gain=Estimate(gain.value), ratios=alone)
+    return replace(row, gain=Estimate(gain.mean), ratios=alone)
 
 
 def _adjusted(rows: Sequence[SavingRow]) -> list[SavingRow]:

@@ -15,6 +15,7 @@ chapter 4), but at least the larger of A and B.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,14 +33,14 @@ class CrossedMean:
 
     Attributes:
         stderr: standard error; None if there is nothing to resample, with one seed and one problem.
-        dof: degrees of freedom for Student's t: seeds - 1, since seeds are few and problems many; with one seed,
-            problems - 1.
+        dof: degrees of freedom for Student's t: those of the part over seeds, since seeds are few and problems many;
+            with one seed, problems - 1.
         values: one mean over problems for each seed; empty for a difference of arms that are not paired by seed.
     """
 
     mean: float
     stderr: float | None
-    dof: int
+    dof: float
     values: tuple[float, ...] = ()
 
     @property
@@ -85,15 +86,38 @@ def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
     Seeds are resampled in each table separately, problems in both at once. If the seeds are the same too, use
     `crossed_mean` of the difference of the tables.
     """
-    (left, problems), right = left_SP.shape, len(right_SP)
-    seed_part, rest_part = (sum(map(part, (left_SP, right_SP))) for part in (_seed_part, _rest_part))
-    variance = corrected(seed_part, _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0)), rest_part)
-    fewest = min(left, right)
+    tables, problems = (left_SP, right_SP), left_SP.shape[1]
+    seed_parts = [(_seed_part(table), len(table) - 1) for table in tables]
+    problem_part = _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0))
+    variance = corrected(sum(part for part, _ in seed_parts), problem_part, sum(map(_rest_part, tables)))
     return CrossedMean(
         mean=float(left_SP.mean() - right_SP.mean()),
-        stderr=_root(variance, max(left, right), problems),
-        dof=(fewest if fewest > 1 else problems) - 1,
+        stderr=_root(variance, max(map(len, tables)), problems),
+        dof=satterthwaite(seed_parts) if min(map(len, tables)) > 1 else problems - 1,
     )
+
+
+def mean_of_strata(parts: Sequence[CrossedMean]) -> CrossedMean:
+    """The mean of independent means, such as those of a task's instances; conclusions hold for these strata."""
+    variances = [None if part.stderr is None else part.stderr**2 for part in parts]
+    known = [variance for variance in variances if variance is not None]
+    return CrossedMean(
+        mean=float(np.mean([part.mean for part in parts])),
+        stderr=math.sqrt(sum(known)) / len(parts) if len(known) == len(parts) else None,
+        dof=satterthwaite([(variance, part.dof) for variance, part in zip(known, parts, strict=False)]),
+    )
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """The degrees of freedom of a sum of variances, each estimated with degrees of freedom of its own.
+
+    Satterthwaite (1946), "An approximate distribution of estimates of variance components"; for two means it is Welch's
+    t test (1947). Zero variances add nothing, unless all are zero.
+    """
+    total = sum(variance for variance, _ in parts)
+    if total == 0:
+        return sum(dof for _, dof in parts)
+    return total**2 / sum(variance**2 / dof for variance, dof in parts if variance)
 
 
 def corrected(seeds: float, problems: float, rest: float) -> float:

@@ -36,9 +36,10 @@ def saving_caption(found: Savings) -> str:
     return (
         f"Area: mean height of an arm's mean curve up to what every run has spent. To a score: what {found.baseline} "
         "spends until its mean curve has it, and for the others the multiple (x) of that which their mean curves need, "
-        f"made to rise and linear between evaluations. Intervals: 95 %, from {DRAWS:,} resamples of each arm's seeds "
-        "and of the problems, with the share of resamples that never get there in brackets; *: clear after Holm's "
-        "adjustment over the arms. P(best): the share in which the arm has the largest area."
+        "made to rise and linear between evaluations. Intervals: 95 %, over seeds and problems; those of areas by "
+        f"Student's t, those of multiples from {DRAWS:,} resamples, with the share that never get there in brackets; "
+        "*: clear after Holm's adjustment over the arms. P(best): the share of resamples in which the arm has the "
+        "largest area."
     )
 
 

@@ -81,8 +81,8 @@ def test_arms_with_other_seeds_are_compared_by_their_means() -> None:
     (row,) = rows_of(comparison_of(runs))
     assert (row.paired, row.seeds, row.difference.values) == (False, 3, ())
     assert row.difference.value == pytest.approx(0.8)
-    # Each mean has the variance .01 / 3.
-    assert row.difference.high - row.difference.low == pytest.approx(2 * 4.302653 * (2 * 0.01 / 3) ** 0.5, rel=1e-5)
+    # Each mean has the variance .01 / 3, and by Welch two degrees of freedom of its own.
+    assert row.difference.high - row.difference.low == pytest.approx(2 * 2.776445 * (2 * 0.01 / 3) ** 0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize("arms", [2, 5])

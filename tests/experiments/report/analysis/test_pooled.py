@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from contests import run_of
+from scipy.stats import ttest_1samp
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import (
+    area_gain,
     areas,
     best_shares,
     by_instance,
-    difference,
     pool,
     ratio,
     spent_until,
@@ -92,12 +93,12 @@ def test_what_instances_share_does_not_widen_a_difference() -> None:
         {arm: noisy(arm, 4, generator, gain, start) for arm, gain in (("base", 0.6), ("better", 1.0))}
         for start in (0.0, 0.2, 0.4)
     ]
-    within, _ = difference(*areas(pool(instances, ROLLOUTS), END), 1, 0)
+    within = area_gain(pool(instances, ROLLOUTS), "better", "base", END)
     merged = {arm: [run for runs_of in instances for run in runs_of[arm]] for arm in ("base", "better")}
-    across, _ = difference(*areas(pool([merged], ROLLOUTS), END), 1, 0)
-    assert within.value == pytest.approx(across.value, abs=1e-9)
-    assert within.low is not None and within.high is not None and across.low is not None and across.high is not None
-    assert within.low > 0 and within.high - within.low < 0.7 * (across.high - across.low)
+    across = area_gain(pool([merged], ROLLOUTS), "better", "base", END)
+    assert within.mean == pytest.approx(across.mean, abs=1e-9)
+    assert within.p is not None and within.p < 0.05
+    assert within.stderr is not None and across.stderr is not None and within.stderr < 0.7 * across.stderr
 
 
 def test_seeds_take_turns_in_instances_and_one_that_lacks_an_arm_is_left_out() -> None:
@@ -114,8 +115,17 @@ def test_seeds_take_turns_in_instances_and_one_that_lacks_an_arm_is_left_out() -
 def test_equal_arms_are_seldom_called_clear_and_better_ones_are(gain: float, least: float, most: float) -> None:
     generator = np.random.default_rng(11)
     clear = []
-    for _ in range(60):
+    for _ in range(100):
         runs_of = {"base": noisy("base", 16, generator), "arm": noisy("arm", 16, generator, gain)}
-        _, p = difference(*areas(pool([runs_of], ROLLOUTS, draws=400), END), 1, 0)
-        clear.append(p < LEVEL)
+        p = area_gain(pool([runs_of], ROLLOUTS, draws=2), "arm", "base", END).p
+        clear.append(p is not None and p < LEVEL)
     assert least <= np.mean(clear) <= most
+
+
+def test_with_a_run_per_instance_the_instances_are_the_units() -> None:
+    gains = (0.1, 0.2, 0.4)
+    instances = [{"base": lines("base", 0.4), "arm": lines("arm", 0.4 + 2 * gain)} for gain in gains]
+    pooled = pool(instances, ROLLOUTS)
+    found = area_gain(pooled, "arm", "base", END)
+    assert (found.mean, found.p) == pytest.approx((np.mean(gains), ttest_1samp(gains, 0).pvalue))
+    assert areas(pooled, END)[1][:, 1].std() > 0.05  # resampled too, though each has one seed

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
 from halfway.experiments.report.statistics.crossed import (
     Array,
@@ -12,7 +13,9 @@ from halfway.experiments.report.statistics.crossed import (
     corrected,
     crossed_difference,
     crossed_mean,
+    mean_of_strata,
     resamples,
+    satterthwaite,
 )
 from halfway.experiments.report.statistics.intervals import over_seeds
 
@@ -57,7 +60,7 @@ def test_drawing_resamples_of_other_seeds_and_the_same_problems_gives_the_closed
     assert found.stderr == pytest.approx(
         corrected(*drawn_parts(draw, seeds, resamples(20, 10_000, rng))) ** 0.5, rel=0.02
     )
-    assert (found.dof, found.values) == (3, ())
+    assert 3 < found.dof < 8 and found.values == ()
 
 
 def test_the_variance_is_that_of_the_model() -> None:
@@ -95,3 +98,23 @@ def test_p_value_is_that_of_student() -> None:
     t = 2 / (1 / 3) ** 0.5
     assert found.p == pytest.approx(1 - t / (2 + t * t) ** 0.5)
     assert crossed_mean(np.array([[1.0], [1.0]])).p == 0 and crossed_mean(np.zeros((2, 1))).p == 1
+
+
+def test_without_problems_a_difference_is_welchs_t_test() -> None:
+    left, right = [0.2, 0.5, 0.4], [0.1, 0.9, 0.7, 0.8, 0.2]
+    found = crossed_difference(np.array(left)[:, None], np.array(right)[:, None])
+    welch = ttest_ind(left, right, equal_var=False)
+    assert (found.p, found.dof) == pytest.approx((welch.pvalue, welch.df))
+
+
+def test_degrees_of_freedom_of_equal_variances_add_up() -> None:
+    assert satterthwaite([(0.3, 3), (0.3, 3)]) == pytest.approx(6)
+    assert satterthwaite([(0.3, 3), (0.0, 0)]) == pytest.approx(3)
+    assert satterthwaite([(0.0, 3), (0.0, 2)]) == 5
+
+
+def test_the_mean_of_strata_leaves_out_what_tells_them_apart() -> None:
+    low, high = (crossed_mean(np.array([[level - 0.1], [level], [level + 0.1]])) for level in (0.2, 0.8))
+    found = mean_of_strata([low, high])
+    assert (found.mean, found.stderr, found.dof) == pytest.approx((0.5, 0.1 / 6**0.5, 4))
+    assert mean_of_strata([low, crossed_mean(np.array([[0.5]]))]).stderr is None
