@@ -41,7 +41,7 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     return replace(student(mean, stderr, len(values) - 1), values=found)
 
 
-def student(value: float, stderr: float, dof: int) -> Estimate:
+def student(value: float, stderr: float, dof: float) -> Estimate:
     """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
     margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
     return Estimate(value, value - margin, value + margin)

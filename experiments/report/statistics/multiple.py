@@ -31,7 +31,7 @@ def holm(p_values: Sequence[float | None], planned: int | None = None) -> list[f
     return adjusted
 
 
-def smallest_shown(stderr: float, dof: int, contrasts: int, power: float = POWER) -> float:
+def smallest_shown(stderr: float, dof: float, contrasts: int, power: float = POWER) -> float:
     """The true difference that a two-sided t test finds with probability `power`, if it must pass Holm's hardest step.
 
     The hardest step is Bonferroni's alpha / m; a contrast passes more easily if others are clear already. If the true
@@ -47,7 +47,7 @@ def smallest_shown(stderr: float, dof: int, contrasts: int, power: float = POWER
 
 
 @cache
-def _smallest_shift(dof: int, contrasts: int, power: float) -> float:
+def _smallest_shift(dof: float, contrasts: int, power: float) -> float:
     """`smallest_shown` in units of the standard error."""
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, stdtrit
