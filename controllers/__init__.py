@@ -22,6 +22,7 @@
 - `vcrl`: trains groups whose successes vary enough
 - `lilo`: trains the groups of a round whose successes vary most
 - `replay`: trains old groups and old successes again
+- `mixture`: divides a batch among fresh, prefixed, generated and stored groups
 - `variants`: writes variations of the problems that teach
 - `probe`: proposes generated problems by a probe's guess
 - `chains`: reads a chain from the `controllers` of a YAML file
@@ -60,5 +61,6 @@ CONTROLLERS = Registry(
         "lilo": "halfway.controllers.lilo:Lilo",
         "replay": "halfway.controllers.replay:Replay",
         "variants": "halfway.controllers.variants:Variants",
+        "mixture": "halfway.controllers.mixture:Mixture",
     },
 )

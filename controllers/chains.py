@@ -21,6 +21,8 @@ WORKS = {
     "stored": "trains stored groups again",
 }
 """What takes slots of a batch, by the claim of the member that does it."""
+DIVIDES = "quotas"
+"""The claim of a member that says how many slots those members take."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ def checked_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
     Raises:
         UserError: if two members claim the same thing, if no member chooses problems, or if the order leaves a member
             idle. A member that attaches prefixes, proposes generated problems or trains stored groups takes slots, so
-            it comes before the member that fills all the others; a member that judges or changes requests comes after
-            it. A member that only weighs groups may stand anywhere.
+            it comes before the member that fills all the others, and after one that divides the batch; a member that
+            judges or changes requests comes after it. A member that only weighs groups may stand anywhere.
     """
     result = chain(*((member.label, member.part) for member in listed))
     owner = next((label for label, member in result.members.items() if "problems" in member.claims), None)
@@ -110,6 +112,7 @@ def checked_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
         labels = ", ".join(result.members)
         raise UserError(f"{path}: none of {labels} chooses problems, so no batch would fill; add uniform to the list")
     place = list(result.members).index(owner)
+    _require_division(result, path)
     for i, (label, member) in enumerate(result.members.items()):
         works = sorted(WORKS.keys() & member.claims)
         if i > place and works:
@@ -117,9 +120,35 @@ def checked_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
                 f"{path}: {label!r} {WORKS[works[0]]} but is listed after {owner!r}, which fills every slot; "
                 f"list {label} before {owner}"
             )
-        if i < place and not works and type(member).propose is not PassRateController.propose:
+        if (
+            i < place
+            and not works
+            and DIVIDES not in member.claims
+            and type(member).propose is not PassRateController.propose
+        ):
             raise UserError(
                 f"{path}: {label!r} is listed before {owner!r}, which chooses the problems, and would see none; "
                 f"list {label} after {owner}"
             )
     return result
+
+
+def _require_division(chained: Chain, path: str) -> None:
+    """Refuse a member that divides the batch among others, if there are none or one stands before it."""
+    divider = next((label for label, member in chained.members.items() if DIVIDES in member.claims), None)
+    if divider is None:
+        return
+    # A member that chooses the problems fills what is left, so it has no share of its own.
+    claims = {label: member.claims for label, member in chained.members.items() if "problems" not in member.claims}
+    sharing = [label for label in claims if WORKS.keys() & claims[label]]
+    if not sharing:
+        raise UserError(
+            f"{path}: {divider!r} divides the batch among members that take a share of it, and there are none; add "
+            "prefix_sampling, probe or replay, or remove it"
+        )
+    labels = list(chained.members)
+    if labels.index(sharing[0]) < labels.index(divider):
+        raise UserError(
+            f"{path}: {divider!r} divides the batch but is listed after {sharing[0]!r}, which takes its share first; "
+            f"list {divider} before {sharing[0]}"
+        )

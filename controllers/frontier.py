@@ -9,16 +9,15 @@ import numpy as np
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, expected
-from halfway.controllers.laws.choice import first_by
+from halfway.controllers.laws.choice import drawn_in_proportion, first_by
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.signals import expected_update_mass
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
-
-LEAST = 1e-12  # lower bound on a worth, so that its logarithm is finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +46,8 @@ class Frontier(PassRateController[FrontierState]):
 
     - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
     - "gain": that times p (1 - p)^2, the gain that `knapsack` expects of a step, which favours harder problems;
+    - "mass": pass@N - p = 1 - (1 - p)^N - p, in proportion to the update mass that MaxRL expects, likewise
+      (`halfway.curriculum.signals.expected_update_mass`);
 
     averaged over the uncertainty about p, so that problems about which little is known are worth trying. Both fall off
     more gently than the distance from one half: at N = 8, a rate of .05 has a third of the best signal, and .2 five
@@ -57,7 +58,7 @@ class Frontier(PassRateController[FrontierState]):
 
     Attributes:
         features: columns of the problem set: numbers, words or vectors.
-        worth: what a group is worth, "signal" or "gain".
+        worth: what a group is worth, "signal", "gain" or "mass".
         sharpness: the power; 0 = all problems alike; large = only the most valuable problems.
         exploration: chance that a slot takes any problem, drawn uniformly.
         candidates: number of problems drawn at random to compete for each slot; null = all.
@@ -65,7 +66,7 @@ class Frontier(PassRateController[FrontierState]):
     """
 
     features: tuple[str, ...] = ("category",)
-    worth: Literal["signal", "gain"] = "signal"
+    worth: Literal["signal", "gain", "mass"] = "signal"
     sharpness: float = 4.0
     exploration: float = 0.25
     candidates: int | None = 64
@@ -103,8 +104,7 @@ class Frontier(PassRateController[FrontierState]):
             worth_F = expected(
                 lambda rate_F: self.worth_of(rate_F, plan.num_rollouts), *self.model.logits(skills, x_PD[free_F])
             )
-            luck_F = generator.gumbel(size=len(free_F))
-            places = first_by([-self.sharpness * np.log(np.maximum(worth_F, LEAST)) - luck_F], wanted, generator)
+            places = first_by([drawn_in_proportion(worth_F, generator, self.sharpness)], wanted, generator)
             places = _explored(places, len(free_F), self.exploration, generator)
             known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
             chosen: Positions = free_F[places]
@@ -117,6 +117,8 @@ class Frontier(PassRateController[FrontierState]):
 
     def worth_of(self, rate: Floats, size: int) -> Floats:
         """What groups of `size` are worth at these pass rates."""
+        if self.worth == "mass":
+            return expected_update_mass(rate, size)
         mixed: Floats = 1 - rate**size - (1 - rate) ** size
         return mixed if self.worth == "signal" else mixed * rate * (1 - rate) ** 2
 

@@ -160,7 +160,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return PrefixSamplingState(problems)
 
     def propose(self, plan: Plan, state: PrefixSamplingState, stream: Stream) -> tuple[Plan, PrefixSamplingState]:
-        slots = slots_left(plan, self.max_share)
+        slots = slots_left(plan, self.max_share, Origin.PREFIX)
         counts, taken = Counter(state.counts), set()
         held = {request.problem.id for request in plan.requests}
         for saved in reversed(state.pool):  # newest first

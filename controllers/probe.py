@@ -120,7 +120,7 @@ class Probed(PassRateController[ProbedState]):
         )
 
     def propose(self, plan: Plan, state: ProbedState, stream: Stream) -> tuple[Plan, ProbedState]:
-        wanted = slots_left(plan, self.share)
+        wanted = slots_left(plan, self.share, Origin.GENERATED)
         if wanted <= 0 or not state.problems.generated:
             return plan, state
         if state.offered_in != plan.step:

@@ -12,7 +12,16 @@ from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Res
 from halfway.controllers.beliefs.forest import Floats, Forest, crowded, grow, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
-from halfway.controllers.laws.selection import Taken, Ties, distance_to_band, in_random_order, nearest, pick, tree_of
+from halfway.controllers.laws.selection import (
+    Taken,
+    Ties,
+    by_update_mass,
+    distance_to_band,
+    in_random_order,
+    nearest,
+    pick,
+    tree_of,
+)
 from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of, text_of
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
@@ -91,7 +100,8 @@ class Pros(PassRateController[ProsState]):
     instead.
 
     Attributes:
-        selection: "target" = nodes nearest the target; "random" = all nodes are equally likely (the source's ablation).
+        selection: "target" = nodes nearest the target; "random" = all nodes are equally likely (the source's ablation);
+            "mass" = drawn in proportion to the update mass that MaxRL expects of them (ours).
         target: range (low, high) of pass rates aimed at, all equally good.
         ties: how equally distant nodes are ordered, see `halfway.controllers.laws.selection.nearest`.
         exploration: share of the plan that is drawn uniformly from all nodes, so that no node is believed hopeless for
@@ -114,7 +124,7 @@ class Pros(PassRateController[ProsState]):
         calibration: how that line follows the outcomes.
     """
 
-    selection: Literal["target", "random"] = "target"
+    selection: Literal["target", "random", "mass"] = "target"
     target: tuple[float, float] = (0.5, 0.5)
     ties: Ties = "random"
     exploration: float = 0.1
@@ -282,10 +292,12 @@ class Pros(PassRateController[ProsState]):
         if self.selection == "random":
             return [(node, "random") for node in pick(shuffled, forest, plan.missing, self.per_tree, taken)]
         explored = int(generator.binomial(plan.missing, self.exploration))
-        ranking = nearest(forest, self.target, self.ties, generator)
+        mass = self.selection == "mass"
+        near_first = nearest(forest, self.target, self.ties, generator)
+        ranking = by_update_mass(forest, plan.num_rollouts, generator) if mass else near_first
         near = pick(ranking, forest, plan.missing - explored, self.per_tree, taken)
         others = pick(shuffled, forest, explored, self.per_tree, taken)
-        return [(node, "near") for node in near] + [(node, "explored") for node in others]
+        return [(node, "mass" if mass else "near") for node in near] + [(node, "explored") for node in others]
 
     def _request(self, state: ProsState, node: int, why: str, size: int) -> tuple[Request, str]:
         tree, forest = tree_of(state.forest, node), state.forest

@@ -107,7 +107,7 @@ class Replay(PassRateController[ReplayState]):
 
     def _drawn(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
         """Stored groups, drawn in the order of the options, by what `ReplayState.used` will hold."""
-        wanted = slots_left(plan, self.share)
+        wanted = slots_left(plan, self.share, Origin.STORED)
         if self.matched:
             wanted = min(wanted, state.came_in - sum(request.decided_by(plan.member) for request in plan.requests))
         held = {request.problem.id for request in plan.requests}

@@ -77,7 +77,7 @@ class Variants(PassRateController[VariantsState]):
         return VariantsState(problems)
 
     def propose(self, plan: Plan, state: VariantsState, stream: Stream) -> tuple[Plan, VariantsState]:
-        wanted = min(slots_left(plan, self.share), self.most - state.written)
+        wanted = min(slots_left(plan, self.share, Origin.GENERATED), self.most - state.written)
         known = {problem.id for problem in (*state.problems.generated, *plan.grown)} if wanted > 0 else set()
         left, written, repeated, reserved = list(state.parents), 0, 0, 0
         while wanted > 0 and left:

@@ -71,7 +71,7 @@ class PassRateController(Generic[State]):
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
         prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing a
         request's number of rollouts; "stored": training again on earlier groups; "advantages": giving advantages, see
-        `Group.advised`.
+        `Group.advised`; "quotas": scaling the shares of other members, see `Plan.quotas`.
         """
         return frozenset()
 

@@ -1,7 +1,7 @@
 """What is about to be rolled out: the plan that controllers pass along."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from halfway.curriculum.groups import Decision, Group, Request
@@ -37,6 +37,8 @@ class Plan:
         in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
             and may be extended.
         grown: new problems that members have written, for the set of generated problems.
+        quotas: what part of its own share, from 0 to 1, a member may take for requests of an origin; all of it if the
+            origin is not named. See `halfway.controllers.laws.slots.slots_left`.
     """
 
     step: int
@@ -47,6 +49,7 @@ class Plan:
     member: str = ""
     in_hand: tuple[Group, ...] = ()
     grown: tuple[Problem, ...] = ()
+    quotas: Mapping[Origin, float] = field(default_factory=dict)
 
     @property
     def missing(self) -> int:

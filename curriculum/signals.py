@@ -1,7 +1,8 @@
 """How much a group of binary rewards can teach, as a function of its pass rate or pass count.
 
 N is the number of rollouts of a group, k its number of successes, p the probability that one rollout succeeds. All
-quantities are largest at one half. Equations are from appendix E of the Prefix Sampling paper (arXiv 2605.05112).
+quantities are largest at one half, except the update mass. Equations are from appendix E of the Prefix Sampling paper
+(arXiv 2605.05112), unless another source is named.
 Arguments are numbers or arrays that broadcast against each other; results have the broadcast shape.
 """
 
@@ -59,6 +60,25 @@ def expected_pairs(p: ArrayLike, size: ArrayLike) -> Floats:
     """Expected number of such pairs before the group is sampled: N (N - 1) p (1 - p) (E.4, eqs. 19-21)."""
     p, size = _probability(p), _counts(size, 1)
     return np.asarray(size * (size - 1) * p * (1 - p))
+
+
+def update_mass(passed: ArrayLike, size: ArrayLike) -> Floats:
+    """Mean size of a group's advantages under MaxRL: 2 (1[k > 0] - k / N), see `halfway.controllers.maxrl`.
+
+    Largest for a single success. Its mean over any joint distribution of the outcomes is 2 (P(K > 0) - E[K] / N).
+    """
+    passed, size = _group(passed, size, 1)
+    return np.asarray(2 * ((passed > 0) - passed / size))
+
+
+def expected_update_mass(p: ArrayLike, size: ArrayLike) -> Floats:
+    """Expected update mass before the group is sampled: 2 (pass@N - pass@1) = 2 (1 - (1 - p)^N - p)
+    (github.com/linjiw/curriculum-maxrl, for the objective of arXiv 2602.02710).
+
+    Largest at p = 1 - N^(-1 / (N - 1)), .26 for N = 8; 0 at p = 0 and p = 1.
+    """
+    p, size = _probability(p), _counts(size, 1)
+    return np.asarray(2 * (1 - (1 - p) ** size - p))
 
 
 def _probability(p: ArrayLike) -> Floats:

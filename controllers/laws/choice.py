@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.curriculum.signals import expected_update_mass
 from halfway.curriculum.support.errors import require
 
+LEAST = 1e-12  # lower bound on a worth, so that its logarithm is finite
 DIGITS = 6  # distances that agree to this many decimal places are tied
 SAMPLE = 1024  # size of the sample from which a bound on the smallest values is guessed
 SPARE = 2  # number of ranks by which the guess is raised, so that it is rarely too small
@@ -21,15 +23,17 @@ class Choice:
 
     Attributes:
         kind: "nearest" = those believed nearest the target; "band" = any whose rate lies in the band, then the nearest
-            to the target; "softmax" = drawn without replacement in proportion to exp(-|rate - target| / tau);
-            "straddle" = half of them the nearest at or above the target and half the nearest below it, with more from
-            one side where the other runs out. Ties are broken at random.
+            to the target; "softmax" = drawn without replacement in proportion to exp(-|rate - target| / tau); "mass" =
+            likewise in proportion to pass@N - rate, the update mass that MaxRL expects of a group, see
+            `halfway.curriculum.signals.expected_update_mass`; "straddle" = half of them the nearest at or above the
+            target and half the nearest below it, with more from one side where the other runs out. Ties are broken at
+            random.
         target: pass rate aimed at.
         band: pass rates (low, high), both included.
         tau: temperature of "softmax", in pass rate.
     """
 
-    kind: Literal["nearest", "band", "softmax", "straddle"] = "nearest"
+    kind: Literal["nearest", "band", "softmax", "mass", "straddle"] = "nearest"
     target: float = 0.5
     band: tuple[float, float] = (0.3, 0.7)
     tau: float = 0.1
@@ -45,13 +49,16 @@ class Choice:
         """The target, if only the problems believed nearest it are taken; otherwise None."""
         return self.target if self.kind == "nearest" else None
 
-    def choose(self, rate_F: Floats, wanted: int, generator: np.random.Generator) -> Positions:
+    def choose(self, rate_F: Floats, wanted: int, generator: np.random.Generator, size: int = 8) -> Positions:
         """Indices of the chosen problems, best first.
 
         Args:
             rate_F: believed pass rates of the problems to choose from.
             wanted: how many; all of them if there are fewer.
+            size: N, rollouts of a group.
         """
+        if self.kind == "mass":
+            return first_by([drawn_in_proportion(expected_update_mass(rate_F, size), generator)], wanted, generator)
         gap_F: Floats = rate_F - self.target
         if self.kind == "straddle":
             return _straddle(gap_F, wanted, generator)
@@ -62,6 +69,12 @@ class Choice:
             distance_F /= self.tau
             return first_by([distance_F - generator.gumbel(size=len(rate_F))], wanted, generator)
         return first_by([distance_F], wanted, generator, DIGITS)
+
+
+def drawn_in_proportion(worth_F: Floats, generator: np.random.Generator, sharpness: float = 1.0) -> Floats:
+    """Keys by which `first_by` draws without replacement in proportion to worth^sharpness."""
+    keys_F: Floats = -sharpness * np.log(np.maximum(worth_F, LEAST)) - generator.gumbel(size=len(worth_F))
+    return keys_F
 
 
 def first_by(

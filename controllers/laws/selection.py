@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Forest, Positions
-from halfway.controllers.laws.choice import DIGITS, first_by
+from halfway.controllers.laws.choice import DIGITS, drawn_in_proportion, first_by
+from halfway.curriculum.signals import expected_update_mass
 
 Ties = Literal["random", "least_tried"]
 
@@ -87,6 +88,17 @@ def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np
     keys = [distance_to_band(forest.rate_M, band)]
     if ties == "least_tried":
         keys.append(forest.tried_M)
+    return Ranking(keys, len(forest.rate_M), generator)
+
+
+def by_update_mass(forest: Forest, size: int, generator: np.random.Generator) -> Ranking:
+    """The nodes in the order of a draw in proportion to pass@N - rate, see
+    `halfway.curriculum.signals.expected_update_mass`.
+
+    Args:
+        size: N, rollouts of a group.
+    """
+    keys = [drawn_in_proportion(expected_update_mass(forest.rate_M, size), generator)]
     return Ranking(keys, len(forest.rate_M), generator)
 
 

@@ -28,6 +28,24 @@ def floored(weight_C: Floats, floor: float) -> Floats:
     return result_C
 
 
+def part_by_rate(rate: float, reference: float, sharpness: float, floor: float) -> float:
+    """The part of its share that a source deserves: rate^s / (rate^s + reference^s), at least `floor`.
+
+    One half where it does as well as the reference, also if both rates are 0; nearly all where it does better.
+
+    Args:
+        rate, reference: what the source, and what it competes with, yields per unit of cost; may be infinite.
+        sharpness: s, how fast the part falls.
+    """
+    if rate == reference:
+        return max(floor, 0.5)
+    if rate == 0 or math.isinf(reference):
+        return floor
+    ratio = min(reference / rate, 1e6)
+    part: float = 1 / (1 + ratio**sharpness)
+    return max(floor, part)
+
+
 def optimistic(mean_C: Floats, count_C: NDArray[np.int64], bonus: float) -> Floats:
     """Upper confidence bounds: mean + bonus sqrt(2 ln(n + 1) / (n_c + 1)), n being the sum of all n_c (DUMP's code)."""
     bound_C: Floats = mean_C + bonus * np.sqrt(2 * math.log(int(count_C.sum()) + 1) / (count_C + 1))

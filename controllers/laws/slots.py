@@ -14,6 +14,8 @@ from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 
+GOLDEN = (5**0.5 - 1) / 2
+
 Rates = Callable[[Positions, Aim | None, Stream], tuple[Positions, Floats]]
 """The belief about free positions: (their array, `Aim` or None for all, a stream for draws) -> the positions that may
 be chosen, and their pass rates."""
@@ -40,10 +42,24 @@ def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
     return chosen
 
 
-def slots_left(plan: Plan, share: float) -> int:
-    """How many slots a member that may take a share of the plan, rounded down, may still take; 0 or less if none."""
+def slots_left(plan: Plan, share: float, origin: Origin) -> int:
+    """How many slots a member that may take a share of the plan, rounded down, may still take; 0 or less if none.
+
+    Args:
+        origin: of the requests that it adds. If the plan has a quota for it, the member may take that part of its
+            share, rounded up or down from step to step, so that even a small part is a slot now and then.
+    """
     own = sum(request.decided_by(plan.member) for request in plan.requests)
-    return min(plan.missing, floor_product(share, plan.wanted) - own)
+    quota = plan.quotas.get(origin)
+    slots = floor_product(share, plan.wanted) if quota is None else dithered(quota * share * plan.wanted, plan.step)
+    return min(plan.missing, slots - own)
+
+
+def dithered(amount: float, step: int) -> int:
+    """A whole number, the mean of which over the steps is the amount: it is rounded up in a step whose multiple of the
+    golden ratio has a smaller fractional part than the amount."""
+    whole = floor_product(amount, 1)
+    return whole + (step * GOLDEN % 1 < amount - whole)
 
 
 def fill_by_rate(
@@ -70,7 +86,7 @@ def fill_by_rate(
             free_F = generator.choice(free_F, candidates * wanted, replace=False, shuffle=False)
         near = None if law.aim is None else Aim(law.aim, wanted)
         free_F, rate_F = rates(free_F, near, stream.at("rates", len(believed)))
-        places = law.choose(rate_F, wanted, generator)
+        places = law.choose(rate_F, wanted, generator, plan.num_rollouts)
         believed.update(zip(free_F[places].tolist(), rate_F[places].tolist(), strict=True))
         chosen: Positions = free_F[places]
         return chosen

@@ -83,6 +83,12 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "downsample_vcrl": lambda: chain(
         *then("downsample", baseline="group", keep=0.5).members.items(), ("vcrl", CONTROLLERS.get("vcrl")())
     ),
+    "mixture": lambda: chain_of(("mixture", "replay", "prefix_sampling", "probe", "uniform")),
+    "mixture_of_bounded_replay": lambda: chain(
+        ("mixture", CONTROLLERS.get("mixture")(worth="mass", rho=1.0)),
+        ("replay", CONTROLLERS.get("replay")(matched=True, uses=2, age=10, order="rare")),
+        *chain_of(("prefix_sampling", "frontier", "maxrl")).members.items(),
+    ),
     "replay_hints_pilot": lambda: chain(
         *((name, CONTROLLERS.get(name)()) for name in ("replay", "uniform", "hints", "pilot", "signal"))
     ),

@@ -41,6 +41,7 @@ def test_worth_is_the_chance_of_a_mixed_group_or_what_a_step_gains() -> None:
     rate = np.array([0.25])
     assert Frontier(LEVEL).worth_of(rate, 2)[0] == 0.375
     assert Frontier(LEVEL, "gain").worth_of(rate, 2)[0] == 0.375 * 0.25 * 0.5625
+    assert Frontier(LEVEL, "mass").worth_of(rate, 2)[0] == 2 * (1 - 0.75**2 - 0.25)
     small = Frontier(LEVEL).worth_of(np.array([0.05, 0.5]), 8)
     assert small[0] / small[1] > 1 / 3  # what hardly ever passes is not starved
 

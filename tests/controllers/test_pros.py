@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 from controller_harness import group, play, problem_set, propose, rollout, simulated, through_json
 
-from halfway.controllers.beliefs.forest import crowded, grow, learn, nodes_of, prune
+from halfway.controllers.beliefs.forest import bare_forest, crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.greso import Greso
 from halfway.controllers.laws.control import expected_run
-from halfway.controllers.laws.selection import Taken, distance_to_band, in_random_order, nearest, pick, tree_of
+from halfway.controllers.laws.selection import (
+    Taken,
+    by_update_mass,
+    distance_to_band,
+    in_random_order,
+    nearest,
+    pick,
+    tree_of,
+)
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.prefixes.reuse import prefix_of, text_of
 from halfway.controllers.pros import Pros
@@ -292,6 +300,15 @@ def test_selection_moves_groups_toward_the_target():
 
     near, at_random = degenerate_share(FAST), degenerate_share(replace(FAST, selection="random"))
     assert near < 0.8 * at_random  # 0.67 +- 0.08 over seeds
+
+
+def test_selection_by_mass_prefers_rare_successes_to_rare_failures():
+    forest = replace(bare_forest(2, 0.0, 0.5), rate_M=np.asarray([0.2, 0.8]))
+    firsts = [by_update_mass(forest, 8, np.random.default_rng(seed)).first(1)[0] for seed in range(4000)]
+    hard, easy = 1 - 0.8**8 - 0.2, 1 - 0.2**8 - 0.8
+    assert firsts.count(0) / 4000 == pytest.approx(hard / (hard + easy), abs=0.03)
+    plan, _ = propose(replace(FAST, selection="mass", exploration=0.0), FAST.init(PROBLEMS), 0)
+    assert {request.decisions[-1].action.split()[0] for request in plan.requests} == {"mass"}
 
 
 def test_random_selection_ignores_beliefs():

@@ -78,3 +78,18 @@ def test_every_signal_peaks_at_one_half():
 def test_impossible_arguments_are_refused(call):
     with pytest.raises(ValueError):
         call()
+
+
+@pytest.mark.parametrize(("p", "size"), [(0.0, 8), (0.1, 8), (0.5, 2), (0.9, 5), (1.0, 3)])
+def test_expected_update_mass_is_the_mean_over_all_outcomes(p: float, size: int):
+    mean = 0.0
+    for outcomes in product((0, 1), repeat=size):
+        chance = p ** sum(outcomes) * (1 - p) ** (size - sum(outcomes))
+        mean += chance * float(signals.update_mass(sum(outcomes), size))
+    assert signals.expected_update_mass(p, size) == pytest.approx(mean, abs=1e-12)
+
+
+def test_update_mass_is_largest_for_one_success_and_its_expectation_at_the_derived_peak():
+    assert signals.update_mass(np.arange(9), 8).tolist() == [0, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]
+    rates = np.linspace(0, 1, 10001)
+    assert rates[signals.expected_update_mass(rates, 8).argmax()] == pytest.approx(1 - 8 ** (-1 / 7), abs=1e-4)

@@ -206,6 +206,7 @@ def needs_rollouts_only() -> dict[str, list[str]]:
         if not reads and "generated" not in controller.claims:
             chooses, first = "problems" in controller.claims, name in ("prefix_sampling", "replay")
             chains[name] = [name] if chooses else [name, "uniform"] if first else ["uniform", name]
+    chains["mixture"] = ["mixture", "replay", "uniform"]
     return chains
 
 

@@ -78,6 +78,14 @@ def test_softmax_draws_in_proportion() -> None:
     assert np.abs(counts / 8000 - weights / weights.sum()).max() < 0.02
 
 
+def test_mass_draws_in_proportion_to_pass_at_n_minus_the_rate() -> None:
+    law, counts = Choice("mass"), np.zeros(len(RATES))
+    for seed in range(8000):
+        counts[law.choose(RATES, 1, generator(seed), size=4)] += 1
+    weights = 1 - (1 - RATES) ** 4 - RATES
+    assert np.abs(counts / 8000 - weights / weights.sum()).max() < 0.02
+
+
 def test_softmax_draws_without_replacement_as_one_after_the_other() -> None:
     rates, law = np.asarray([0.5, 0.7, 0.9]), Choice("softmax", tau=0.2)
     weights = np.exp(-np.abs(rates - 0.5) / 0.2)

@@ -1,0 +1,178 @@
+"""Mixture: a batch is divided among its sources by what each has lately taught per unit of cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from halfway.controllers.beliefs.counts import fresh_groups
+from halfway.controllers.laws.shares import part_by_rate
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+from halfway.curriculum.plan import Plan
+from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.signals import update_mass
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import require
+
+SOURCES = (Origin.PREFIX, Origin.GENERATED, Origin.STORED)
+
+
+class Tally(NamedTuple):
+    """Recent groups of one source: how many, what they taught, and what they cost in tokens. Old ones count less."""
+
+    groups: float = 0.0
+    taught: float = 0.0
+    cost: float = 0.0
+
+    def plus(self, taught: float, cost: float) -> "Tally":
+        return Tally(self.groups + 1, self.taught + taught, self.cost + cost)
+
+    def faded(self, factor: float) -> "Tally":
+        return Tally(*(factor * value for value in self))
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What a group of a source counts for where a fresh group counts for 1, if both teach.
+
+    Attributes:
+        prefix: rollouts that start inside earlier rollouts.
+        generated: problems that are not the data set's own.
+        stored: groups that train once more.
+    """
+
+    prefix: float = 1.0
+    generated: float = 0.5
+    stored: float = 0.35
+
+    def __post_init__(self) -> None:
+        for name, credit in vars(self).items():
+            require(0 <= credit < math.inf, f"mixture.credit.{name}", credit, "give 0 (= teaches nothing) or more")
+
+    def of(self, source: str) -> float:
+        credit: float = getattr(self, source)
+        return credit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixtureState:
+    """What each source has lately taught.
+
+    Attributes:
+        tallies: by source, fresh problems included; "stored" holds what could be stored.
+    """
+
+    problems: ProblemSet
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mixture(PassRateController[MixtureState]):
+    """Tells the members that prefix, generate and replay what part of their share to take (ours).
+
+    Each such member's own share is the largest it may have. The part of it that a source gets is
+
+        max(floor, x^s / (x^s + f^s)),    x = (credit taught + n f c) / (cost + n c),
+
+    where taught and cost are sums over the source's recent groups, f and c are what fresh groups teach per unit of
+    cost, and cost each, and n = `prior`. So a source that does as well as fresh problems gets half of its share. One
+    that does worse withdraws, one that does better has all of it, and one that was not tried lately is tried again.
+
+    A group's cost is its generated tokens, plus rho times the tokens of whole sequences if it has both outcomes, since
+    groups without are not trained. A stored group costs no generation. It is not observed again, so it is
+    taken to teach, and to cost in training, what the groups that could be stored did, and n = 0.
+
+    In a chain it comes first. Hinted groups count as fresh.
+
+    Attributes:
+        rho: price of a token that is trained, where a generated one costs 1.
+        worth: what a group teaches: "groups" = 1 if it has both outcomes; "mass" = its update mass under MaxRL,
+            2 (1[k > 0] - k / N), which favours rare successes.
+        credit: what a group of another source counts for. 1, .5 and .35 were read off contests in the lab, where easier
+            problems and stored groups taught the data's own problems that much.
+        sharpness: s.
+        floor: least part of its share that a source gets.
+        memory: factor by which earlier groups count less in every step.
+        prior: n, in groups.
+    """
+
+    rho: float = 0.25
+    worth: Literal["groups", "mass"] = "groups"
+    credit: Credit = field(default_factory=Credit)
+    sharpness: float = 4.0
+    floor: float = 0.1
+    memory: float = 0.9
+    prior: float = 4.0
+
+    claims = frozenset({"quotas"})
+    needs = frozenset({"tokens"})
+
+    def __post_init__(self) -> None:
+        require(0 <= self.rho < math.inf, "mixture.rho", self.rho, "give a price of 0 or more")
+        require(0 < self.sharpness <= 16, "mixture.sharpness", self.sharpness, "give a power above 0, at most 16")
+        require(0 < self.floor <= 1, "mixture.floor", self.floor, "give a part above 0, at most 1")
+        require(0 <= self.memory < 1, "mixture.memory", self.memory, "give 0 (= the latest step only) or more, below 1")
+        require(0 < self.prior < math.inf, "mixture.prior", self.prior, "give a number of groups above 0")
+
+    def init(self, problems: ProblemSet) -> MixtureState:
+        return MixtureState(problems)
+
+    def propose(self, plan: Plan, state: MixtureState, stream: Stream) -> tuple[Plan, MixtureState]:
+        return replace(plan, quotas=self.quotas(state)), state
+
+    def quotas(self, state: MixtureState) -> dict[Origin, float]:
+        """What part of its share each source gets."""
+        fresh = state.tallies.get(Origin.FRESH, Tally())
+        reference = _rate(fresh.taught, fresh.cost)
+        return {
+            source: part_by_rate(self._yield(state, source), reference, self.sharpness, self.floor)
+            for source in SOURCES
+        }
+
+    def _yield(self, state: MixtureState, source: Origin) -> float:
+        """What a source teaches per unit of cost."""
+        fresh, own = (state.tallies.get(origin, Tally()) for origin in (Origin.FRESH, source))
+        taught = self.credit.of(source) * own.taught
+        if source is Origin.STORED or not fresh.groups:  # what could be stored is known as well as what is fresh
+            return _rate(taught, own.cost)
+        weight = self.prior / fresh.groups
+        return _rate(taught + weight * fresh.taught, own.cost + weight * fresh.cost)
+
+    def observe(self, state: MixtureState, groups: Sequence[Group], step: int) -> MixtureState:
+        fresh_groups(groups, state.problems)  # raises for a problem of another set
+        tallies = {source: tally.faded(self.memory) for source, tally in state.tallies.items()}
+
+        def count(source: Origin, group: Group, cost: float) -> None:
+            tallies[source] = tallies.get(source, Tally()).plus(self._taught(group), cost)
+
+        for group in groups:
+            if group.size:
+                training = 0.0 if group.degenerate else self.rho * _sequence_tokens(group)
+                source = group.request.origin
+                count(Origin.FRESH if source is Origin.HINTED else source, group, group.num_generated + training)
+                if not group.degenerate:
+                    count(Origin.STORED, group, training)
+        return replace(state, tallies=tallies)
+
+    def _taught(self, group: Group) -> float:
+        if group.degenerate:
+            return 0.0
+        return 1.0 if self.worth == "groups" else float(update_mass(group.num_passed, group.size))
+
+    def metrics(self, state: MixtureState) -> Mapping[str, float]:
+        """quota_SOURCE: the part of its share that a source gets; groups_SOURCE: its recent groups."""
+        quotas = {f"quota_{source}": part for source, part in self.quotas(state).items()}
+        return quotas | {f"groups_{source}": tally.groups for source, tally in state.tallies.items()}
+
+
+def _rate(taught: float, cost: float) -> float:
+    return taught / cost if cost else math.inf if taught else 0.0
+
+
+def _sequence_tokens(group: Group) -> int:
+    """Tokens of the whole sequences, prompts and replayed parts included: what a pass of the learner goes over."""
+    turns = [turn for rollout in group.rollouts for turn in rollout.turns]
+    written = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in turns)
+    return group.size * len(group.prompt_tokens_P) + written

@@ -1,0 +1,144 @@
+"""Mixture: what a source is worth, how its share follows, and how the other members heed it."""
+
+from dataclasses import replace
+
+import pytest
+from controller_harness import child, group, problem_set
+
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.chains import checked_chain, members
+from halfway.controllers.laws.shares import part_by_rate
+from halfway.controllers.laws.slots import dithered, slots_left
+from halfway.controllers.mixture import Credit, Mixture
+from halfway.controllers.probe import Probed
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Group, Origin, Plan, Request, Session, UserError, chain
+from halfway.curriculum.controller import NEEDS
+
+PROBLEMS = problem_set(12, generated=200)
+FRESH = [group(PROBLEMS[0], 0), group(PROBLEMS[1], 4)]  # 8 rollouts of 8 tokens each, prompts of 2
+
+
+def quotas(mixture: Mixture, *steps: list[Group]) -> dict[Origin, float]:
+    state = mixture.init(PROBLEMS)
+    for step, groups in enumerate(steps):
+        state = mixture.observe(state, groups, step)
+    return mixture.quotas(state)
+
+
+def test_a_part_falls_with_what_the_source_yields() -> None:
+    assert part_by_rate(2.0, 2.0, 4.0, 0.1) == part_by_rate(0.0, 0.0, 4.0, 0.1) == 0.5
+    assert part_by_rate(3.0, 1.0, 2.0, 0.1) == pytest.approx(0.9)
+    assert part_by_rate(1.0, 3.0, 2.0, 0.0) == pytest.approx(0.1)
+    assert part_by_rate(0.0, 1.0, 4.0, 0.1) == part_by_rate(1.0, float("inf"), 4.0, 0.1) == 0.1
+    assert part_by_rate(1e-300, 1.0, 16.0, 0.1) == 0.1
+    assert part_by_rate(float("inf"), 1.0, 4.0, 0.1) == part_by_rate(1.0, 0.0, 4.0, 0.1) == 1.0
+
+
+def test_the_quotas_are_those_of_the_formula() -> None:
+    # Fresh: 128 tokens generated, and 80 trained at half the price. A prefixed group: 64, and the same 40. So fresh
+    # groups yield 1 / 168 a token at 84 tokens each, and two of those count as the prefix's own: 2 / 272.
+    own = quotas(Mixture(rho=0.5, sharpness=2.0, prior=2.0), [*FRESH, child(PROBLEMS[2], (1, 8), 3)])
+    fresh, prefixed, stored = 1 / 168, 2 / (104 + 2 * 84), 0.35 * 2 / 80
+    assert own[Origin.PREFIX] == pytest.approx(prefixed**2 / (prefixed**2 + fresh**2))
+    assert own[Origin.STORED] == pytest.approx(stored**2 / (stored**2 + fresh**2))
+    assert own[Origin.GENERATED] == pytest.approx(0.5)  # nothing is known but what fresh groups yield
+
+
+def test_a_group_is_worth_its_update_mass_on_request() -> None:
+    rare, common = child(PROBLEMS[2], (1, 8), 1), child(PROBLEMS[2], (1, 8), 7)
+    by_groups, by_mass = Mixture(), Mixture(worth="mass")
+    assert quotas(by_groups, [*FRESH, rare]) == quotas(by_groups, [*FRESH, common])
+    assert quotas(by_mass, [*FRESH, rare])[Origin.PREFIX] > quotas(by_mass, [*FRESH, common])[Origin.PREFIX]
+
+
+def test_stored_groups_have_all_of_their_share_where_training_is_free_and_little_where_it_is_dear() -> None:
+    assert quotas(Mixture(rho=0.0), FRESH)[Origin.STORED] == 1.0
+    assert quotas(Mixture(rho=100.0), FRESH)[Origin.STORED] == 0.1
+
+
+def test_a_source_that_teaches_nothing_withdraws_to_the_floor_and_is_tried_again_later() -> None:
+    failed = [child(PROBLEMS[2], (1, 8), 0)] * 8
+    mixture = Mixture(floor=0.05)
+    assert quotas(mixture, [*FRESH, *failed])[Origin.PREFIX] == 0.05
+    assert quotas(mixture, [*FRESH, *failed], *[FRESH] * 60)[Origin.PREFIX] == pytest.approx(0.5, abs=0.01)
+
+
+def test_an_outcome_of_hinted_problems_is_one_of_fresh_ones() -> None:
+    hinted = [replace(g, request=replace(g.request, origin=Origin.HINTED)) for g in FRESH]
+    failed = [child(PROBLEMS[2], (1, 8), 0)]
+    assert quotas(Mixture(), [*hinted, *failed]) == quotas(Mixture(), [*FRESH, *failed])
+
+
+def test_a_quota_scales_the_share_of_a_member_and_is_met_over_the_steps() -> None:
+    plan = Plan(0, 16, 8, member="probe")
+    assert slots_left(plan, 0.25, Origin.GENERATED) == 4
+    halved = replace(plan, quotas={Origin.GENERATED: 0.5})
+    assert (slots_left(halved, 0.25, Origin.GENERATED), slots_left(halved, 0.25, Origin.PREFIX)) == (2, 4)
+    rare = [replace(plan, step=step, quotas={Origin.GENERATED: 0.1}) for step in range(100)]
+    slots = [slots_left(one, 0.25, Origin.GENERATED) for one in rare]
+    assert set(slots) == {0, 1} and sum(slots) == pytest.approx(40, abs=1)  # .4 of a slot in the mean
+    taken = replace(halved, step=1).add([Request(PROBLEMS.generated[0], 8, Origin.GENERATED)], "probed")
+    assert slots_left(taken, 0.25, Origin.GENERATED) == 1
+
+
+@pytest.mark.parametrize("amount", [0.0, 0.07, 0.5, 2.0, 3.9])
+def test_dithering_keeps_the_mean(amount: float) -> None:
+    numbers = [dithered(amount, step) for step in range(1000)]
+    assert max(numbers) - min(numbers) <= 1 and sum(numbers) == pytest.approx(1000 * amount, abs=3)
+
+
+def generated_slots(fresh_passed: int, generated_passed: int) -> list[int]:
+    """How many slots of 16 generated problems got in each of 40 steps, for groups with these numbers of successes."""
+    parts = chain(("mixture", Mixture(credit=Credit(generated=1.0))), ("probe", Probed()), ("uniform", Uniform()))
+    session, slots = Session(PROBLEMS, parts, 8, provides=NEEDS), []
+    for _ in range(40):
+        tickets = session.next_batch(16)
+        slots.append(sum(ticket.request.origin is Origin.GENERATED for ticket in tickets))
+        for ticket in tickets:
+            made = Origin.GENERATED is ticket.request.origin
+            outcome = group(ticket.request.problem, generated_passed if made else fresh_passed)
+            session.record_group(ticket.id, replace(outcome, request=ticket.request))
+        session.commit()
+    return slots
+
+
+def test_in_a_chain_a_source_that_pays_keeps_its_share_and_one_that_does_not_withdraws() -> None:
+    pays, does_not = generated_slots(0, 4), generated_slots(4, 8)
+    assert pays[0] == does_not[0] == 4 and min(pays[2:20]) == 8  # half of the share of one half, then all of it
+    assert sum(does_not[10:]) == pytest.approx(0.8 * 30, abs=1) and max(does_not[10:]) == 1  # a tenth of it
+
+
+def test_it_stands_before_the_members_whose_shares_it_scales() -> None:
+    checked_chain(members(["mixture", "replay", "uniform", "greso"]))
+    with pytest.raises(UserError, match="'mixture' divides the batch but is listed after 'replay'"):
+        checked_chain(members(["replay", "mixture", "uniform"]))
+    with pytest.raises(UserError, match="members that take a share of it, and there are none"):
+        checked_chain(members(["mixture", "pros"]))
+    with pytest.raises(UserError, match="both own the quotas"):
+        checked_chain(members(["mixture", {"other": {"use": "mixture"}}, "replay", "uniform"]))
+
+
+def test_a_problem_of_another_set_is_refused() -> None:
+    (stranger,) = problem_set(1)
+    mixture = Mixture()
+    with pytest.raises(KeyError, match="nobody"):
+        mixture.observe(mixture.init(PROBLEMS), [group(replace(stranger, id="nobody"), 4)], 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rho": -1.0}, r"mixture\.rho: -1\.0"),
+        ({"floor": 0.0}, r"mixture\.floor: 0\.0"),
+        ({"sharpness": 0.0}, r"mixture\.sharpness"),
+        ({"memory": 1.0}, r"mixture\.memory"),
+        ({"prior": 0.0}, r"mixture\.prior"),
+        ({"worth": "gold"}, "gold"),
+        ({"credit": {"stored": -0.5}}, r"credit\.stored: -0\.5"),
+    ],
+)
+def test_a_bad_option_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        members([{"mixture": options}])
+    assert "mixture" in CONTROLLERS.names()
