@@ -3,9 +3,8 @@
 - `records`: reads what runs have written, decision logs included, into typed records
 - `summary`: computes every number of a comparison once
 - `arms`: summarises one arm over its seeds
-- `starts`: summarises groups by where they began: at a problem's start, at a generated problem, behind a prefix
-- `shares`: computes shares and means over seeds, or over the groups of a single seed
-- `prefix_metrics`: finds what controllers report about parents with a given pass count
+- `kinds`: groups by where they began, at a problem's start, at a generated problem or behind a prefix, and strata
+- `tuning`: which settings were tried for each arm, and which was chosen
 - `provenance`: records the command, the versions and the machine beside a result
 - `page`: writes the HTML report
 - `html`: renders HTML pages, for the audit too

@@ -1,7 +1,7 @@
-"""Summarises one arm of a comparison over its seeds: what it scored, and what became of its rollouts."""
+"""Summarises one arm over its seeds: what it scored, what became of its rollouts, and where the seconds went."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -9,12 +9,20 @@ import numpy as np
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import EvaluationRecord, Run, outcome_rollouts
-from halfway.experiments.report.shares import by_seed, share
-from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
+from halfway.experiments.report.statistics.intervals import (
+    Estimate,
+    clustered_mean,
+    normal,
+    over_seeds,
+    proportion,
+)
 
 NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
 WITHIN_ROLLOUT = ("tools",)
 """Parts of `timing` whose seconds are already counted in the rollout part."""
+
+PAPERS_ROLLOUTS = (0.78, 0.91)
+"""Smallest and largest share of the hours that rollouts take in published runs (GRESO, table 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,26 @@ class ArmSummary:
     seconds: float
     controller_share: float | None
     rollout_fates: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Shares of the seconds of all runs, without evaluation and checkpoints.
+
+    Attributes:
+        rollouts, updates: shares of the seconds.
+        rho: update seconds per trained token, divided by rollout seconds per generated token; None if trained tokens
+            were not recorded.
+    """
+
+    rollouts: float
+    updates: float
+    rho: float | None
+
+    @property
+    def inverted(self) -> bool:
+        """Whether updates take more time than rollouts, the reverse of the published runs."""
+        return self.updates > self.rollouts
 
 
 def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
@@ -154,6 +182,46 @@ def seconds_by_part(runs: Sequence[Run]) -> dict[str, float]:
             for part, seconds in step.timing.items():
                 parts[part] += seconds
     return {part: seconds for part, seconds in parts.items() if part not in (*NOT_IN_A_STEP, *WITHIN_ROLLOUT)}
+
+
+def timing_of(runs: Sequence[Run]) -> Timing | None:
+    """The timing of all runs together; None if no seconds were recorded."""
+    parts = seconds_by_part(runs)
+    total = sum(parts.values())
+    if total <= 0:
+        return None
+    rollout, update = parts.get("rollout", 0.0), parts.get("update", 0.0)
+    generated = sum(run.steps[-1].tokens for run in runs if run.steps)
+    trained = [run.steps[-1].trained_tokens for run in runs if run.steps]
+    rho = None
+    if rollout > 0 and generated and None not in trained and sum(filter(None, trained)):
+        rho = (update / sum(filter(None, trained))) / (rollout / generated)
+    return Timing(rollout / total, update / total, rho)
+
+
+def by_seed(seeds: Iterable[Sequence[GroupRecord]], counts: Callable[[GroupRecord], bool]) -> list[list[GroupRecord]]:
+    """The groups for which `counts` holds: one list for each seed that has any."""
+    return [chosen for groups in seeds if (chosen := [group for group in groups if counts(group)])]
+
+
+def share(cases: Sequence[Sequence[GroupRecord]], hit: Callable[[GroupRecord], bool]) -> Estimate | None:
+    """Share of the groups for which `hit` holds, with an interval over seeds, or over groups if there is one seed.
+
+    None without any group.
+    """
+    if len(cases) == 1:
+        return proportion(sum(map(hit, cases[0])), len(cases[0]))
+    return over_seeds([sum(map(hit, groups)) / len(groups) for groups in cases]) if cases else None
+
+
+def mean_pass_rate(cases: Sequence[Sequence[GroupRecord]]) -> Estimate | None:
+    """Mean pass rate of the groups, with an interval over seeds, or over problems if there is one seed.
+
+    None without any group.
+    """
+    if len(cases) == 1:
+        return clustered_mean([group.pass_rate for group in cases[0]], [group.problem for group in cases[0]])
+    return over_seeds([fmean(group.pass_rate for group in groups) for groups in cases]) if cases else None
 
 
 def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:

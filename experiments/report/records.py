@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ import msgspec
 from omegaconf import OmegaConf
 
 from halfway.curriculum.decision_log import GroupRecord, sort_records
-from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
@@ -114,10 +113,6 @@ class Run:
     @property
     def num_steps(self) -> int:
         return len(self.steps)
-
-    def second_half(self) -> list[GroupRecord]:
-        """Groups rolled out in the second half of the steps."""
-        return [group for group in self.groups if group.step >= self.num_steps / 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +260,3 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
 def _read_state(path: Path) -> str:
     return str(json.loads(path.read_text()).get("state", "unknown")) if path.exists() else "unknown"
-
-
-def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
-    """The distinct pass counts of the parents whose prefixes were used, sorted."""
-    groups = (group for run in runs for group in run.groups if group.prefixed)
-    return sorted({group.parent_count for group in groups if group.parent_count is not None})

@@ -1,36 +1,16 @@
 """Computes every number of a comparison once, from the records of its runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halfway.experiments.report.analysis.curves import ROUNDING
-from halfway.experiments.report.analysis.design import Contrast, Design, read_design
-from halfway.experiments.report.analysis.matched import Matched, match
-from halfway.experiments.report.analysis.replays import ReplayCosts, replay_costs
+from halfway.experiments.report.analysis.design import Design, read_design
+from halfway.experiments.report.analysis.equal_cost import Matched, match
 from halfway.experiments.report.analysis.savings import Savings, savings
-from halfway.experiments.report.analysis.strata import StrataRow, strata_rows
-from halfway.experiments.report.analysis.timing import Timing, timing_of
-from halfway.experiments.report.analysis.tuning import TunedRow, read_tuning
-from halfway.experiments.report.arms import ArmSummary, rollouts_per_group, summarize_arm
-from halfway.experiments.report.records import Comparison, Run
-from halfway.experiments.report.starts import StartRow, start_rows
-from halfway.experiments.report.statistics.intervals import Estimate, ratio_of_means, ratio_over_seeds
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """How cheaply one arm filled its batches beside another: its rollouts per trained group, divided by the other's.
-
-    Attributes:
-        ratio: ratio of the geometric means over seeds, with an interval if it is paired by seed; None if an arm has
-            trained no group.
-        paired: whether the ratio is taken within each seed.
-    """
-
-    arm: str
-    reference: str
-    ratio: Estimate | None
-    paired: bool
+from halfway.experiments.report.arms import ArmSummary, Timing, summarize_arm, timing_of
+from halfway.experiments.report.kinds import StartRow, StrataRow, start_rows, strata_rows
+from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.tuning import TunedRow, read_tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +33,12 @@ class Summary:
     arms: tuple[ArmSummary, ...]
     ranking: tuple[str, ...]
     matched: tuple[Matched, ...]
-    filled: tuple[Filled, ...]
     savings: tuple[Savings, ...]
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: tuple[TunedRow, ...]
-    # Earlier reports lack these three fields.
-    replays: tuple[ReplayCosts, ...] = ()
+    # Earlier reports lack these two fields.
     not_started: tuple[str, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
 
@@ -90,13 +68,9 @@ def summarize(comparison: Comparison) -> Summary:
         arms=arms,
         ranking=tuple(ranks),
         matched=tuple(match(runs_of, design)),
-        filled=tuple(
-            fill_ratio(runs_of, pair) for pair in design.contrasts if {pair.arm, pair.reference} <= set(runs_of)
-        ),
         savings=tuple(savings(runs_of, design)),
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
-        replays=tuple(row for arm, runs in runs_of.items() if (row := replay_costs(arm, runs)) is not None),
         timing=timing_of(started.all_runs),
         tuned=tuple(read_tuning(comparison.directory, comparison.arms)),
         not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
@@ -126,17 +100,3 @@ def describe_intervals(comparison: Comparison) -> str:
         "arms with two or more seeds: 95 % Student-t intervals over seeds; arms with one: normal intervals clustered "
         "by problem, which say nothing about the spread over seeds; gains are differences within a seed"
     )
-
-
-def fill_ratio(runs_of: Mapping[str, Sequence[Run]], pair: Contrast) -> Filled:
-    """The ratio of two arms' rollouts per trained group: by seed if they share two seeds or more, else of the means."""
-    left, right = (
-        {run.seed: value for run in runs_of[arm] if (value := rollouts_per_group(run)) is not None}
-        for arm in (pair.arm, pair.reference)
-    )
-    shared = sorted(left.keys() & right.keys())
-    if len(shared) >= 2:
-        ratio = ratio_over_seeds([left[seed] for seed in shared], [right[seed] for seed in shared])
-        return Filled(pair.arm, pair.reference, ratio, paired=True)
-    found = ratio_of_means(list(left.values()), list(right.values())) if left and right else None
-    return Filled(pair.arm, pair.reference, found, paired=False)

@@ -47,6 +47,11 @@ class Design:
     judge_second: float | None = None
     instances: int = 1
 
+    def axes(self, *plain: Axis) -> list[Axis]:
+        """The headline, these plain axes, and the costs, each once."""
+        axes = [self.headline, *plain, *self.costs]
+        return [axis for i, axis in enumerate(axes) if axis not in axes[:i]]
+
 
 def read_design(comparison: Comparison) -> Design:
     """Read the plan in comparison.yaml; what it leaves out has the defaults that `Design` describes.

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
 from halfway.experiments.report.analysis.design import read_design
-from halfway.experiments.report.analysis.strata import rate, strata_names
 from halfway.experiments.report.figures.style import (
     INK,
     MUTED,
@@ -22,6 +21,7 @@ from halfway.experiments.report.figures.style import (
     shades,
     thousands,
 )
+from halfway.experiments.report.kinds import rate, strata_names
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.intervals import over_seeds
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from halfway.experiments.report.analysis.contrasts import ContrastRow
+from halfway.experiments.report.analysis.equal_cost import ContrastRow
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.savings import END, Savings
 from halfway.experiments.report.figures.style import INK, MUTED, arm_colors, flat, grid

@@ -25,7 +25,8 @@ from halfway.experiments.report.figures.style import (
     percent_axis,
     step_axis,
 )
-from halfway.experiments.report.records import Comparison, parent_counts
+from halfway.experiments.report.kinds import parent_counts
+from halfway.experiments.report.records import Comparison
 
 # The origins of groups, and their names in titles.
 KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}

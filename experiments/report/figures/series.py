@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import ParentCount
-from halfway.experiments.report.prefix_metrics import reported
+from halfway.experiments.report.kinds import reported
 from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]

@@ -53,12 +53,6 @@ def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float])
     return over_seeds(logarithms).map(math.exp)
 
 
-def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Ratio of the two geometric means, without an interval, for seeds that are not paired."""
-    left, right = (float(np.mean(np.log(values))) for values in (numerators, denominators))
-    return Estimate(math.exp(left - right))
-
-
 def normal(value: float, stderr: float) -> Estimate:
     """Normal interval from a known standard error."""
     return Estimate(value, value - NORMAL_QUANTILE * stderr, value + NORMAL_QUANTILE * stderr)

@@ -5,7 +5,5 @@
 - `contrasts`: pairs of arms where they have spent equally
 - `costs`: areas, and what it costs to reach a score
 - `kinds`: results by kind of problem
-- `replays`: how long replaying prefixes through an environment took
-- `tuning`: the settings that were tried for each arm
 - `text`: a table as text, and the format of its numbers
 """

@@ -9,16 +9,14 @@ from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.arms import arm_table, quick_table, rollout_table
 from halfway.experiments.report.tables.contrasts import (
     contrast_table,
-    matched_table,
+    equal_cost_table,
     other_contrasts_table,
     quick_contrasts,
-    separation_table,
 )
 from halfway.experiments.report.tables.costs import saving_tables
 from halfway.experiments.report.tables.kinds import start_table, strata_table
-from halfway.experiments.report.tables.replays import replay_table
 from halfway.experiments.report.tables.text import TextTable
-from halfway.experiments.report.tables.tuning import tuning_table
+from halfway.experiments.report.tuning import tuning_table
 
 
 def tables(summary: Summary) -> list[TextTable]:
@@ -26,22 +24,20 @@ def tables(summary: Summary) -> list[TextTable]:
     made = [
         arm_table(summary),
         contrast_table(summary),
-        separation_table(summary),
         *saving_tables(summary),
         other_contrasts_table(summary),
-        *map(matched_table, summary.matched),
+        equal_cost_table(summary),
         strata_table(summary),
         rollout_table(summary),
         start_table(summary),
-        replay_table(summary),
-        tuning_table(summary),
+        tuning_table(summary.tuned),
     ]
     return [table for table in made if table.rows]
 
 
 def quick_tables(summary: Summary) -> list[TextTable]:
     """The tables that the terminal shows: the arms, the contrasts and the settings that were tried."""
-    made = [quick_table(summary), quick_contrasts(summary), tuning_table(summary)]
+    made = [quick_table(summary), quick_contrasts(summary), tuning_table(summary.tuned)]
     return [table for table in made if table.rows]
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from halfway.experiments.report.analysis.timing import PAPERS_ROLLOUTS, Timing
-from halfway.experiments.report.arms import ArmSummary
+from halfway.experiments.report.arms import PAPERS_ROLLOUTS, ArmSummary, Timing
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.text import (
     NONE,

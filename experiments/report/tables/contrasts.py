@@ -1,20 +1,8 @@
 """Tables that compare arms where they have spent equally."""
 
-from collections.abc import Callable
-
-from halfway.experiments.report.analysis.contrasts import ContrastRow
-from halfway.experiments.report.analysis.matched import Matched, MatchedRow
+from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
 from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import (
-    NONE,
-    TextTable,
-    interval,
-    number,
-    p_value,
-    percent_interval,
-    seeds_text,
-    table_of,
-)
+from halfway.experiments.report.tables.text import NONE, TextTable, interval, p_value, seeds_text
 
 POWER = "shown with 80 % power"
 
@@ -22,13 +10,10 @@ POWER = "shown with 80 % power"
 def contrast_table(summary: Summary) -> TextTable:
     """The contrasts of the headline, with the smallest difference that the runs can be expected to show."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
-    columns = ("arms", "difference", "p", "p, Holm", "clear", POWER, "seeds", "rollouts / trained group, ratio")
+    columns = ("arms", "difference", "p", "p, Holm", "clear", POWER, "seeds")
     if headline is None:
         return TextTable("Contrasts", columns, (), "")
-    ratios = {(filled.arm, filled.reference): filled.ratio for filled in summary.filled}
-    rows = tuple(
-        (*_contrast_cells(row), interval(ratios.get((row.arm, row.reference)), 2)) for row in headline.contrasts
-    )
+    rows = tuple(map(_contrast_cells, headline.contrasts))
     return TextTable(
         f"Contrasts at equal {headline.axis.label} (headline)", columns, rows, contrast_caption(summary, headline)
     )
@@ -73,7 +58,6 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
         notes.append("Unpaired: arms that share fewer than two seeds are compared by their means.")
     if any(row.seeds == 1 for row in matched.contrasts):
         notes.append("1 only: one seed shows no spread over seeds, so nothing is clear; intervals are over problems.")
-    notes.append("A ratio of rollouts below 1 means that the first arm filled its batches with fewer rollouts.")
     return " ".join(notes)
 
 
@@ -88,28 +72,6 @@ def errors_text(matched: Matched) -> str:
     )
 
 
-def separation_table(summary: Summary) -> TextTable:
-    """For every arm of the headline, the arms that score clearly lower; no rows with fewer than two pairs of arms."""
-    headline = next((matched for matched in summary.matched if matched.headline), None)
-    columns = ("arm", "pass@1", "clearly above")
-    if headline is None or len(headline.pairs) < 2:
-        return TextTable("Arms told apart", columns, (), "")
-    below: dict[str, list[str]] = {row.arm: [] for row in headline.rows}
-    for pair in headline.pairs:
-        if pair.clear:
-            below[pair.arm].append(pair.reference)
-    ranked = sorted(headline.rows, key=lambda row: -row.pass_at_1.value)
-    rows = tuple((row.arm, f"{row.pass_at_1.value:.3f}", ", ".join(below[row.arm]) or NONE) for row in ranked)
-    clear = sum(map(len, below.values()))
-    return TextTable(
-        "Arms told apart",
-        columns,
-        rows,
-        f"{clear} of {len(headline.pairs)} pairs differ clearly at equal {headline.axis.label}, after Holm's "
-        "adjustment over all pairs. Differences and standard errors as in the contrasts.",
-    )
-
-
 def other_contrasts_table(summary: Summary) -> TextTable:
     """The contrasts under the conditions other than the headline, with one column per condition."""
     others = [matched for matched in summary.matched if not matched.headline and matched.contrasts]
@@ -119,7 +81,7 @@ def other_contrasts_table(summary: Summary) -> TextTable:
         rows.append((f"{first.arm} vs {first.reference}", *cells))
     columns = ("arms", *(f"equal {matched.axis.label}" for matched in others))
     caption = (
-        "Differences as above, at the points where every run has spent the amounts named in the tables below. *: clear "
+        "Differences as above, at the points where every run has spent the amounts named in the next table. *: clear "
         "after Holm's adjustment over the contrasts of the column."
     )
     return TextTable("Contrasts under other conditions", columns, tuple(rows), caption)
@@ -130,30 +92,17 @@ def difference_cell(row: ContrastRow) -> str:
     return interval(row.difference, signed=True) + ("*" if row.clear else "")
 
 
-def matched_table(matched: Matched) -> TextTable:
-    """Every arm at the largest amount that all runs have reached."""
-    columns: list[tuple[str, Callable[[MatchedRow], str]]] = [
-        ("arm", lambda row: row.arm),
-        ("seeds", lambda row: seeds_text(row.seeds)),
-        ("pass@1", lambda row: interval(row.pass_at_1)),
-        ("degenerate groups", lambda row: percent_interval(row.degenerate)),
-        ("trained groups", lambda row: number(row.trained, 0)),
-        ("steps", lambda row: f"{row.steps:,.0f}"),
-        ("rollouts", lambda row: f"{row.rollouts:,.0f}"),
-        ("tokens", lambda row: f"{row.tokens:,.0f}"),
-    ]
-    caption = (
-        f"Every arm at the point where it has spent {matched.axis.phrase(matched.amount)}, the most that every run has "
-        "reached."
+def equal_cost_table(summary: Summary) -> TextTable:
+    """Every arm's score where all runs have spent equally, with one column per measure of cost."""
+    rows = tuple(
+        (first.arm, seeds_text(first.seeds), *(interval(matched.rows[i].pass_at_1) for matched in summary.matched))
+        for i, first in enumerate(summary.matched[0].rows if summary.matched else ())
     )
-    if matched.headline:
-        caption += (
-            f" Linear between evaluations and within steps. {errors_text(matched)} Degenerate groups: the share of the "
-            "groups scored up to that point. Trained groups, steps, rollouts and tokens: totals up to that point, "
-            "means over seeds."
-        )
-    title = f"Equal {matched.axis.label}: {matched.amount:,.0f}" + (" (headline)" if matched.headline else "")
-    return table_of(title, matched.rows, columns, caption)
+    columns = ("arm", "seeds", *(matched.axis.phrase(matched.amount) for matched in summary.matched))
+    caption = "Held-out pass@1 at the largest amounts that every run has spent, linear between evaluations."
+    if summary.matched:
+        caption += f" {errors_text(summary.matched[0])}"
+    return TextTable("Pass@1 at equal cost", columns, rows, caption)
 
 
 def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:

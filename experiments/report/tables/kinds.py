@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from halfway.experiments.report.starts import StartRow
+from halfway.experiments.report.kinds import StartRow
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text, table_of
 
@@ -29,10 +29,6 @@ def start_table(summary: Summary) -> TextTable:
         ("pass rate", lambda row: interval(row.mean)),
         ("degenerate", lambda row: percent_interval(row.degenerate)),
         ("3/8..5/8", lambda row: percent_interval(row.band)),
-        ("groups, 2nd half", lambda row: str(row.late_groups)),
-        ("pass rate, 2nd half", lambda row: interval(row.late_mean)),
-        ("degenerate, 2nd half", lambda row: percent_interval(row.late_degenerate)),
-        ("3/8..5/8, 2nd half", lambda row: percent_interval(row.late_band)),
         ("prefix tokens", lambda row: f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE),
         ("final ratio", lambda row: NONE if row.ratio is None else f"{row.ratio:.2f}"),
     ]

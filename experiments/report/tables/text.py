@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from halfway.experiments.report.statistics.intervals import Estimate
 
@@ -36,7 +37,6 @@ class TextTable:
         """The table for the terminal, with `padding` spaces beside each cell."""
         from rich import box
         from rich.table import Table
-        from rich.text import Text
 
         table = Table(
             title=self.title,
@@ -52,8 +52,15 @@ class TextTable:
             style = "bold" if i == 0 else ""
             table.add_column(column, justify="left" if left else "right", style=style, overflow="fold")
         for row in self.rows:
-            table.add_row(*(Text(clean(cell)) for cell in row))  # `Text` keeps a cell from being read as markup
+            table.add_row(*map(_shown, row))
         return table
+
+
+def _shown(cell: str) -> "Text":
+    """A cell for the terminal, which is not read as markup; its own lines are kept."""
+    from rich.text import Text
+
+    return Text("\n".join(map(clean, cell.split("\n"))))
 
 
 def table_of(

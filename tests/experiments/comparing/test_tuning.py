@@ -20,7 +20,7 @@ from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
 from halfway.experiments.config.design import TuneOptions
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.report.analysis.tuning import read_tuning
+from halfway.experiments.report.tuning import read_tuning
 from halfway.experiments.running.runs import read_state
 from halfway.trainers.loop.options import Budget
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
+from contests import run_of
 from controller_harness import play, problem_set
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
@@ -12,21 +14,21 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.prefix_metrics import reported
-from halfway.experiments.report.records import load_comparison_records, load_run_records
+from halfway.experiments.report.kinds import reported, strata_rows
+from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
     clustered_mean,
     normal,
     over_seeds,
     proportion,
-    ratio_of_means,
     ratio_over_seeds,
 )
 from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import arm_table, quick_table
 from halfway.experiments.report.tables.kinds import start_table
+from halfway.experiments.report.tuning import read_tuning
 
 
 def comparison(tmp_path, arms):
@@ -80,11 +82,6 @@ def test_a_clustered_mean_counts_clusters_not_values():
 def test_ratio_of_equal_factors_is_exact():
     estimate = ratio_over_seeds([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
-
-
-def test_ratio_of_seeds_that_are_not_paired_is_that_of_geometric_means():
-    assert ratio_of_means([1.0, 4.0], [1.0, 1.0, 8.0]).value == pytest.approx(1.0)  # 2 / 2
-    assert ratio_of_means([1.0, 4.0], [4.0]).low is None
 
 
 def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
@@ -158,17 +155,6 @@ def test_gain_of_several_seeds_is_paired_within_the_seed(tmp_path):
     assert "Student-t" in summary.intervals
 
 
-def test_batches_filled_are_compared_by_shared_seeds(tmp_path):
-    def runs(scores, trained):
-        return {s: ([], [step_record(rollouts=96, trained=trained)], curve(0.1, score)) for s, score in scores.items()}
-
-    summary = summarize(comparison(tmp_path, {"b": runs({0: 0.3, 1: 0.7}, 4), "a": runs({0: 0.4, 1: 0.8, 2: 0.0}, 8)}))
-    (filled,) = summary.filled
-    assert (filled.arm, filled.reference, filled.paired) == ("a", "b", True)
-    assert (filled.ratio.low, filled.ratio.values) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
-    assert summary.ranking == ("b", "a")
-
-
 def test_arms_with_equal_scores_share_the_better_rank(tmp_path):
     def runs(*scores):
         return {seed: ([], [step_record()], curve(0.1, score)) for seed, score in enumerate(scores)}
@@ -182,17 +168,7 @@ def test_arms_with_equal_scores_share_the_better_rank(tmp_path):
     assert ranks_of({"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}) == {"a": 1, "b": 1, "c": 3}
 
 
-def test_arms_without_common_seeds_compare_geometric_means_of_rollouts(tmp_path):
-    def runs(trained):
-        return {s: ([], [step_record(rollouts=96, trained=groups)], []) for s, groups in trained.items()}
-
-    arms = {"b": runs({0: 4, 1: 16}), "a": runs({2: 8, 3: 2})}  # 24 and 6, 12 and 48 rollouts per trained group
-    (filled,) = summarize(comparison(tmp_path, arms)).filled
-    assert not filled.paired and filled.ratio.value == pytest.approx(2.0)
-    assert filled.ratio.low is None
-
-
-def test_bucket_rows_split_the_second_half(tmp_path):
+def test_groups_behind_prefixes_have_a_row_for_each_pass_count_of_their_parents(tmp_path):
     def children(step, *passed):
         return [
             decision(
@@ -211,11 +187,9 @@ def test_bucket_rows_split_the_second_half(tmp_path):
     rows = {row.start: row for row in summarize(comparison(tmp_path, {"a": {0: (decisions, steps, [])}})).starts}
     assert list(rows) == ["fresh", "prefixed", "7 of 8"]
     row = rows["7 of 8"]
-    assert (row.groups, row.late_groups) == (6, 4)
+    assert row.groups == 6
     assert row.mean.value == pytest.approx((0 + 0 + 1 + 0 + 0.5 + 0.5) / 6)
-    assert row.late_mean.value == pytest.approx(0.5)
-    assert (row.degenerate.value, row.late_degenerate.value) == (pytest.approx(4 / 6), 0.5)
-    assert row.late_band.value == 0.5
+    assert (row.degenerate.value, row.band.value) == (pytest.approx(4 / 6), pytest.approx(2 / 6))
     assert row.ratio == pytest.approx(0.3)
     assert rows["fresh"].groups == 1
 
@@ -324,22 +298,31 @@ def test_tables_print_values_with_their_intervals(tmp_path):
     assert quick_table(summary).rich().row_count == 1
 
 
-def test_replays_are_held_against_generating_as_many_responses(tmp_path):
-    """Arm `p`: 30 replayed responses in 3 s, and 200 generated in 43 - 3 = 40 s: .1 s against .2 s."""
-    tools = {"responses": 50, "seconds": 8.0, "replays": 5, "replayed_responses": 15, "replayed_seconds": 2.5}
-    steps = [
-        step_record(tools={**tools, "replayed_wall_seconds": 1.0}, timing={"rollout": 11.0, "update": 9.0}),
-        step_record(1, tools={**tools, "replayed_wall_seconds": 2.0}, timing={"rollout": 12.0}),
-        step_record(2, tools={"responses": 100, "seconds": 9.0}, timing={"rollout": 20.0}),
-        step_record(3, timing={"rollout": 99.0}),  # neither tools nor replays
+def test_strata_at_the_end():
+    strata = {"10": Stratum(2, 4), "2": Stratum(2, 16)}
+    run = run_of("a", 0, scores=[0.1, 0.2])
+    run = replace(run, evaluations=[replace(evaluation, strata=strata) for evaluation in run.evaluations])
+    (row,) = strata_rows({"a": [run, run]})
+    assert list(row.rates) == ["2", "10"] and row.seeds == 2
+    assert [rate.value for rate in row.rates.values() if rate] == [1.0, 0.25]
+    alone = [replace(evaluation, strata={"": Stratum(4, 4)}) for evaluation in run.evaluations]
+    assert strata_rows({"a": [replace(run, evaluations=alone)]}) == []
+
+
+def test_tuning_is_read(tmp_path):
+    assert read_tuning(tmp_path, ["a"]) == []
+    settings = [
+        {"name": f"lr-{lr}", "values": {"learner.lr": lr, "fill.groups": 8}, "areas": {"100": lr * 1000, "101": 0.5}}
+        for lr in (1e-4, 3e-4)
     ]
-    plain = [step_record(tools={"responses": 9, "seconds": 1.0, "replays": 0}), step_record(1)]
-    arms = {"p": {0: ([], steps[:2], []), 1: ([], steps[2:], [])}, "q": {0: ([], plain, [])}}
-    summary = summarize(comparison(tmp_path, arms))
-    [row] = summary.replays
-    assert (row.arm, row.replays, row.replayed_responses, row.responses) == ("p", 10, 30, 200)
-    assert (row.replayed_seconds, row.tool_seconds) == (5.0, 25.0)
-    assert (row.replayed_wall_seconds, row.rollout_seconds) == (3.0, 40.0)
-    assert row.ratio == pytest.approx(0.5)
-    table = next(table for table in tables(summary) if table.title == "What replays took")
-    assert table.rows == (("p", "10", "30", "5.0", "3.0", "200", "25.0", "40.0", "0.500"),)
+    settings.append({"name": "lr-unfinished", "values": {"learner.lr": 1}, "areas": {}, "mean_area": None})
+    tuned = {"settings": settings, "chosen": "lr-0.0003", "at_edge": ["learner.lr"]}
+    content = {"seeds": [100, 101], "arms": {"a": tuned}}
+    (tmp_path / "tuning.json").write_text(json.dumps(content))
+    low, high, unfinished = read_tuning(tmp_path, ["b", "a"])
+    assert (high.arm, high.setting, high.chosen) == ("a", "learner.lr=0.0003, fill.groups=8", True)
+    assert high.edge == ("learner.lr",) and high.area is not None and high.area.values == pytest.approx((0.3, 0.5))
+    assert not (low.chosen or low.edge or unfinished.area)
+    (tmp_path / "tuning.json").write_text("[]")
+    with pytest.raises(UserError, match=r"tuning\.json"):
+        read_tuning(tmp_path, ["a"])

@@ -1,6 +1,7 @@
 """How the numbers of a comparison are written."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,7 @@ from contests import comparison_of, contest, run_of
 from synthetic_runs import ARMS, STRATA, write_comparison
 
 from halfway.experiments.report.analysis.pooled import PooledRatio
-from halfway.experiments.report.analysis.timing import Timing
-from halfway.experiments.report.analysis.tuning import TunedRow
+from halfway.experiments.report.arms import Timing
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import summarize
@@ -19,14 +19,13 @@ from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import arm_table, plan_text, timing_text
 from halfway.experiments.report.tables.contrasts import (
     contrast_table,
-    matched_table,
+    equal_cost_table,
     other_contrasts_table,
     quick_contrasts,
-    separation_table,
 )
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
-from halfway.experiments.report.tables.tuning import tuning_table
+from halfway.experiments.report.tuning import TunedRow, tuning_table
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 
@@ -50,12 +49,9 @@ def test_every_table_is_in_every_form(written: Path) -> None:
         "Final pass rate by stratum",
     ]
     assert set(wanted) < set(titles)
-    conditions = [title for title in titles if title.startswith("Equal ")]
-    assert [title.split(":")[0] for title in conditions] == [
-        "Equal rollouts",
-        "Equal steps",
-        "Equal generated tokens",
-        "Equal cost, rho 0.5",
+    equal = next(table for table in tables(summarize(load_comparison_records(written))) if "equal cost" in table.title)
+    assert [re.sub(r"[\d,]+ ", "", name) for name in equal.columns] == [
+        *("arm", "seeds", "rollouts", "steps", "generated tokens", "a cost of (rho 0.5)"),
     ]
     assert all(name in page for name in STRATA)
 
@@ -90,7 +86,6 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     others = other_contrasts_table(summary)
     assert others.columns[1:4] == ("equal steps", "equal generated tokens", "equal cost, rho 0.25")
     assert others.rows[0][1].endswith("]*") and others.rows[1][1].endswith("]")
-    assert "a cost of" in matched_table(summary.matched[-1]).caption
 
 
 def test_what_is_missing_is_said() -> None:
@@ -112,22 +107,6 @@ def test_what_is_missing_is_said() -> None:
     assert "No run of grpo has two evaluations yet" in headless.caption
 
 
-def test_arms_told_apart_are_of_all_pairs() -> None:
-    """Three arms, of which one is better; the plan names two pairs, the table tells of three."""
-    rng = np.random.default_rng(0)
-    summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
-    pairs = summary.matched[0].pairs
-    assert {frozenset((p.arm, p.reference)) for p in pairs} == {
-        frozenset(two) for two in (("grpo", "up"), ("grpo", "same"), ("up", "same"))
-    }
-    raw = sorted(p.p for p in pairs if p.p is not None)
-    assert min(p.adjusted_p for p in pairs if p.adjusted_p is not None) == pytest.approx(3 * raw[0])
-    table = separation_table(summary)
-    assert table.rows[0][0] == "up" and set(table.rows[0][2].split(", ")) == {"grpo", "same"}
-    assert [row[2] for row in table.rows[1:]] == ["-", "-"] and table.caption.startswith("2 of 3 pairs")
-    assert not any(matched.pairs for matched in summary.matched[1:])
-
-
 def test_the_plan_in_words(written: Path) -> None:
     summary = summarize(load_comparison_records(written))
     assert plan_text(summary) == "judged at equal rollouts; contrasts named: 1; targets 0.35"
@@ -142,7 +121,7 @@ def test_one_seed_is_marked() -> None:
     assert row[1:7] == ("+0.000", "-", "-", "-", "-", "1 only")
     assert "nothing is clear" in contrast_table(summary).caption
     assert "passes by problem were not recorded" in contrast_table(summary).caption
-    assert all(row[1] == "1 only" for row in matched_table(summary.matched[0]).rows)
+    assert all(row[1] == "1 only" for row in equal_cost_table(summary).rows)
     assert (seeds_text(1), seeds_text(8)) == ("1 only", "8")
 
 
@@ -216,31 +195,29 @@ def test_the_seconds_say_what_they_are_good_for() -> None:
 
 
 def test_a_choice_at_the_edge_is_warned_of() -> None:
-    summary = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
     rows = (TunedRow("a", "lr=1", Estimate(0.2), False, ()), TunedRow("a", "lr=2", Estimate(0.3), True, ("lr",)))
-    table = tuning_table(replace(summary, tuned=rows))
+    table = tuning_table(rows)
     assert [row[2] for row in table.rows] == ["", "chosen, at the edge"]
     assert table.caption.startswith("Warning: a (lr) chose an end of the grid")
-    inside = tuning_table(replace(summary, tuned=(replace(rows[1], edge=()),)))
+    inside = tuning_table([replace(rows[1], edge=())])
     assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
     assert "interval" not in table.caption  # there are none in it
-    several = tuning_table(replace(summary, tuned=(replace(rows[1], area=Estimate(0.3, 0.2, 0.4), equals=2),)))
+    several = tuning_table([replace(rows[1], area=Estimate(0.3, 0.2, 0.4), equals=2)])
     assert "95 % Student-t intervals over those seeds" in several.caption
     assert several.rows[0][2] == "chosen, first of equals, at the edge"
 
 
 def test_finals_have_a_column_if_there_were_any() -> None:
-    summary = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
     first = TunedRow("a", "learner.lr=0.0003", Estimate(0.4), chosen=False, edge=())
     second = TunedRow("a", "learner.lr=0.0006", Estimate(0.3), chosen=True, edge=(), final=Estimate(0.5))
-    table = tuning_table(replace(summary, tuned=(first, second)))
+    table = tuning_table([first, second])
     assert (
         table.columns == ("arm, setting", "area", "whole budget", "choice") and "over the whole budget" in table.caption
     )
     assert [row[1:] for row in table.rows] == [("0.400", "-", ""), ("0.300", "0.500", "chosen")]
-    assert "whole budget" not in tuning_table(replace(summary, tuned=(first,))).columns
+    assert "whole budget" not in tuning_table([first]).columns
     by_seed = replace(second, final=Estimate(0.45), final_areas={"100": 0.6, "101": 0.3})
-    table = tuning_table(replace(summary, tuned=(first, by_seed)))
+    table = tuning_table([first, by_seed])
     assert table.columns[2:4] == ("whole budget", "whole budget, by seed")
     assert [row[2:4] for row in table.rows] == [("-", "-"), ("0.450", "100: 0.600; 101: 0.300")]
 

@@ -11,7 +11,7 @@ from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.design import Contrast, read_design
 from halfway.experiments.report.analysis.roofline import Roofline
 from halfway.experiments.report.analysis.savings import savings
-from halfway.experiments.report.analysis.timing import timing_of
+from halfway.experiments.report.arms import timing_of
 from halfway.experiments.report.records import Run
 from halfway.trainers.distributed.cluster import DEVICES, ClusterOptions, Device, ShapeOptions
 

@@ -1,22 +1,20 @@
-"""Compares pairs of arms where they have spent equally: the differences, their errors, and which are clear."""
+"""Compares arms where they have spent equally on one axis: scores, planned contrasts, their errors, which are clear."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from halfway.experiments.report.analysis.axes import Axis
+from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Axis
 from halfway.experiments.report.analysis.curves import common_reach, evaluated, problems_told_apart, scores_at
-from halfway.experiments.report.analysis.design import Contrast
+from halfway.experiments.report.analysis.design import Contrast, Design
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.crossed import (
-    Array,
-    CrossedMean,
-    crossed_difference,
-    crossed_mean,
-)
+from halfway.experiments.report.statistics.crossed import Array, CrossedMean, crossed_difference, crossed_mean
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
+
+Tables = Mapping[str, Mapping[int, Array]]
+"""Pass rates of the problems, (problems,), by arm and seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +43,72 @@ class ContrastRow:
     smallest_shown: float | None
 
 
-def contrast_rows(
-    runs_of: Mapping[str, Sequence[Run]],
-    contrasts: Sequence[Contrast],
-    axis: Axis,
-    amount: float | None = None,
-    instances: int = 1,
-) -> list[ContrastRow]:
-    """The contrasts between arms that have been evaluated, as one family for Holm's adjustment.
+@dataclass(frozen=True, slots=True)
+class MatchedRow:
+    """An arm's held-out pass@1 at the amount that all arms have reached, linear between evaluations.
 
-    Contrasts with an arm that has no curve yet are left out, but still count in the family.
+    The interval is over seeds and, if passes were recorded by problem, over problems.
+    """
 
-    Args:
-        runs_of: the runs of each arm.
-        amount: the amount on the axis at which to compare; by default the largest that all runs have reached.
-        instances: number of instances that the runs are from.
+    arm: str
+    seeds: int
+    pass_at_1: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """All arms at one amount of one kind of cost.
+
+    Attributes:
+        axis: the kind of cost.
+        amount: the largest amount that every run has reached.
+        headline: whether the comparison is judged at equal cost on this axis.
+        problems: number of held-out problems whose passes were recorded one by one; 0 = intervals are over seeds only.
+        contrasts: the planned contrasts between arms that have curves, as one family for Holm's adjustment; those that
+            are left out still count in the family.
+    """
+
+    axis: Axis
+    amount: float
+    headline: bool
+    problems: int
+    rows: tuple[MatchedRow, ...]
+    contrasts: tuple[ContrastRow, ...]
+
+
+def match(runs_of: Mapping[str, Sequence[Run]], design: Design) -> list[Matched]:
+    """Compare the arms that have curves at equal amounts: of the headline, steps, rollouts, tokens, and the costs.
+
+    Empty if no arm has a curve.
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
-    used = [run for runs in having.values() for run in runs]
-    listed = [pair for pair in contrasts if pair.arm in having and pair.reference in having]
-    if not listed:
-        return []
-    at = np.array([common_reach(used, axis) if amount is None else amount])
-    apart = problems_told_apart(used, instances)
-    tables = {arm: {run.seed: scores_at(run, axis, at, apart)[0] for run in runs} for arm, runs in having.items()}
+    return [match_on(having, axis, design) for axis in design.axes(STEPS, ROLLOUTS, TOKENS)] if having else []
+
+
+def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design) -> Matched:
+    """Compare arms that all have curves at the largest amount on the axis that every run has reached."""
+    used = [run for runs in runs_of.values() for run in runs]
+    amount, apart = common_reach(used, axis), problems_told_apart(used, design.instances)
+    tables = {
+        arm: {run.seed: scores_at(run, axis, np.array([amount]), apart)[0] for run in runs}
+        for arm, runs in runs_of.items()
+    }
+    return Matched(
+        axis=axis,
+        amount=amount,
+        headline=axis == design.headline,
+        problems=len(used[0].evaluations[0].passed) if apart else 0,
+        rows=tuple(
+            MatchedRow(arm, len(seeds), crossed_mean(np.stack(list(seeds.values()))).estimate)
+            for arm, seeds in tables.items()
+        ),
+        contrasts=tuple(contrast_rows(tables, design.contrasts)),
+    )
+
+
+def contrast_rows(tables: Tables, contrasts: Sequence[Contrast]) -> list[ContrastRow]:
+    """The contrasts between the arms of the tables, adjusted for all contrasts that were planned."""
+    listed = [pair for pair in contrasts if pair.arm in tables and pair.reference in tables]
     rows = [_row(pair, tables[pair.arm], tables[pair.reference], len(contrasts)) for pair in listed]
     adjusted = holm([row.p for row in rows], len(contrasts))
     return [

@@ -1,4 +1,6 @@
-"""Contrasts against hand-made runs, and simulated contests: a null stays null, and power is as promised."""
+"""Scores and contrasts at equal cost, by hand and in simulated contests: a null stays null, power is as promised."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,8 +9,8 @@ from scipy.stats import binom
 
 from halfway.experiments.comparing.tuning import Trial, chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.contrasts import ContrastRow, contrast_rows
 from halfway.experiments.report.analysis.design import Contrast, read_design
+from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched, contrast_rows, match, match_on
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.statistics.crossed import crossed_mean
 from halfway.experiments.report.statistics.intervals import over_seeds
@@ -17,8 +19,37 @@ BASELINE = {"baseline": "same_0"}
 CONTESTS = 200
 
 
-def rows_of(comparison: Comparison) -> list[ContrastRow]:
-    return contrast_rows(comparison.runs, read_design(comparison).contrasts, ROLLOUTS)
+def conditions(comparison: Comparison) -> dict[str, Matched]:
+    return {matched.axis.name: matched for matched in match(comparison.runs, read_design(comparison))}
+
+
+def rows_of(comparison: Comparison) -> tuple[ContrastRow, ...]:
+    return match_on(comparison.runs, ROLLOUTS, read_design(comparison)).contrasts
+
+
+def test_arms_are_read_where_all_have_spent_equally() -> None:
+    short = run_of("short", 0, scores=[0.1, 0.3, 0.5], tokens=40)
+    long = run_of("long", 0, scores=[0.1, 0.2, 0.3, 0.4])
+    found = conditions(comparison_of([short, long]))
+    assert list(found) == ["rollouts", "steps", "tokens", "cost_0.25", "cost_1"]
+    assert [matched.headline for matched in found.values()] == [True, False, False, False, False]
+    rollouts, tokens = found["rollouts"], found["tokens"]
+    assert (rollouts.amount, tokens.amount) == (200, 3000)
+    assert [row.pass_at_1.value for row in rollouts.rows] == pytest.approx([0.5, 0.3])
+    # 3,000 tokens are 75 rollouts of the one, and 300 of the other.
+    assert [row.pass_at_1.value for row in tokens.rows] == pytest.approx([0.25, 0.4])
+
+
+def test_the_interval_of_an_arm_is_over_seeds_and_problems() -> None:
+    passed = [[0, 8, 4], [4, 4, 4]]
+    steps = conditions(comparison_of([run_of("a", seed, [[0, 0, 0], end]) for seed, end in enumerate(passed)]))["steps"]
+    (row,) = steps.rows
+    assert row.pass_at_1.values == (0.5, 0.5) and steps.problems == 3
+    assert row.pass_at_1.low is not None and row.pass_at_1.low < 0.5
+
+
+def test_without_curves_nothing_is_compared() -> None:
+    assert conditions(comparison_of([run_of("a", 0, scores=[0.1])])) == {}
 
 
 def test_differences_are_by_seed_where_all_have_spent_equally() -> None:
@@ -58,13 +89,12 @@ def test_a_planned_arm_that_has_not_run_counts() -> None:
     config = {"arms": {"a": {}, "b": {}, "late": {}}, "contrasts": [["b", "a"], ["late", "a"]]}
     (row,) = rows_of(comparison_of(runs, **config))
     assert (row.arm, row.seeds) == ("b", 2)
-    assert contrast_rows(comparison_of(runs).runs, [Contrast("late", "a")], ROLLOUTS) == []
+    assert contrast_rows({"a": {0: np.array([0.5])}}, [Contrast("late", "a")]) == []
 
 
 def test_arms_that_never_pass_have_no_error_and_promise_nothing() -> None:
     runs = [run_of(arm, seed, [[0, 0], [0, 0]]) for arm in ("a", "b") for seed in (0, 1, 2)]
-    comparison = comparison_of(runs)
-    (row,) = contrast_rows(comparison.runs, [Contrast("b", "a")], ROLLOUTS)
+    (row,) = rows_of(comparison_of(runs, contrasts=[["b", "a"]]))
     assert (row.difference.value, row.p, row.clear, row.smallest_shown) == (0, 1, False, None)
 
 
@@ -134,3 +164,15 @@ def test_a_difference_of_the_promised_size_is_clear_four_times_out_of_five() -> 
     rows = [row for comparison in found for row in rows_of(comparison)]
     assert np.mean([row.difference.value for row in rows]) == pytest.approx(promised, rel=0.1)
     assert 0.75 <= np.mean([row.clear for row in rows]) <= 0.95
+
+
+def test_problems_of_different_instances_are_not_taken_for_the_same() -> None:
+    generator = np.random.default_rng(2)
+    told_apart = contest(generator, {"a": 0.5, "b": 1.0}, seeds=4, contrasts={"baseline": "a"})
+    instances = replace(told_apart, config={**told_apart.config, "instances": [{}, {}]})
+    one, two = (conditions(found)["rollouts"] for found in (told_apart, instances))
+    assert (one.problems, two.problems) == (64, 0)
+    ends = [[run.evaluations[-1].pass_at_1 for run in instances.runs[arm]] for arm in ("b", "a")]
+    expected = over_seeds([b - a for b, a in zip(*ends, strict=True)])
+    (row,) = two.contrasts
+    assert (row.difference.value, row.difference.low) == pytest.approx((expected.value, expected.low))

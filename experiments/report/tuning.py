@@ -1,4 +1,4 @@
-"""Reads from tuning.json how each arm was tuned before the comparison."""
+"""Reads from tuning.json how each arm was tuned before the comparison, and shows it as a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,10 @@ import msgspec
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 TUNING = "tuning.json"
+FINALS = ("whole budget", "whole budget, by seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +93,38 @@ def _over_seeds(areas: dict[str, float]) -> Estimate | None:
 
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def tuning_table(tuned: Sequence[TunedRow]) -> TextTable:
+    """Every setting that was tried, with the chosen setting marked."""
+    finals = any(row.final for row in tuned)
+    by_seed = any(len(row.final_areas) > 1 for row in tuned)
+    rows = tuple(
+        (f"{row.arm}, {row.setting}", interval(row.area), *_final_cells(row)[: finals + by_seed], _mark(row))
+        for row in tuned
+    )
+    edges = [f"{row.arm} ({', '.join(row.edge)})" for row in tuned if row.edge]
+    intervals = any(row.area and row.area.low is not None for row in tuned)
+    caption = (
+        "Area: mean height of the held-out curve over the budget, on seeds that the comparison does not use"
+        + (", with 95 % Student-t intervals over those seeds" if intervals else "")
+        + ". The setting with the largest area was chosen"
+        + (": among the finalists, by their area over the whole budget." if finals else ".")
+    )
+    if edges:
+        caption = f"Warning: {', '.join(edges)} chose an end of the grid, so a better setting may lie beyond. {caption}"
+    columns = ("arm, setting", "area", *FINALS[: finals + by_seed], "choice")
+    return TextTable("Tuning", columns, rows, caption)
+
+
+def _final_cells(row: TunedRow) -> tuple[str, str]:
+    """The mean area in the finals, and the area of each seed, which shows a setting that collapses with some seeds."""
+    by_seed = "; ".join(f"{seed}: {area:.3f}" for seed, area in row.final_areas.items())
+    return interval(row.final), by_seed or NONE
+
+
+def _mark(row: TunedRow) -> str:
+    if not row.chosen:
+        return ""
+    words = ["chosen", *(["first of equals"] if row.equals > 1 else []), *(["at the edge"] if row.edge else [])]
+    return ", ".join(words)
