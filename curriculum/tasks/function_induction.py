@@ -3,13 +3,11 @@
 The answer of a problem is a `Reference`: inputs that the solver has not seen, and what the right function returns.
 """
 
-import ast
 import json
-import re
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -26,23 +24,6 @@ PURE_MODULES = (
 )
 """Modules of the standard library that compute and do nothing else; the sandbox has them imported already."""
 
-SHORT_TEXT = re.compile(r"[x0-9+\-*/%()<>=ie]{1,60}")
-SHORT_WORDS = {"i": " if ", "e": " else ", "/": "//"}
-
-
-def as_function(expression: str) -> str | None:
-    """The function of a short expression; None unless it is one expression of x without powers."""
-    if not SHORT_TEXT.fullmatch(expression) or "**" in expression or "//" in expression:
-        return None
-    python = "".join(SHORT_WORDS.get(character, character) for character in expression)
-    try:
-        tree = ast.parse(python, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if any(isinstance(node, ast.Call | ast.Tuple) for node in ast.walk(tree)):
-        return None
-    return f"def f(x):\n    return {python}"
-
 
 def last_python_block(response: str) -> str | None:
     """The content of a response's last block of Python; None if there is none."""
@@ -50,22 +31,16 @@ def last_python_block(response: str) -> str | None:
     return blocks[-1] if blocks else None
 
 
-CODE_IN: Mapping[str, Callable[[str], str | None]] = {"fenced": last_python_block, "short": as_function}
-"""By syntax: Python that defines f, from a solver's response; None if there is none in it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A problem's answer.
 
     Attributes:
-        syntax: how responses are written, one of `CODE_IN`.
         seconds: time limit on a function over all inputs.
         inputs: the hidden inputs, each as the text of a tuple literal.
         results: what the right function returns for them, as `Result.key`.
     """
 
-    syntax: str
     seconds: float
     inputs: tuple[str, ...]
     results: tuple[str, ...]
@@ -80,10 +55,7 @@ def reference_of(answer: str) -> Reference:
     """The inverse of `Reference.as_text`. Raises ValueError for other text."""
     try:
         facts = json.loads(answer)
-        syntax, seconds = facts["syntax"], float(facts["seconds"])
-        if syntax not in CODE_IN:
-            raise ValueError(f"there is no syntax {syntax!r}")
-        return Reference(syntax, seconds, tuple(map(str, facts["inputs"])), tuple(map(str, facts["results"])))
+        return Reference(float(facts["seconds"]), tuple(map(str, facts["inputs"])), tuple(map(str, facts["results"])))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not an answer of function induction ({one_line(error)})") from error
 
@@ -144,7 +116,7 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     references = [reference_of(problem.answer) for problem in problems]
     jobs: dict[float, list[tuple[int, Job]]] = defaultdict(list)
     for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
-        code = CODE_IN[reference.syntax](response)
+        code = last_python_block(response)
         if code is not None:
             # Both lanes are used, and equal programs go to the same lane.
             jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))

@@ -3,11 +3,11 @@
     python -m halfway.experiments.starting_models.warm_start running_sums experiments/starting_models/sums
     python -m halfway.experiments.starting_models.warm_start operator_sheets runs/instances/skills-1 --instance 1
 
-The other recipes of starting policies are `operator_sheets` (folder `skills`), `ledger`, `sums_generator`,
-`operators_generator`, `induction_solver` and `induction_generator`. They make the committed checkpoints again: Hugging
-Face folders with model and tokenizer. `small_sums_generator` is for the transfer in `recipes/propel/sums.yaml`, and
-`long_sums` for sheets of up to twenty lines; they are not committed. Other instances start from other random weights,
-with other demonstrations, and operator sheets have another table of operators.
+The other recipes of starting policies are `operator_sheets` (folder `skills`), `ledger`, `sums_generator` and
+`operators_generator`. They make the committed checkpoints again: Hugging Face folders with model and tokenizer.
+`small_sums_generator` is for the transfer in `recipes/propel/sums.yaml`, and `long_sums` for sheets of up to twenty
+lines; they are not committed. Other instances start from other random weights, with other demonstrations, and operator
+sheets have another table of operators.
 """
 
 import math
@@ -21,13 +21,8 @@ from typing import Any, Literal
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.experiments.scripts import script, script_parser
-from halfway.experiments.starting_models import tokenizers
-from halfway.experiments.starting_models.tokenizers import END, PAD, by_character, by_integer, by_operator
-from halfway.trainers.propel.domains import functions
-from halfway.trainers.propel.domains import operators as operators_domain
-from halfway.trainers.propel.domains import sums as sums_domain
-from halfway.trainers.propel.domains.induction_text import Short
-from halfway.trainers.propel.domains.sums import BEGIN
+from halfway.experiments.starting_models.authors import write_operators, write_sums
+from halfway.trainers.propel.domains.sheets import Operators, Sums
 
 Task = Literal[
     "running_sums",
@@ -36,9 +31,14 @@ Task = Literal[
     "ledger",
     "sums_generator",
     "operators_generator",
-    "induction_solver",
-    "induction_generator",
 ]
+
+PAD, END = "_", "$"
+VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
+"""The tokens of running sums and the ledger, one character each, in the order of their ids."""
+
+OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
+"""The tokens of operator sheets."""
 
 IGNORED = -100  # the label that torch's cross-entropy ignores
 
@@ -86,8 +86,6 @@ RECIPES = {
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
     "small_sums_generator": WarmStart("sums_generator", steps=350, seed=1, hidden=64, layers=2),
     "operators_generator": WarmStart("operators_generator", steps=800, layers=4),
-    "induction_solver": WarmStart("induction_solver", steps=450, batch_tokens=4000, layers=4),
-    "induction_generator": WarmStart("induction_generator", steps=500, batch_tokens=2000, layers=4),
 }
 
 OPERATOR_TASKS = ("operator_sheets", "operators_generator")
@@ -101,18 +99,21 @@ def instance_of(recipe: WarmStart, number: int) -> WarmStart:
     return replace(recipe, seed=recipe.seed + 1000 * number, table=number)
 
 
-def build_tokenizer(task: Task = "running_sums") -> Any:
-    """The tokenizer of a task's policy."""
-    if task in OPERATOR_TASKS:
-        return by_operator()
-    return by_integer() if task.startswith("induction") else by_character()
-
-
 def vocabulary_of(task: Task) -> tuple[str, ...]:
     """The tokens of a task's policy, in the order of their ids."""
-    if task in OPERATOR_TASKS:
-        return tokenizers.OPERATORS
-    return tokenizers.INTEGERS if task.startswith("induction") else tokenizers.VOCABULARY
+    return OPERATORS if task in OPERATOR_TASKS else VOCABULARY
+
+
+def build_tokenizer(task: Task = "running_sums") -> Any:
+    """The tokenizer of a task's policy: one token per character; "$" ends a turn."""
+    import transformers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary_of(task))}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast: Any = transformers.PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
 
 
 def build_model(recipe: WarmStart) -> Any:
@@ -160,41 +161,16 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
     return parts
 
 
-def sheet_demonstration(rng: random.Random) -> list[Part]:
-    """A sheet as written by the author of the lab's task generator."""
-    return [(BEGIN, False), (sums_domain.write_sheet(sums_domain.SheetAuthor(), rng) + END, True)]
-
-
-def operator_sheet_demonstration(rng: random.Random) -> list[Part]:
-    """An operator sheet as written by the author of the lab's task generator."""
-    text = operators_domain.write_sheet(operators_domain.OperatorAuthor(), rng)
-    return [(operators_domain.BEGIN, False), (text + END, True)]
-
-
-def induction_demonstration(rng: random.Random) -> list[Part]:
-    """A posed function and the function itself; the teacher is asked mostly for small constants."""
-    example = functions.draw_example(functions.Habits(functions.TEACHER, functions.MostlySmall(0.7)), rng)
-    return [(functions.posed(example), False), (example.function.text + END, True)]
-
-
-def function_demonstration(rng: random.Random) -> list[Part]:
-    """A task as written by the author of the lab's task generator."""
-    text = functions.write_function(functions.FunctionAuthor(), rng)
-    return [(Short().ask("", functions.NUM_INPUTS), False), (text + END, True)]
-
-
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
     """The demonstrations of one step; sheets of a step have the same number of lines, which keeps padding small."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "sums_generator":
-        return [sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 26)]
+        return [[(Sums.begin, False), (write_sums(rng) + END, True)] for _ in range(recipe.batch_tokens // 26)]
     if recipe.task == "operators_generator":
-        return [operator_sheet_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
-    if recipe.task == "induction_solver":
-        return [induction_demonstration(rng) for _ in range(recipe.batch_tokens // 20)]
-    if recipe.task == "induction_generator":
-        return [function_demonstration(rng) for _ in range(recipe.batch_tokens // 18)]
+        return [
+            [(Operators.begin, False), (write_operators(rng) + END, True)] for _ in range(recipe.batch_tokens // 18)
+        ]
     first = step < recipe.first_steps
     lines = 4 if first else rng.randint(recipe.min_lines, recipe.max_lines)
     if recipe.task == "operator_sheets":

@@ -202,7 +202,7 @@ def test_a_model_without_a_tokenizer(run_file: Path) -> None:
     """`transformers` makes an empty one, with which every prompt would be empty."""
     base = REPOSITORY / "experiments" / "starting_models" / "sums"
     Path("model").mkdir()
-    for name in ("config.json", "generation_config.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors"):
         shutil.copy(base / name, Path("model", name))
     line = complaint("run", run_file, "model.path=model")
     assert line.startswith("model.path: '") and "model' holds no tokenizer; save that of the model there" in line

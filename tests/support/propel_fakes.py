@@ -7,7 +7,7 @@ import numpy as np
 
 from halfway.curriculum.tasks.lab.sums import SumsOptions
 from halfway.trainers.engines.base import Completion
-from halfway.trainers.propel.domains.sums import Sums
+from halfway.trainers.propel.domains.sheets import Sums
 
 DOMAIN = Sums(SumsOptions(2, 4, 0, 1))
 

@@ -9,7 +9,7 @@ import pytest
 from halfway.curriculum.support.blocks import between, fenced
 from halfway.curriculum.tasks.function_induction import last_python_block
 from halfway.trainers.propel.domains.base import Invalid
-from halfway.trainers.propel.domains.induction_text import Fenced
+from halfway.trainers.propel.domains.induction import FunctionInduction
 from halfway.trainers.propel.domains.maths import Maths
 
 FENCED = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -55,7 +55,7 @@ def test_200_000_openings_without_an_end_take_seconds(name: str) -> None:
     if name == "answer":
         assert last_python_block("```python\n" * count) is None
     elif name == "read":
-        assert Fenced().read("```python\n" * count) == Invalid("not one function", "0 python blocks")
+        assert FunctionInduction().parse("```python\n" * count) == Invalid("not one function", "0 python blocks")
     elif name == "maths":
         task = Maths().parse("<problem>" * count)
         assert isinstance(task, Invalid) and task.reason == "unreadable"

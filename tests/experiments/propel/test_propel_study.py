@@ -2,12 +2,12 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from propel_study import SUMS, TINY, DeathError, dying, finish, state, tiny
-from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
@@ -24,9 +24,8 @@ from halfway.experiments.propel.summary import (
     write_summary,
 )
 from halfway.experiments.propel.tables import _times, differences_table
+from halfway.trainers.propel.domains.sheets import Sums
 from halfway.trainers.propel.writing import Author
-
-INDUCTION = SUMS.with_name("induction.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -111,19 +110,6 @@ def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
     assert all((peaceful.folder / name).stat().st_size > 5_000 for name in ("solve_counts.png", "curves.png"))
 
 
-@needs_sandbox
-@pytest.mark.slow
-def test_a_study_whose_tasks_are_programs(tmp_path: Path) -> None:
-    config = load_study(INDUCTION, [*TINY, f"output={tmp_path}", "seeds=[0]", "arms.worst_case.training.steps=2"])
-    finish(Study(config, 0))
-    summary = summarize_study(config)
-    assert set(summary["arms"]) == {"base", "probe", "worst_case", "solver", "still"}
-    assert all(0.4 < figures["valid"]["mean"] <= 1 for figures in summary["arms"].values())
-    assert summary["arms"]["solver"]["online_trials"]["mean"] > 0 == summary["arms"]["probe"]["online_trials"]["mean"]
-    sweep = summary["sweeps"]["0"]
-    assert {lookup["feature"] for lookup in sweep["surface"]} == {"length", "code_length", "topic"}
-
-
 @pytest.mark.slow
 def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> None:
     runner = CliRunner()
@@ -186,13 +172,12 @@ def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
 
 def test_another_domain_replaces_that_of_the_base(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(f"base: {SUMS}\ndomain: {{function_induction: {{syntax: short}}}}\n")
+    file.write_text(f"base: {SUMS}\ndomain: {{function_induction: {{inputs: 4}}}}\n")
     assert load_study(file).domain.name == "function_induction"
-    file.write_text(f"base: {SUMS}\ndomain: {{sums: {{begin: '?'}}}}\n")
-    sums: Any = load_study(file).domain.part
-    assert sums.begin == "?"
-    original: Any = load_study(SUMS).domain.part
-    assert sums.sheets == original.sheets
+    file.write_text(f"base: {SUMS}\ndomain: {{sums: {{sheets: {{max_lines: 20}}}}}}\n")
+    sums, original = load_study(file).domain.part, load_study(SUMS).domain.part
+    assert isinstance(sums, Sums) and isinstance(original, Sums)
+    assert sums.sheets == replace(original.sheets, max_lines=20)
 
 
 def test_seeds_and_arms_may_be_added_and_nothing_else(tmp_path: Path) -> None:

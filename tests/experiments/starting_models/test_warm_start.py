@@ -1,32 +1,39 @@
 """The committed starting policies: made again by their command, and suitable for the lab."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 from paths import REPOSITORY
-from sandboxes import needs_sandbox
 
 import halfway.experiments.starting_models.warm_start
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.tasks.lab import operators, sums
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, frozen_policy
 from halfway.experiments.running.build import build_run
-from halfway.experiments.starting_models.tokenizers import by_integer
+from halfway.experiments.starting_models.authors import (
+    OPERATOR_SHEETS,
+    SUM_SHEETS,
+    on_frontier,
+    spoil_operators,
+    spoil_sums,
+    write_operators,
+    write_sums,
+)
 from halfway.experiments.starting_models.warm_start import (
     RECIPES,
-    Task,
     WarmStart,
+    build_tokenizer,
     warm_start,
 )
 from halfway.trainers.loop.evaluation import Evaluation
-from halfway.trainers.propel.domains import functions
 from halfway.trainers.propel.domains.candidates import read
+from halfway.trainers.propel.domains.sheets import Operators, Sums
 
 LAB = REPOSITORY / "experiments" / "recipes" / "lab"
 PROPEL = LAB.with_name("propel")
@@ -122,32 +129,60 @@ def test_the_operator_sheets_of_the_generator_avoid_the_frontier() -> None:
     assert 0.4 < easy < 0.7 and 0.2 < hopeless < 0.45  # of 1,000 of the author's own .57 and .31
 
 
-@pytest.mark.parametrize("task", ["induction_solver", "induction_generator"])
-def test_the_command_writes_what_a_study_loads(task: Task, tmp_path: Path) -> None:
-    recipe = replace(RECIPES[task], steps=2, batch_tokens=100)
-    warm_start(tmp_path / "one", recipe)
-    warm_start(tmp_path / "two", recipe)
-    loaded = frozen_policy(replace(load_study(PROPEL / "induction.yaml").solver.model, path=str(tmp_path / "one")))
-    assert loaded.tokenizer.encode("3,4>x*12", add_special_tokens=False) == by_integer().encode("3,4>x*12")
-    assert loaded.end_tokens == [by_integer().eos_token_id]
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+def test_equal_recipes_make_equal_models_that_a_study_loads(tmp_path: Path) -> None:
+    recipe = replace(RECIPES["sums_generator"], steps=2, batch_tokens=100)
+    weights = []
+    for name in ("one", "two"):
+        warm_start(tmp_path / name, recipe)
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
-    assert sum(weight.numel() for weight in loaded.model.parameters()) < 1e6
-
-
-@needs_sandbox
-def test_the_solver_of_induction_has_a_frontier_among_the_authors_functions(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    study = Study(load_study(PROPEL / "induction.yaml", [f"output={tmp_path}"]), 0)
-    rng = random.Random(5)
-    texts = [functions.write_function(functions.FunctionAuthor(), rng) for _ in range(120)]
-    problems = [one.problem for one in read(study.domain, texts) if one.problem is not None]
-    assert 0.8 < len(problems) / len(texts) < 0.95
-    passed = study.solver.passes(problems, Stream(0).at("trials"))
-    assert 0.05 < sum(map(study.solver.useful, passed)) / len(texts) < 0.3
-    assert passed.count(8) > 10 and passed.count(0) > 5
+    loaded = frozen_policy(replace(load_study(PROPEL / "sums.yaml").solver.model, path=str(tmp_path / "one")))
+    tokenizer = build_tokenizer()
+    assert loaded.tokenizer.encode("^4/1a3b1=") == tokenizer.encode("^4/1a3b1=")
+    assert loaded.end_tokens == [tokenizer.eos_token_id]
 
 
 def test_the_policies_of_studies_are_small() -> None:
-    for name in ("sums_generator", "operators_generator", "induction_solver", "induction_generator"):
+    for name in ("sums_generator", "operators_generator"):
         assert 1e6 < sum(path.stat().st_size for path in (MODELS / name).iterdir()) < 2e6
+
+
+# The authors whose habits the generators learn.
+
+
+@pytest.mark.parametrize(
+    ("write", "spoil", "parse", "domain"),
+    [
+        (write_sums, spoil_sums, sums.parse, Sums(SUM_SHEETS)),
+        (write_operators, spoil_operators, operators.parse, Operators(OPERATOR_SHEETS)),
+    ],
+)
+def test_an_author_writes_valid_sheets_and_one_text_in_seven_that_is_not(
+    write: Any, spoil: Any, parse: Any, domain: Any
+) -> None:
+    rng = random.Random(0)
+    texts = [write(rng) for _ in range(600)]
+    assert 0.82 < sum(candidate.valid for candidate in read(domain, texts)) / 600 < 0.90
+    flawless = [write(rng, flawed=0) for _ in range(300)]
+    assert all(candidate.valid for candidate in read(domain, flawless))
+    assert not any(candidate.valid for candidate in read(domain, [spoil(parse(text), rng) for text in flawless]))
+
+
+def test_the_author_of_sums_wraps_as_its_weights_say() -> None:
+    rng, weights = random.Random(0), {1: (0, 0.2, 0, 0.8), 3: (0, 0, 1)}
+    sheets = [sums.parse(write_sums(rng, weights, flawed=0)) for _ in range(1000)]
+    seen = Counter((sheet.allowed, sums.wraps(sheet)) for sheet in sheets)
+    assert set(seen) == {(1, 2), (1, 4), (3, 3)}
+    assert abs(seen[3, 3] - 500) < 4 * 250**0.5 and abs(seen[1, 2] - 100) < 4 * 90**0.5
+
+
+def test_the_author_of_operator_sheets_avoids_the_frontier() -> None:
+    rng = random.Random(0)
+    drawn = [operators.make_sheet(OPERATOR_SHEETS, k % 6, random.Random(k)) for k in range(2000)]
+    there = sum(map(on_frontier, drawn)) / 2000
+    kept = [operators.parse(write_operators(rng, kept=0.25, flawed=0)) for _ in range(2000)]
+    expected = 0.25 * there / (1 - 0.75 * there)
+    assert sum(map(on_frontier, kept)) / 2000 == pytest.approx(expected, abs=4 * (expected / 2000) ** 0.5)
+    assert not any(on_frontier(operators.parse(write_operators(rng, kept=0.0, flawed=0))) for _ in range(200))
+    for names, allowed, inside in (("AAAA", 3, False), ("XXXX", 0, False), ("LLLL", 1, True)):
+        assert on_frontier(operators.Sheet(0, names, allowed)) is inside

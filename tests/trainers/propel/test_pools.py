@@ -15,7 +15,7 @@ from halfway.experiments.propel.config import prepare
 from halfway.experiments.propel.export import export_pool, export_problems, rate_probe
 from halfway.experiments.propel.study import Study
 from halfway.trainers.propel.domains.candidates import read
-from halfway.trainers.propel.domains.sums import Sums
+from halfway.trainers.propel.domains.sheets import Sums
 from halfway.trainers.propel.pool import read_provenance
 from halfway.trainers.propel.probes.options import ProbeTraining
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates

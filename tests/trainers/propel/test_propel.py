@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,6 @@ from halfway.trainers.propel.corpus import (
 )
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import Candidate, read
-from halfway.trainers.propel.domains.sums import SHEETS, SheetAuthor, Sums, spoil, write_sheet
 from halfway.trainers.propel.evaluation import (
     CheckpointHealth,
     check_health,
@@ -91,33 +89,6 @@ def written(texts: Sequence[str]) -> list[Written]:
 
 def author(tokenizer: Any, texts: Sequence[str] = TEXTS, cut: frozenset[str] = frozenset()) -> Author:
     return Author(FakeEngine(tokenizer, texts, cut), tokenizer, DOMAIN, 40)
-
-
-# The lab's author of sheets.
-
-
-def test_the_author_writes_what_the_domain_judges() -> None:
-    import random
-
-    rng, domain = random.Random(0), Sums(SHEETS)
-    texts = [write_sheet(SheetAuthor(), rng) for _ in range(600)]
-    valid = [candidate for candidate in read(domain, texts) if candidate.valid]
-    assert 0.82 < len(valid) / 600 < 0.90
-    flawless = [write_sheet(SheetAuthor(flawed=0), rng) for _ in range(300)]
-    assert all(candidate.valid for candidate in read(domain, flawless))
-    spoilt = [spoil(sums.parse(text), rng) for text in flawless]
-    assert not any(candidate.valid for candidate in read(domain, spoilt))
-
-
-def test_the_author_wraps_as_its_weights_say() -> None:
-    import random
-
-    rng = random.Random(0)
-    author = SheetAuthor({1: (0, 0.2, 0, 0.8), 3: (0, 0, 1)}, flawed=0)
-    sheets = [sums.parse(write_sheet(author, rng)) for _ in range(1000)]
-    seen = Counter((sheet.allowed, sums.wraps(sheet)) for sheet in sheets)
-    assert set(seen) == {(1, 2), (1, 4), (3, 3)}
-    assert abs(seen[3, 3] - 500) < 4 * 250**0.5 and abs(seen[1, 2] - 100) < 4 * 90**0.5
 
 
 # Writing.

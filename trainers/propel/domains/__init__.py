@@ -5,12 +5,8 @@
 - `oracles`: answers on which models agree, for tasks that come without one
 - `diversity`: how much a set of texts repeats itself
 - `maths`: competition-style mathematics
-- `induction`: infer a function from inputs and outputs; `induction_rules`: what a function may look like;
-  `induction_text`: how tasks are written
-- `functions`: functions of one small integer, for short function induction, with a flawed author and a teacher
-- `sums`: the lab's running sums, with a flawed author
-- `operators`: the lab's operator sheets, with a flawed author
-- `sheets`: reading the sheets of both
+- `induction`: infer a function from inputs and outputs; `induction_rules`: what a function may look like
+- `sheets`: the lab's running sums and operator sheets
 """
 
 from halfway.curriculum.support.registry import Registry
@@ -21,7 +17,7 @@ DOMAINS = Registry(
     builtin={
         "function_induction": "halfway.trainers.propel.domains.induction:FunctionInduction",
         "maths": "halfway.trainers.propel.domains.maths:Maths",
-        "operators": "halfway.trainers.propel.domains.operators:Operators",
-        "sums": "halfway.trainers.propel.domains.sums:Sums",
+        "operators": "halfway.trainers.propel.domains.sheets:Operators",
+        "sums": "halfway.trainers.propel.domains.sheets:Sums",
     },
 )

@@ -1,30 +1,56 @@
 """Function induction: the generator writes a function, ten inputs and a message; the solver infers the function.
 
-The solver sees half of the input-output pairs and the message, writes a function, and passes if it gives the
-reference's result on every other input, as `halfway.curriculum.tasks.function_induction` judges. After Absolute Zero
-(function induction) and PROPEL, section 4.2, with stricter validity: see `FunctionInduction.check`.
+All of it is Markdown with code blocks. The solver sees half of the input-output pairs and the message, writes a
+function, and passes if it gives the reference's result on every other input, as
+`halfway.curriculum.tasks.function_induction` judges. After Absolute Zero (function induction) and PROPEL, section 4.2,
+with stricter validity: see `FunctionInduction.check`.
 """
 
 import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.blocks import fenced
 from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.function_induction import Reference, run
 from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
-from halfway.trainers.propel.domains.induction_text import SYNTAXES, Shown
 
 CODE_IN_MESSAGE = re.compile(r"```|\bdef \w+\s*\(|\blambda\b[^.]*:|\breturn\s+[\w(\[{]+\s*[-+*/%]")
-INTEGER = re.compile(r"-?\d+")
 MAX_MESSAGE = 1_000
+
+ASK = """\
+Write a new puzzle for a programmer who has to infer a hidden function from examples. Here is a function to start from:
+
+```python
+{seed}
+```
+
+Give, in this order:
+1. One deterministic Python function, in a block that begins with ```python. It takes at least one argument and \
+returns a value made of numbers, texts, lists, tuples, sets and dictionaries. Import only pure modules of the standard \
+library.
+2. {inputs} different inputs, each in a block of its own that begins with ```input: the arguments, separated by commas.
+3. A message to the programmer in a block that begins with ```message. It hints at what the function does and contains \
+no code.
+"""
+
+POSE = """\
+Infer the function f from what it returns and from a hint, so that it also gives the right values on other inputs.
+
+{pairs}
+
+Hint: {message}
+
+Answer with the complete Python function f in a block that begins with ```python.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +76,17 @@ class FunctionInduction:
     """Tasks to infer a function from some of its values, judged on further inputs; code runs only in a sandbox.
 
     Attributes:
-        syntax: how tasks and answers are written: "fenced" is Markdown with code blocks, for a pretrained model;
-            "short" is one line with an expression of x, for a model that is trained from nothing.
         inputs: number of inputs per task, which is even; the first half is shown. If a text has more, its last ones
             count.
-        input_range, result_range: if given, every input, or every result, has to be a single integer within this range,
-            ends included, for a solver that knows no other values.
         distinct_results: least number of different results over the inputs; 2 rules out constants.
-        seed_functions: functions of which one is shown in the generator's prompt ("fenced" only).
+        seed_functions: functions of which one is shown in the generator's prompt.
         seconds: time limit on a function over all its inputs, for the generator's and the solver's functions.
         processes: functions that run at once, in each of the sandbox's two lanes.
     """
 
     name: ClassVar[str] = "function_induction"
     open: ClassVar[bool] = False
-    syntax: Literal["fenced", "short"] = "fenced"
     inputs: int = 10
-    input_range: tuple[int, int] | None = None
-    result_range: tuple[int, int] | None = None
     distinct_results: int = 1
     seed_functions: tuple[str, ...] = ("def f(a):\n    return a",)
     seconds: float = 10.0
@@ -83,10 +102,6 @@ class FunctionInduction:
             self.distinct_results,
             f"give 1 to {self.inputs}, the number of inputs",
         )
-        for name in ("input_range", "result_range"):
-            bounds = vars(self)[name]
-            rising = bounds is None or bounds[0] < bounds[1]
-            require(rising, f"induction.{name}", bounds, "give the lowest and a higher number, or null")
         require(bool(self.seed_functions), "induction.seed_functions", self.seed_functions, "give at least one")
         for code in self.seed_functions:
             trouble = function_name(code)
@@ -95,34 +110,34 @@ class FunctionInduction:
 
     def prompt(self, stream: Stream) -> str:
         chosen = self.seed_functions[stream.integer() % len(self.seed_functions)]
-        return SYNTAXES[self.syntax].ask(chosen, self.inputs)
+        return ASK.format(seed=chosen, inputs=self.inputs)
 
     def parse(self, text: str, prompt: str = "") -> FunctionTask | Invalid:
         """Parse the text, and judge everything that can be judged without running it."""
-        syntax = SYNTAXES[self.syntax]
-        written = syntax.read(text)
-        if isinstance(written, Invalid):
-            return written
-        if syntax.has_message and not written.message:
+        parts: dict[str, list[str]] = {"python": [], "input": [], "message": []}
+        for name, body in fenced(text):
+            parts.get(name, []).append(body.strip())
+        if len(parts["python"]) != 1:
+            return Invalid("not one function", f"{len(parts['python'])} python blocks")
+        code, message = parts["python"][0], parts["message"][-1] if parts["message"] else ""
+        if not message:
             return Invalid("no message")
-        if len(written.message) > MAX_MESSAGE or CODE_IN_MESSAGE.search(written.message):
-            return Invalid("code in the message", one_line(written.message))
-        if len(written.inputs) < self.inputs:
-            return Invalid("too few inputs", f"{len(written.inputs)}, {self.inputs} are needed")
-        entry = function_name(written.code)
+        if len(message) > MAX_MESSAGE or CODE_IN_MESSAGE.search(message):
+            return Invalid("code in the message", one_line(message))
+        if len(parts["input"]) < self.inputs:
+            return Invalid("too few inputs", f"{len(parts['input'])}, {self.inputs} are needed")
+        entry = function_name(code)
         if isinstance(entry, Invalid):
             return entry
         inputs: dict[str, str] = {}
-        for one in written.inputs[-self.inputs :]:
+        for one in parts["input"][-self.inputs :]:
             read = arguments(one)
             if isinstance(read, Invalid):
                 return read
-            if not _in_range(read.shown[1:-2], self.input_range):
-                return Invalid("input out of range", one_line(one))
             if read.key in inputs:  # a shown pair would give a hidden one away
                 return Invalid("repeated input", one_line(one))
             inputs[read.key] = read.shown
-        return FunctionTask(written.code, entry, tuple(inputs.values()), written.message)
+        return FunctionTask(code, entry, tuple(inputs.values()), message)
 
     def check(self, tasks: Sequence[FunctionTask]) -> list[FunctionTask | Invalid]:
         """Run each function twice, in two processes with different hash seeds, the second time from the last input on.
@@ -148,20 +163,17 @@ class FunctionInduction:
         keys = {result.key for result in forward}
         if "None" in keys:
             return Invalid("returns nothing")
-        for result in forward:
-            if not _in_range(result.shown, self.result_range):
-                return Invalid("result out of range", one_line(result.shown))
         if len(keys) < self.distinct_results:
             return Invalid("too few different results", f"{len(keys)}, at least {self.distinct_results}")
         return replace(task, results=forward)
 
     def problem(self, task: FunctionTask) -> Problem:
         assert task.results, "the task has not been checked"
-        half, syntax = self.inputs // 2, SYNTAXES[self.syntax]
-        pairs = [Shown(text, result.shown) for text, result in zip(task.inputs, task.results, strict=True)]
-        prompt = syntax.pose(pairs[:half], task.message)
+        half = self.inputs // 2
+        calls = [call_text(text, result) for text, result in zip(task.inputs, task.results, strict=True)]
+        prompt = POSE.format(pairs="\n".join(calls[:half]), message=task.message)
         hidden = tuple(result.key for result in task.results[half:])
-        answer = Reference(self.syntax, self.seconds, task.inputs[half:], hidden).as_text()
+        answer = Reference(self.seconds, task.inputs[half:], hidden).as_text()
         features: dict[str, float | str] = {"code_length": len(task.code), "topic": self.topic(task)}
         identity = content_id(self.name, prompt, answer)
         return Problem(identity, prompt, answer, self.name, "function_induction", features)
@@ -178,6 +190,10 @@ STRUCTURE = (
 )
 
 
-def _in_range(literal: str, bounds: tuple[int, int] | None) -> bool:
-    """Whether a literal is an integer within the bounds, or there are none."""
-    return bounds is None or (INTEGER.fullmatch(literal) is not None and bounds[0] <= int(literal) <= bounds[1])
+def call_text(arguments: str, result: Result) -> str:
+    """One call as the solver sees it, as in "f(1, [2]) = 3".
+
+    Args:
+        arguments: text of a tuple literal.
+    """
+    return f"f({arguments[1:-1].rstrip(',')}) = {result.shown}"

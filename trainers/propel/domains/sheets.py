@@ -1,45 +1,36 @@
-"""Sheets of labelled lines that a generator writes: reading them, and what is beyond a task's bounds."""
+"""The lab's sheets as domains: a generated text is the very prompt that the solver gets.
 
+A text is valid if the lab could have drawn it: labels a, b, c, ... in order, values within the rules of its task, and
+the options' bounds on lines and wrong lines. A sheet with fewer lines than it may have wrong would pass an empty
+answer, so every valid sheet has more lines than it allows to be wrong.
+"""
+
+import random
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
 
+from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.lab import operators, sums
+from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.propel.domains.base import Invalid
 
 Sheet = TypeVar("Sheet")
-
-
-class Bounds(Protocol):
-    """The bounds of a task's sheets, all included."""
-
-    @property
-    def min_lines(self) -> int: ...
-    @property
-    def max_lines(self) -> int: ...
-    @property
-    def min_allowed(self) -> int: ...
-    @property
-    def max_allowed(self) -> int: ...
+Bounds = sums.SumsOptions | operators.OperatorOptions
 
 
 class SheetDomain(Generic[Sheet]):
     """What both domains of sheets have in common.
 
     Attributes:
-        begin: the generator's prompt, a text that no sheet begins with.
+        begin: the generator's prompt, a token of the task's policies with which no sheet begins.
     """
 
     name: ClassVar[str]
+    begin: ClassVar[str]
     open: ClassVar[bool] = False
-    begin: str
-
-    def __post_init__(self) -> None:
-        if not self.begin or self.begin.startswith("^"):
-            raise UserError(
-                f"{self.name}: begin {self.begin!r} is not acceptable; give a text that does not begin with ^"
-            )
 
     def prompt(self, stream: Stream) -> str:
         return self.begin
@@ -51,7 +42,80 @@ class SheetDomain(Generic[Sheet]):
         raise NotImplementedError
 
 
-def read_sheet(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:
+@dataclass(frozen=True)
+class Sums(SheetDomain[sums.Sheet]):
+    """Sheets of running sums, the lab's small task, for a task generator to write.
+
+    Attributes:
+        sheets: the bounds of a valid sheet.
+    """
+
+    name: ClassVar[str] = "sums"
+    begin: ClassVar[str] = "!"
+    sheets: sums.SumsOptions = field(default_factory=sums.SumsOptions)
+
+    def parse(self, text: str, prompt: str = "") -> sums.Sheet | Invalid:
+        return _read(text, sums.parse, sums.render)
+
+    def _check(self, sheet: sums.Sheet) -> sums.Sheet | Invalid:
+        if sheet.start >= sums.MODULUS:
+            return Invalid("start out of range", f"{sheet.start}, below {sums.MODULUS}")
+        if not all(1 <= operand <= sums.LARGEST for operand in sheet.operands):
+            return Invalid("operand out of range", f"{sheet.operands}, from 1 to {sums.LARGEST}")
+        return _beyond(self.sheets, len(sheet.operands), sheet.allowed) or sheet
+
+    def problem(self, task: sums.Sheet) -> Problem:
+        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
+        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
+        prompt, answer = sums.render(task), sums.demonstrate(task, flawless, random.Random(0))
+        features: dict[str, float | str] = {
+            "lines": len(task.operands),
+            "allowed": task.allowed,
+            "wraps": sums.wraps(task),
+            "topic": self.topic(task),
+        }
+        return Problem(content_id("running_sums", prompt, answer), prompt, answer, self.name, "running_sums", features)
+
+    def topic(self, task: sums.Sheet) -> str:
+        """Lines and allowed wrong lines, as in "9/2"."""
+        return f"{len(task.operands)}/{task.allowed}"
+
+
+@dataclass(frozen=True)
+class Operators(SheetDomain[operators.Sheet]):
+    """Operator sheets, the lab's task of many skills, for a task generator to write.
+
+    Attributes:
+        sheets: the bounds of a valid sheet.
+    """
+
+    name: ClassVar[str] = "operators"
+    begin: ClassVar[str] = "="
+    sheets: operators.OperatorOptions = field(default_factory=operators.OperatorOptions)
+
+    def parse(self, text: str, prompt: str = "") -> operators.Sheet | Invalid:
+        return _read(text, operators.parse, operators.render)
+
+    def _check(self, sheet: operators.Sheet) -> operators.Sheet | Invalid:
+        if invalid := _beyond(self.sheets, len(sheet.operators), sheet.allowed):
+            return invalid
+        if not operators.centres(sheet, self.sheets):
+            return Invalid("operators of no window", sheet.operators)
+        return sheet
+
+    def problem(self, task: operators.Sheet) -> Problem:
+        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
+        prompt, answer = operators.render(task), operators.solve(task, self.sheets.table)
+        features = {**operators.facts(task, operators.stratum_of(task), self.sheets.table), "topic": self.topic(task)}
+        identifier = content_id("operator_sheets", prompt, answer)
+        return Problem(identifier, prompt, answer, self.name, "operator_sheets", features)
+
+    def topic(self, task: operators.Sheet) -> str:
+        """Stratum and allowed wrong lines, as in "A-D/1"."""
+        return f"{operators.stratum_name(operators.stratum_of(task))}/{task.allowed}"
+
+
+def _read(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:
     """The sheet that a generated text is, or why it is not one."""
     try:
         sheet = parse(text)
@@ -62,7 +126,7 @@ def read_sheet(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet
     return sheet
 
 
-def beyond(bounds: Bounds, lines: int, allowed: int) -> Invalid | None:
+def _beyond(bounds: Bounds, lines: int, allowed: int) -> Invalid | None:
     """Why a sheet is beyond its task's bounds, or would pass an empty answer; None if it is neither."""
     if not bounds.min_lines <= lines <= bounds.max_lines:
         return Invalid("number of lines", f"{lines}, from {bounds.min_lines} to {bounds.max_lines}")

@@ -19,7 +19,7 @@ from halfway.curriculum.tasks.lab.sources import OperatorSheets
 from halfway.curriculum.tasks.lab.variations import operator_sheets
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import verify
-from halfway.experiments.starting_models.tokenizers import by_operator
+from halfway.experiments.starting_models.warm_start import build_tokenizer
 
 SHEET = Sheet(start=3, operators="BKB", allowed=1)  # B of 3 is 4, K of 4 is 1, B of 1 is 5
 NEVER = OperatorTeacher(least_error=1.0, most_error=1.0, notice=0.0)
@@ -233,7 +233,7 @@ def test_later_strata_are_harder() -> None:
 
 def test_every_character_of_a_reference_is_a_token_of_the_starting_policy() -> None:
     # So each proper prefix of a reference is a prefix in tokens too, and hints can be cut anywhere.
-    tokenizer = by_operator()
+    tokenizer = build_tokenizer("operator_sheets")
     for problem in OperatorSheets(max_lines=12).load(30, Stream(6)).problems:
         texts = (problem.prompt, problem.solution)
         prompt, solution = (tokenizer.encode(text, add_special_tokens=False) for text in texts)

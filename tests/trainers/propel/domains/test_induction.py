@@ -18,12 +18,10 @@ from halfway.curriculum.tasks.function_induction import Memory
 from halfway.curriculum.tasks.verifiers import verify, verify_all
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read
-from halfway.trainers.propel.domains.induction import FunctionInduction
+from halfway.trainers.propel.domains.induction import FunctionInduction, call_text
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
-from halfway.trainers.propel.domains.induction_text import Fenced, Shown
 
 FENCED = FunctionInduction(inputs=4, seconds=5.0)
-SHORT = FunctionInduction(syntax="short", inputs=4, distinct_results=2, seconds=5.0)
 
 
 def text(code: str, inputs: Sequence[str] = ("1", "2", "3", "4"), message: str | None = "Doubles it.") -> str:
@@ -138,7 +136,7 @@ def test_arguments_are_a_tuple(written: str, shown: str, key: str) -> None:
 @pytest.mark.parametrize(
     "written", ["", "x", "f(1)", "1j", "b'a'", "1e999", "9" * 900 + "**9", "[" * 25 + "]" * 25, "'"]
 )
-def test_what_is_no_plain_value_is_no_input(written: str) -> None:
+def test_an_input_that_is_not_a_plain_value_is_refused(written: str) -> None:
     refused = arguments(written)
     assert isinstance(refused, Invalid) and refused.reason == "input does not parse"
 
@@ -168,26 +166,6 @@ def test_the_last_inputs_count() -> None:
     assert not isinstance(parsed, Invalid) and parsed.inputs == ("(1,)", "(2,)", "(3,)", "(4,)")
 
 
-@pytest.mark.parametrize(
-    ("written", "code"),
-    [
-        ("1,2,3,4>x*3+2", "def f(x):\n    return x*3+2"),
-        ("0,1,2,3>x/2ix>3ex%4", "def f(x):\n    return x//2 if x>3 else x%4"),
-    ],
-)
-def test_the_short_syntax(written: str, code: str) -> None:
-    parsed = SHORT.parse(written)
-    assert not isinstance(parsed, Invalid) and parsed.code == code and parsed.message == ""
-
-
-@pytest.mark.parametrize(
-    "written", ["x*3", "1,2,3,4>x**2", "1,2,3,4>x//2", "1,2,3,4>x(3)", "1,2,3,4>y", "1,2,3,4>x*", ""]
-)
-def test_what_is_no_short_task(written: str) -> None:
-    parsed = SHORT.parse(written)
-    assert isinstance(parsed, Invalid) and parsed.reason == "unreadable"
-
-
 def test_the_generator_is_asked_with_one_of_the_seeds() -> None:
     domain = replace(FENCED, seed_functions=("def f(a):\n    return a", "def f(b):\n    return b"))
     prompts = {domain.prompt(Stream(seed)) for seed in range(20)}
@@ -199,8 +177,6 @@ def test_the_generator_is_asked_with_one_of_the_seeds() -> None:
     [
         ({"inputs": 3}, "induction.inputs: 3"),
         ({"distinct_results": 0}, "induction.distinct_results: 0"),
-        ({"input_range": (12, 0)}, "induction.input_range: (12, 0)"),
-        ({"result_range": (3, 3)}, "induction.result_range: (3, 3)"),
         ({"seed_functions": ()}, "induction.seed_functions: ()"),
         ({"seed_functions": ("import os",)}, "induction.seed_functions"),
         ({"seconds": 0.0}, "sandbox.seconds: 0.0"),
@@ -219,7 +195,7 @@ def test_an_answer_of_another_domain_is_one_line() -> None:
 
 def test_a_response_without_code_needs_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_induction, "run", None)
-    answer = json.dumps({"syntax": "fenced", "seconds": 1, "inputs": ["(1,)"], "results": ["2"]})
+    answer = json.dumps({"seconds": 1, "inputs": ["(1,)"], "results": ["2"]})
     assert not verify(Problem("p", "?", answer, "", "function_induction"), "I do not know")
 
 
@@ -261,18 +237,9 @@ def test_a_task_is_solved_by_any_equal_function() -> None:
     assert not verify(problem, "```python\ndef f(x):\n    while True: pass\n```")
 
 
-@needs_sandbox
-def test_a_short_task_is_posed_and_solved_in_its_syntax() -> None:
-    good, constant, failing = read(SHORT, ["1,2,3,4>x*x-1", "1,2,3,4>7", "0,1,2,3>6/x"])
-    assert good.problem is not None and good.problem.prompt == "1:0,2:3="
-    assert verify(good.problem, "(x-1)*(x+1)") and not verify(good.problem, "x*3-3") and not verify(good.problem, "")
-    assert constant.invalid is not None and constant.invalid.reason == "too few different results"
-    assert failing.invalid is not None and failing.invalid.reason == "run: error"
-
-
-def test_a_fenced_prompt_shows_calls() -> None:
-    posed = Fenced().pose([Shown("(1,)", "2"), Shown("('a', [2])", "'b'")], "Hm.")
-    assert "f(1) = 2\nf('a', [2]) = 'b'" in posed
+def test_the_solver_sees_calls() -> None:
+    assert call_text("(1,)", Result("2", "2")) == "f(1) = 2"
+    assert call_text("('a', [2])", Result("'b'", "'b'")) == "f('a', [2]) = 'b'"
 
 
 class CountingSandbox:
@@ -311,16 +278,19 @@ def test_an_equal_program_runs_once_unless_time_or_worker_ended_it(monkeypatch: 
 
 @needs_sandbox
 def test_many_verdicts_at_once_are_those_one_by_one() -> None:
-    texts = ["1,2,3,4>x*x-1", "1,2,3,4>x*3"]
-    square, triple = (candidate.problem for candidate in read(SHORT, texts))
+    def answer(value: str) -> str:
+        return f"```python\ndef f(x):\n    return {value}\n```"
+
+    texts = [text(f"def f(x):\n    return {value}") for value in ("x * x", "3 * x")]
+    square, triple = (candidate.problem for candidate in read(FENCED, texts))
     assert square is not None and triple is not None
     other = Problem("p", "?", "7", "", "exact")
     asked = [
-        (square, "x*x-1"),
-        (triple, "x*x-1"),
+        (square, answer("x ** 2")),
+        (triple, answer("x ** 2")),
         (other, "7"),
-        (square, "(x-1)*(x+1)"),
-        (triple, "x*3"),
+        (square, answer("abs(x) * x")),
+        (triple, answer("x + x + x")),
         (square, "?"),
     ]
     problems, responses = [problem for problem, _ in asked], [response for _, response in asked]
