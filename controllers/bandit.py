@@ -47,23 +47,21 @@ class Bandit(PassRateController[BanditState]):
     - "survival": the same in proportion to 1 - p_c^N - (1 - p_c)^N, the chance of a group with both outcomes.
     - "thompson": the share of groups with both outcomes is drawn in the same way, and is itself the weight.
 
-    The last three are the bin sampler of the marin project. With the counts decayed in every step, a category at the
-    floor is tried just often enough to confirm that it never passes. The reversion cures this: in every step it adds
-    that many rollouts, half of them passed, and as many groups, half of them mixed. marin's default is 0; its later
-    runs use 2. Only fresh groups are evidence, including degenerate groups, whose advantages are 0. Rewards are
-    successes.
+    The last three are the bin sampler of the marin project, whose decayed counts keep a category at the floor there for
+    ever. The reversion cures this: in every step it adds that many rollouts and groups, half of them passed and half of
+    them mixed; marin's default is 0, its later runs use 2. Only fresh groups are evidence, degenerate ones, whose
+    advantages are 0, included. Rewards are successes.
 
     Attributes:
         category: feature of the problems, a word or number.
         alpha: weight of the newest step in SEC's Q.
-        temperature: temperature of the softmax; null = 1 for "sec", and 0.1 for "dump" as in its code. The other kinds
-            have none.
+        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. The other kinds have none.
         window: number of groups that DUMP averages over.
         bonus: factor on DUMP's exploration term.
         decay: factor by which the counts of the last three kinds shrink per step.
         reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
-        floor: every category has at least about this share of the slots divided by the number of categories; null =
-            0.05 for marin's kinds as in its code, else 0.
+        floor: least share of a category, divided by the number of categories; null = 0.05 for marin's kinds as in its
+            code, else 0.
         standardised: whether advantages are divided by the group's standard deviation.
     """
 

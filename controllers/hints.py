@@ -19,25 +19,22 @@ class Hints(HintLengths, PassRateController[HintsState]):
 
     - "reverse", ours: one hint length per problem, which follows the outcomes of its groups (see `step_length`).
     - "shared", ours: problems of one category are left the same number of units to do, which follows all their groups
-      (see `units_left`), so that even a problem's first hint has the length that suits its category.
-    - "schedule", QuestA (arXiv 2507.13266): all problems get the share of the stage. Published: half of the characters,
-      later a quarter, in the prompt, and none below 10 characters. There the stages are changed by hand; here they last
-      `stage_steps` steps.
+      (see `units_left`), so that a problem's first hint already suits its category.
+    - "schedule", QuestA (arXiv 2507.13266): the share of the stage; published: half of the characters, later a quarter,
+      in the prompt, none below 10 characters, changed by hand. Here a stage lasts `stage_steps` steps.
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
       solution; half, as in the released script.
-    - "seele" (arXiv 2509.06923): a logistic curve through a problem's outcomes with hints of different lengths tells
-      which length makes it pass `target` of the time; groups without signal are tried again in the same step.
+    - "seele" (arXiv 2509.06923): a logistic curve through a problem's outcomes with hints of different lengths gives
+      the length that makes it pass `target` of the time; groups without signal are tried again in the same step.
       Published: the rounds of a step share one baseline; here each hint length is a group of its own.
 
     A problem without a solution is left alone and counted. Hinted groups say nothing about the problem itself.
 
     Attributes:
-        place: "response" = the response begins with the hint, which is not trained on; "prompt" = the hint follows the
-            prompt.
+        place: "response" = the response begins with the hint, which is not trained on; "prompt" = it follows that.
         separator, width, shortest: where hints end, see `Cuts`; separator "\\n" for whole lines.
         low, high: for "reverse": pass rates at or below which a hint grows, and at or above which it shrinks.
-        shares: shares of the solution: for "schedule" the share of each stage, the last of which stays; for "ghpo" the
-            first is used.
+        shares: shares of the solution: for "schedule" one per stage, the last stays; for "ghpo" the first.
         stage_steps: for "schedule": training steps in each stage.
         category: for "shared": the feature of the problems that names their category.
         gain: for "shared": units by which a hint changes for each unit of pass rate off the target.

@@ -66,47 +66,39 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     """Replays part of a success of a mostly failing problem, and part of a failure of a mostly passing problem.
 
     A fresh group with pass rate below `thresholds[0]` (hard) or above `thresholds[1]` (easy) saves one rollout of its
-    rarer outcome. In the next step N new rollouts start from its first units, in a slot that a fresh problem would have
-    had. How much is replayed is a ratio, which feedback moves until those children pass half of the time.
-
-    There are two published variants, which are never mixed:
+    rarer outcome. In the next step N rollouts start from its first units, in a slot that a fresh problem would have
+    had. The ratio that is replayed follows the children's pass rate until they pass half of the time. At N <= 3 no pass
+    rate is skewed, and nothing happens ("steerable_counts" is 0). Two published variants, never mixed:
 
     - "buckets", the paper (Rollout Pass-Rate Control, arXiv 2605.05112, section 2.2): one ratio for each bucket of
-      parent pass counts; floor(ratio x length) units are replayed, at least 1 and at most length - 1. A larger ratio is
-      easier for hard buckets and harder for easy buckets. At N = 8 the buckets are 1, 2, 6 and 7.
-    - "categories", the blog (Prefix Sampling, 17 March 2026): one ratio for all hard parents, and one for all easy
-      parents. Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, and at least one is
-      left to do. Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it
-      would be a fresh task. A larger ratio is harder in both. The belief is updated once per step, by the mean of the
-      step's children.
-
-    At N <= 3 no pass rate is skewed, and this controller does nothing ("steerable_counts" is 0).
+      parent pass counts (1, 2, 6 and 7 at N = 8); floor(ratio x length) units are replayed, at least 1 and at most
+      length - 1. A larger ratio is easier for hard buckets and harder for easy ones.
+    - "categories", the blog (Prefix Sampling, 17 March 2026): one ratio for all hard, and one for all easy parents.
+      Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, at least one is left to do.
+      Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it would be a
+      fresh task. A larger ratio is harder in both. One update per step, by the mean over its children.
 
     Attributes:
         variant: "buckets" or "categories".
-        control: "adaptive" = feedback moves the ratios; "fixed" = they stay where they are (the paper's PS-fix, the
-            blog's 14B run).
+        control: "adaptive" = feedback moves the ratios; "fixed" = they stay (the paper's PS-fix, the blog's 14B run).
         sides: "both", or only one of them (the paper's ablation is "hard").
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
         alpha: weight of the newest pass rate in the moving average over the children.
         initial_belief: where that moving average starts.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone.
-        bounds: range of every ratio. No source gives it.
+        bounds: range of every ratio; ours.
         cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
-        max_share: largest share of a plan that may start from a prefix; the newest saved rollouts go first. No source
-            gives it.
-        max_age: number of steps after which an unused saved rollout is dropped; 1 = it is for the next step only, as
-            published.
-        chain_prefixes: whether prefixed groups may save rollouts too. Off, since the sources examine one level only.
+        max_share: largest share of a plan that may start from a prefix, the newest saved rollouts first; ours.
+        max_age: steps after which an unused saved rollout is dropped; 1 = for the next step only, as published.
+        chain_prefixes: whether prefixed groups may save rollouts too; the sources examine one level only.
         initial_ratio: buckets: where every ratio starts. The paper's value is lost; 0.25 is the blog's.
         bucket_by: buckets: "rate" = four buckets at any N; "count" = one bucket for each skewed k.
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once a "step" by their mean.
         cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
         remaining_ratio: categories, hard parents: share of the rollout that is left to do.
-        remaining_cap: categories, hard parents: most units that are left to do; null = no cap, since the blog gives
-            none.
+        remaining_cap: categories, hard parents: most units that are left to do; null = no cap, as in the blog.
         prefix_ratio: categories, easy parents: share of the rollout that is replayed.
-        prefix_cap: categories, easy parents: most units that are replayed; null = no cap, since the blog gives none.
+        prefix_cap: categories, easy parents: most units that are replayed; null = no cap, as in the blog.
     """
 
     variant: Variant = "buckets"

@@ -4,16 +4,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Residual, guesses_of
-from halfway.controllers.beliefs.forest import Floats, Forest, crowded, grow, prune
+from halfway.controllers.beliefs.forest import Floats, crowded, grow
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
 from halfway.controllers.laws.selection import (
-    Taken,
     Ties,
     by_update_mass,
     distance_to_band,
@@ -22,7 +21,17 @@ from halfway.controllers.laws.selection import (
     pick,
     tree_of,
 )
-from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of, text_of
+from halfway.controllers.prefixes.reuse import Start, prefix_of, start_of
+from halfway.controllers.prefixes.trees import (
+    Outcome,
+    ProsState,
+    children_of,
+    evicted,
+    figures,
+    node_of,
+    taken_by,
+    with_errors,
+)
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan
@@ -31,96 +40,39 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
-COUNTS = (
-    "seeded",
-    "used",
-    "dropped_truncated",
-    "dropped_too_short",
-    "dropped_leak",
-    "dropped_duplicate",
-    "evicted_tree",
-    "evicted_total",
-    "unscored",
-    "foreign",
-)
-BAND = (0.3, 0.7)  # used only for the metric "in_band"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProsState:
-    """What PROS remembers.
-
-    Attributes:
-        forest: evidence and belief; the root of tree t is the problem at position t.
-        starts: what each child of the forest starts from.
-        counts: how often each of `COUNTS` has happened.
-        replayed, generated: numbers of such tokens in all rollouts so far.
-        offered, offered_in: nodes proposed so far in a step, and which step that is; its further rounds take other
-            nodes.
-        line: the line from a probe's guess to the mean of a root's prior; None = every root has the same mean.
-        error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
-            step that had any such groups. With N rollouts per group, even the true rates would not reach 0.
-    """
-
-    problems: ProblemSet
-    forest: Forest
-    starts: tuple[Start, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    replayed: int = 0
-    generated: int = 0
-    offered: tuple[int, ...] = ()
-    offered_in: int = -1
-    line: Line | None = None
-    error_roots: float = 0.0
-    error_children: float = 0.0
-
-
-class Outcome(NamedTuple):
-    """The outcome of a node's group."""
-
-    node: int
-    tree: int
-    group: Group
-
 
 @dataclass(frozen=True)
 class Pros(PassRateController[ProsState]):
     """Tries the problems and the prefixes of correct rollouts that are believed to pass about half of the time.
 
-    Each correct rollout yields a new problem: the old one, continued from where the policy was least certain (see
-    `halfway.controllers.prefixes.reuse.cut_point`). Problems and the prefixes that grew from them form a forest in
-    which every node has its own counts; a belief turns the counts into pass rates. A plan takes the nodes nearest the
-    target. Tokens of a prefix are context: they are never trained on, and never counted as generated.
+    Each correct rollout becomes a new problem, the old one continued from where the policy was least certain (see
+    `halfway.controllers.prefixes.reuse.cut_point`). Problems and the prefixes that grew from them form a forest; each
+    node has counts of its own, which a belief turns into pass rates, and a plan takes the nodes nearest the target.
+    Tokens of a prefix are context: never trained on, never counted as generated.
 
-    The source is a summary by a third party. It gives the model, the cut and the criterion |rate - 0.5|; ties, quota,
-    exploration, caps, eviction, the leak check and every number are ours. At mu = 0 all roots that were never tried are
-    at the target, so they come first.
-
-    PROS chooses the problems, and attaches the prefixes unless `reuse` is off; then Prefix Sampling may do that
-    instead.
+    The source, a summary by a third party, gives the model, the cut and the criterion |rate - 0.5|; everything else and
+    every number is ours. At mu = 0 roots that were never tried are at the target, so they come first.
 
     Attributes:
-        selection: "target" = nodes nearest the target; "random" = all nodes are equally likely (the source's ablation);
+        selection: "target" = nodes nearest the target; "random" = all nodes equally likely (the source's ablation);
             "mass" = drawn in proportion to the update mass that MaxRL expects of them (ours).
         target: range (low, high) of pass rates aimed at, all equally good.
         ties: how equally distant nodes are ordered, see `halfway.controllers.laws.selection.nearest`.
-        exploration: share of the plan that is drawn uniformly from all nodes, so that no node is believed hopeless for
-            ever for want of evidence.
-        per_tree: most groups of one tree in a step, including those that other members chose; null = no such quota, as
-            in the source.
-        reuse: whether to grow children; off = selection alone.
-        grandchildren: whether correct rollouts of a child yield children too; these belong to its root, since the model
-            has two layers.
+        exploration: share of the plan drawn uniformly from all nodes, so that none is believed hopeless for ever.
+        per_tree: most groups of one tree in a step, other members' included; null = no such quota, as in the source.
+        reuse: whether to grow children; off = selection alone, and another member may attach prefixes.
+        grandchildren: whether correct rollouts of a child yield children too, which belong to its root: the model has
+            two layers.
         leak_tokens: refuse a prefix that already contains this many last tokens of its rollout; 0 = no check.
-        top_values: cut only where the critic's value is within this highest share of the window; needs
-            learner.advantage=gae. null = anywhere in the window. The source's PPO: 0.1.
-        tree_children, total_children: caps on the children of one tree and of all trees; null = none. Children believed
-            furthest from the target go first, the oldest among equals; under random selection the oldest go. Enforced
-            when a plan is made, with the newest beliefs.
+        top_values: cut only where the critic's value is within this highest share of the window (the source's PPO:
+            0.1); needs learner.advantage=gae. null = anywhere in the window.
+        tree_children, total_children: caps on the children of one tree and of all trees; null = none. Those believed
+            furthest from the target go first, the oldest among equals, when a plan is made; under random selection the
+            oldest.
         belief: what turns counts into pass rates, and how fast counts are forgotten; see `PassRateBelief`.
-        prior: "same" = every root begins with the mean mu; "probed" = it begins with mu plus a probe's guess of the
-            problem's log-odds, so that the first plans need not be random. The guesses come with the problems, see
-            `halfway.controllers.beliefs.calibration`, and go through a line that follows the outcomes of the roots.
+        prior: "same" = every root begins with the mean mu; "probed" = with mu plus a probe's guess of the problem's
+            log-odds, which comes with the problem and goes through a line that follows the outcomes of the roots, see
+            `halfway.controllers.beliefs.calibration`.
         calibration: how that line follows the outcomes.
     """
 
@@ -194,10 +146,10 @@ class Pros(PassRateController[ProsState]):
     def observe(self, state: ProsState, groups: Sequence[Group], step: int) -> ProsState:
         state.forest.check_counts()
         counts = Counter(state.counts)
-        known = _children_of(state, [group.request for group in groups])
+        known = children_of(state, [group.request for group in groups])
         outcomes = []
         for group in groups:
-            node = _node_of(state, group, known)
+            node = node_of(state, group, known)
             if node is None:
                 counts["foreign"] += group.request.origin is Origin.PREFIX
             elif group.size == 0:
@@ -211,7 +163,7 @@ class Pros(PassRateController[ProsState]):
         forest = self.belief.learn(state.forest, nodes, passed, tried)
         if line is not None:
             forest = with_offsets(forest, line.logits(_guesses(state.problems)))
-        state = replace(_with_errors(state, outcomes), line=line)
+        state = replace(with_errors(state, outcomes), line=line)
         return replace(
             state,
             forest=grow(forest, trees),
@@ -247,26 +199,7 @@ class Pros(PassRateController[ProsState]):
         0.3 to 0.7); share_replayed: the share of all tokens so far that did not have to be generated; the
         hyperparameters; and offset and slope of the line from a probe's guesses.
         """
-        forest = state.forest
-        roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
-        total = state.replayed + state.generated
-        values: dict[str, float] = {
-            **state.counts,
-            "children": forest.num_children,
-            "trees_with_children": len(np.unique(forest.tree_C)),
-            "mean_rate_roots": roots.mean(),
-            "mean_rate_children": children.mean() if len(children) else 0.0,
-            "in_band": ((forest.rate_M >= BAND[0]) & (forest.rate_M <= BAND[1])).mean(),
-            "share_replayed": state.replayed / total if total else 0.0,
-            "error_roots": state.error_roots,
-            "error_children": state.error_children,
-        }
-        if forest.scales is not None:
-            scales = forest.scales
-            values |= {"mu": scales.mu, "tau": scales.tau, "sigma": scales.sigma, "shift": scales.shift}
-        if state.line is not None:
-            values |= {"offset": state.line.mean_2[0], "slope": state.line.mean_2[1]}
-        return {name: float(value) for name, value in values.items()}
+        return figures(state)
 
     def _refreshed(self, state: ProsState, step: int, stream: Stream) -> ProsState:
         """The state with the beliefs up to date and the caps enforced."""
@@ -277,17 +210,11 @@ class Pros(PassRateController[ProsState]):
         keep_C, from_tree, from_total = crowded(forest, distance_C, self.tree_children, self.total_children)
         if from_tree + from_total == 0:
             return replace(state, forest=forest)
-        counts = Counter(state.counts)
-        counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
-        starts = tuple(start for start, stays in zip(state.starts, keep_C.tolist(), strict=True) if stays)
-        stay_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
-        place_M = np.cumsum(stay_M) - 1
-        offered = tuple(int(place_M[node]) for node in state.offered if stay_M[node])
-        return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts), offered=offered)
+        return evicted(replace(state, forest=forest), keep_C, from_tree, from_total)
 
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
         """Nodes for the missing requests, and why each was chosen."""
-        forest, taken = state.forest, _taken(plan, state)
+        forest, taken = state.forest, taken_by(plan, state)
         shuffled = in_random_order(forest, generator)
         if self.selection == "random":
             return [(node, "random") for node in pick(shuffled, forest, plan.missing, self.per_tree, taken)]
@@ -340,67 +267,3 @@ def _guesses(problems: ProblemSet) -> Floats:
 def tag(text: bytes) -> str:
     """Eight digits by which the decision log names a child."""
     return hashlib.blake2b(text, digest_size=4).hexdigest()
-
-
-def _position(problems: ProblemSet, problem_id: str) -> int | None:
-    """Position of a problem; None for one of another set."""
-    try:
-        return problems.position(problem_id)
-    except KeyError:
-        return None
-
-
-def _children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[int, bytes], int]:
-    """The children of the trees that some requests belong to: (tree, packed prefix) -> node."""
-    ids = {request.problem.id for request in requests if request.origin is not Origin.GENERATED}
-    trees = [tree for problem_id in ids if (tree := _position(state.problems, problem_id)) is not None]
-    concerned_R = np.zeros(state.forest.num_trees, np.bool_)
-    concerned_R[trees] = True
-    children = np.flatnonzero(concerned_R[state.forest.tree_C]).tolist()
-    first = state.forest.num_trees
-    return {(int(state.forest.tree_C[child]), state.starts[child].text): first + child for child in children}
-
-
-def _node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], int]) -> int | None:
-    """The node to which a group is evidence; None if it belongs to another controller, or to a child that is gone.
-
-    Raises:
-        KeyError: for a fresh problem of another set.
-    """
-    request = group.request
-    if request.origin is Origin.FRESH:
-        return state.problems.position(request.problem.id)
-    tree = _position(state.problems, request.problem.id)
-    if request.origin is not Origin.PREFIX or request.prefix is None or tree is None:
-        return None
-    return known.get((tree, text_of(request.prefix)))
-
-
-def _taken(plan: Plan, state: ProsState) -> Taken:
-    taken = Taken()
-    known = _children_of(state, [request for request in plan.requests if request.prefix is not None])
-    for request in plan.requests:
-        tree = _position(state.problems, request.problem.id)
-        if tree is None or request.origin is Origin.GENERATED:
-            continue
-        taken.trees[tree] += 1
-        node = tree if request.prefix is None else known.get((tree, text_of(request.prefix)))
-        if node is not None:
-            taken.nodes.add(node)
-    positions = (_position(state.problems, skip.problem_id) for skip in plan.skipped)
-    taken.refused = {position for position in positions if position is not None}
-    for node in set(state.offered) - taken.nodes:
-        taken.refused.add(node)
-        taken.trees[tree_of(state.forest, node)] += 1
-    return taken
-
-
-def _with_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
-    first, rate_M = state.forest.num_trees, state.forest.rate_M
-    roots = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node < first]
-    children = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node >= first]
-    return replace(
-        state,
-        error_roots=float(np.mean(roots)) if roots else state.error_roots,
-        error_children=float(np.mean(children)) if children else state.error_children,
-    )

@@ -3,6 +3,7 @@
 - `buckets`: which parents get a prefix, and the control loop of each kind of parent
 - `pool`: rollouts kept for one more use
 - `reuse`: where PROS cuts a rollout, what it refuses, and how it stores prefixes
+- `trees`: what PROS remembers of problems and of the prefixes that grew from them
 - `hint_lengths`: how long a hint should be
 - `hints`: where a reference solution may be cut
 """
