@@ -63,6 +63,12 @@ class TrainingSequence:
         return len(self.tokens_T)
 
     @property
+    def context_T(self) -> IntArray:
+        """What no token of the loss is among and all of them follow: the prompt and a replayed prefix, without the last
+        token of these, from which the first token of the loss is predicted."""
+        return self.tokens_T[: int(self.mask_T.argmax()) - 1]
+
+    @property
     def num_trained(self) -> int:
         """Tokens in the loss."""
         return int(self.mask_T.sum())

@@ -29,6 +29,7 @@ from halfway.trainers.learner.objective.gae import with_targets
 from halfway.trainers.learner.objective.loss import loss_denominator
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.passes import Passes
+from halfway.trainers.learner.scoring import shares_contexts
 
 COUNTERS_FILE = "learner.json"
 
@@ -73,6 +74,11 @@ class PolicyGradientLearner:
         self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
         start = policy if self._adapted else self._reference
         self._start_digest = "" if start is None else _digest(start)
+        if options.share_contexts and not shares_contexts(policy):
+            raise UserError(
+                "learner.share_contexts: True is not acceptable; the model's cache does not keep all keys and values "
+                "(a sliding window, or no attention): give false"
+            )
         self._layers = enable_checkpointing(policy) if options.activation_checkpointing else []
         self._backend = build_backend(policy, options, accelerator)
         self._model, self._accelerator = self._backend.model, self._backend.accelerator

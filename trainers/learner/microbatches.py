@@ -1,7 +1,7 @@
 """Divides the sequences of an update: into optimizer steps, processes and forward passes, as padded tensors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,27 @@ from halfway.trainers.learner.options import LearnerOptions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SharedContexts:
+    """The contexts that sequences have in common, each once, and what follows them in every sequence.
+
+    The rollouts of a group share their context, see `TrainingSequence.context_T`.
+
+    Attributes:
+        tokens_UP: the U different contexts, padded on the left.
+        given_UP: False on padding.
+        of_B: each sequence's context.
+        own_tokens_BR: each sequence from its last context token on, padded on the right.
+        own_mask_BR: its mask.
+    """
+
+    tokens_UP: Tensor
+    given_UP: Tensor
+    of_B: Tensor
+    own_tokens_BR: Tensor
+    own_mask_BR: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Padded:
     """Sequences padded on the right to a common length, as tensors on one device.
 
@@ -26,6 +47,7 @@ class Padded:
             theirs.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
             on padding.
+        shared: None if the sequences are read whole.
     """
 
     tokens_BT: Tensor
@@ -36,6 +58,7 @@ class Padded:
     reference_logprobs_BT: Tensor | None
     values_BT: Tensor | None = None
     returns_BT: Tensor | None = None
+    shared: SharedContexts | None = None
 
 
 def split_minibatches(
@@ -75,7 +98,7 @@ def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequenc
 
 
 def split_microbatches(
-    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0
+    sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0, share: bool = False
 ) -> list[list[int]]:
     """Positions of the sequences in batches for one forward pass each: longest first, ties in the given order.
 
@@ -83,48 +106,104 @@ def split_microbatches(
         max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
         max_padding: if a row would be shorter than the longest of its micro-batch by more than this share, a new
             micro-batch begins, unless the current one is still below an eighth of `max_tokens`.
+        share: whether sequences with the same context stay together, as far as `max_tokens` allows.
     """
-    order = sorted(range(len(sequences)), key=lambda i: -sequences[i].length)
+    bundles = [piece for bundle in _bundles(sequences, share) for piece in _pieces(sequences, bundle, max_tokens)]
     parts: list[list[int]] = []
-    for i in order:
+    for bundle in sorted(bundles, key=lambda bundle: -sequences[bundle[0]].length):
         if parts:
-            # The first row of a part is its longest.
+            # The first row of a part is its longest, and so is a bundle's.
             longest, rows = sequences[parts[-1][0]].length, len(parts[-1])
-            fits = (rows + 1) * longest <= max_tokens
-            like = sequences[i].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
+            fits = (rows + len(bundle)) * longest <= max_tokens
+            like = sequences[bundle[0]].length >= (1 - max_padding) * longest or 8 * rows * longest < max_tokens
             if fits and like:
-                parts[-1].append(i)
+                parts[-1] += bundle
                 continue
-        parts.append([i])
+        parts.append(list(bundle))
     return parts
 
 
+def _bundles(sequences: Sequence[TrainingSequence], share: bool) -> list[list[int]]:
+    """Positions of sequences that stay together, longest first: those with the same context, or each alone."""
+    together: dict[bytes | int, list[int]] = {}
+    for i, sequence in enumerate(sequences):
+        together.setdefault(sequence.context_T.tobytes() if share else i, []).append(i)
+    return [sorted(bundle, key=lambda i: -sequences[i].length) for bundle in together.values()]
+
+
+def _pieces(sequences: Sequence[TrainingSequence], bundle: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """A bundle in pieces of at most `max_tokens`, or of single sequences."""
+    rows = max(1, max_tokens // sequences[bundle[0]].length)
+    for start in range(0, len(bundle), rows):
+        yield list(bundle[start : start + rows])
+
+
 def scatter(
-    sequences: Sequence[TrainingSequence], max_tokens: int, num_processes: int, max_padding: float = 1.0
+    sequences: Sequence[TrainingSequence],
+    max_tokens: int,
+    num_processes: int,
+    max_padding: float = 1.0,
+    share: bool = False,
 ) -> list[list[tuple[list[int], float]]]:
     """The micro-batches of every process as positions, each with its weight, 0 or 1.
 
     Processes get about equally many tokens: longest sequence first, each to the process that has the fewest so far. All
     get equally many micro-batches, as collective operations require; a process that has run out gets the shortest
     sequence with weight 0.
+
+    Args:
+        share: see `split_microbatches`.
     """
     shares: list[list[int]] = [[] for _ in range(num_processes)]
     loads = [0] * num_processes
-    for i in sorted(range(len(sequences)), key=lambda i: -sequences[i].length):
+    for bundle in sorted(_bundles(sequences, share), key=lambda bundle: -sequences[bundle[0]].length):
         process = loads.index(min(loads))
-        shares[process].append(i)
-        loads[process] += sequences[i].length
+        shares[process] += bundle
+        loads[process] += sum(sequences[i].length for i in bundle)
     dealt = []
-    for share in map(sorted, shares):
-        parts = split_microbatches([sequences[i] for i in share], max_tokens, max_padding)
-        dealt.append([([share[i] for i in part], 1.0) for part in parts])
+    for own in map(sorted, shares):
+        parts = split_microbatches([sequences[i] for i in own], max_tokens, max_padding, share)
+        dealt.append([([own[i] for i in part], 1.0) for part in parts])
     rounds = max(map(len, dealt))
     shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
     return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
 
 
-def pad(sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch.device | str" = "cpu") -> Padded:
-    """Right-padded tensors of at least one sequence. An optional array is present in all sequences or in none."""
+def share_contexts(
+    sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch.device | str" = "cpu"
+) -> SharedContexts | None:
+    """The contexts of the sequences, each once; None if no two sequences have the same."""
+    contexts = [sequence.context_T for sequence in sequences]
+    starts = list(map(len, contexts))
+    distinct = {context.tobytes(): context for context in contexts}
+    if len(distinct) == len(sequences) or min(starts) == 0:
+        return None
+    number_of = {key: number for number, key in enumerate(distinct)}
+    backwards = [context[::-1] for context in distinct.values()]
+    tokens_UP = _stack(backwards, pad_token_id, np.dtype(np.int64))[:, ::-1]
+    given_UP = _stack([np.ones(len(context), np.bool_) for context in backwards], 0)[:, ::-1]
+    own = [(s.tokens_T[start:], s.mask_T[start:]) for s, start in zip(sequences, starts, strict=True)]
+    arrays = (
+        tokens_UP,
+        given_UP,
+        np.array([number_of[context.tobytes()] for context in contexts]),
+        _stack([tokens_R for tokens_R, _ in own], pad_token_id, np.dtype(np.int64)),
+        _stack([mask_R for _, mask_R in own], 0),
+    )
+    return SharedContexts(*(torch.as_tensor(array.copy(), device=device) for array in arrays))
+
+
+def pad(
+    sequences: Sequence[TrainingSequence],
+    pad_token_id: int,
+    device: "torch.device | str" = "cpu",
+    share: bool = False,
+) -> Padded:
+    """Right-padded tensors of at least one sequence. An optional array is present in all sequences or in none.
+
+    Args:
+        share: whether to find out which contexts are shared.
+    """
 
     def stacked(rows: Sequence[NDArray[Any]], fill: float = 0, dtype: "np.dtype[Any] | None" = None) -> Tensor:
         return torch.as_tensor(_stack(rows, fill, dtype), device=device)
@@ -143,6 +222,7 @@ def pad(sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch
         reference_logprobs_BT=optional([s.reference_logprobs_T for s in sequences]),
         values_BT=optional([s.values_T for s in sequences]),
         returns_BT=optional([s.returns_T for s in sequences]),
+        shared=share_contexts(sequences, pad_token_id, device) if share else None,
     )
 
 

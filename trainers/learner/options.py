@@ -143,6 +143,9 @@ class LearnerOptions:
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
         max_padding: a micro-batch takes no sequence that is shorter than its longest by more than this share, so that
             work is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
+        share_contexts: whether a context that several rollouts of a group share, a prompt or a replayed prefix, is read
+            once for all of them; the same loss up to rounding. It pays where contexts are long beside responses, and
+            needs a model whose cache keeps all keys and values, without activation_checkpointing.
         activation_checkpointing: whether to keep only each layer's input for the backward pass and compute the rest
             again, which takes less memory and about a third more work.
         deepspeed: sharded training.
@@ -176,6 +179,7 @@ class LearnerOptions:
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
     max_padding: float = 0.25
+    share_contexts: bool = False
     activation_checkpointing: bool = False
     deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 
@@ -259,5 +263,11 @@ class LearnerOptions:
         require(0 <= floor <= 1, "learner.mismatch_floor", floor, "give a number from 0 to 1")
         tokens = self.max_microbatch_tokens
         require(tokens >= 1, "learner.max_microbatch_tokens", tokens, "give at least 1")
+        require(
+            not (self.share_contexts and self.activation_checkpointing),
+            "learner.share_contexts",
+            True,
+            "activation_checkpointing keeps no keys and values to share; turn one of them off",
+        )
         padding = self.max_padding
         require(0 <= padding <= 1, "learner.max_padding", padding, "give a share from 0 to 1, such as 0.25")

@@ -16,7 +16,7 @@ from halfway.trainers.learner.microbatches import Padded, pad, scatter
 from halfway.trainers.learner.objective.loss import TokenSums, policy_loss, value_loss
 from halfway.trainers.learner.objective.mismatch import mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.learner.scoring import TokenScores, score_tokens
+from halfway.trainers.learner.scoring import TokenScores, score_after_contexts, score_tokens
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,15 @@ class Passes:
     def microbatches(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], Padded, float]]:
         """This process's micro-batches: positions of the sequences, the sequences padded, and a weight, 0 or 1."""
         accelerator, options = self.accelerator, self.options
-        shares = scatter(sequences, options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
+        bounds = (options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
+        shares = scatter(sequences, *bounds, options.share_contexts)
         return [
-            (positions, pad([sequences[i] for i in positions], self.pad_token_id, accelerator.device), weight)
+            (positions, self._padded([sequences[i] for i in positions]), weight)
             for positions, weight in shares[accelerator.process_index]
         ]
+
+    def _padded(self, sequences: Sequence[TrainingSequence]) -> Padded:
+        return pad(sequences, self.pad_token_id, self.accelerator.device, self.options.share_contexts)
 
     def logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """The policy's log-probabilities of the tokens in the loss, one array per sequence, on every process."""
@@ -106,6 +110,8 @@ class Passes:
     def _tokens(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:
         """Log-probabilities and entropies of the tokens in the loss, see `score_tokens`."""
         gradient = self.options.entropy_coefficient > 0
+        if padded.shared is not None:
+            return score_after_contexts(model, padded.shared, padded.mask_BT, self.temperature, gradient, hidden)
         return score_tokens(model, padded.tokens_BT, padded.mask_BT, self.temperature, gradient, hidden)
 
     @torch.no_grad()

@@ -7,6 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from halfway.trainers.learner.microbatches import SharedContexts
 
 # Most logits held at once. Beyond that they are computed in parts, and computed again in the backward pass.
 MAX_LOGITS = 2**24
@@ -42,6 +46,7 @@ def score_tokens(
     temperature: float = 1.0,
     entropy_gradient: bool = False,
     hidden: bool = False,
+    **given: Any,
 ) -> TokenScores:
     """Natural-log probability of the masked tokens, and the entropy in nats of the distribution each came from.
 
@@ -57,6 +62,7 @@ def score_tokens(
         mask_BT: the tokens asked for; never the first of a row, which has no context.
         entropy_gradient: whether the entropies carry a gradient; it costs memory.
         hidden: whether to return the last hidden states too.
+        given: further arguments of the model's forward pass.
 
     Returns:
         Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1. And, if
@@ -75,7 +81,7 @@ def score_tokens(
 
     def forward() -> Tensor:
         wanted = {"output_hidden_states": True} if hidden else {}
-        output = model(input_ids=tokens_BT, use_cache=False, **positions, **wanted)
+        output = model(input_ids=tokens_BT, **{"use_cache": False, **positions, **wanted, **given})
         states[:] = [output.hidden_states[-1]] if hidden else []
         logits_BCV: Tensor = output.logits
         return logits_BCV
@@ -95,6 +101,64 @@ def score_tokens(
         zeros_BT.masked_scatter(mask_BT, entropies_M),
         before(states[0], mask_BT) if hidden else None,
     )
+
+
+def score_after_contexts(
+    model: nn.Module,
+    shared: SharedContexts,
+    mask_BT: Tensor,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+    hidden: bool = False,
+) -> TokenScores:
+    """What `score_tokens` returns, with every context read once: its keys and values serve all who share it.
+
+    Gradients flow through these keys and values, so they are the same up to rounding.
+    """
+    given_UP = shared.given_UP.long()
+    cache = _empty_cache(model)
+    model(
+        input_ids=shared.tokens_UP,
+        attention_mask=None if shared.given_UP.all() else given_UP,
+        position_ids=(given_UP.cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    cache.batch_select_indices(shared.of_B)
+    own_mask_BR, lengths_B = shared.own_mask_BR, given_UP.sum(1)[shared.of_B]
+    columns_R = torch.arange(own_mask_BR.shape[1], device=lengths_B.device)
+    scores = score_tokens(
+        model,
+        shared.own_tokens_BR,
+        own_mask_BR,
+        temperature,
+        entropy_gradient,
+        hidden,
+        attention_mask=torch.cat([given_UP[shared.of_B], torch.ones_like(own_mask_BR, dtype=torch.long)], 1),
+        position_ids=lengths_B[:, None] + columns_R,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    # The masked tokens stand in the same order in both layouts.
+    logprobs_BT, entropies_BT = (
+        torch.zeros(mask_BT.shape, dtype=scored_BR.dtype, device=mask_BT.device).masked_scatter(
+            mask_BT, scored_BR[own_mask_BR]
+        )
+        for scored_BR in (scores.logprobs_BT, scores.entropies_BT)
+    )
+    return TokenScores(logprobs_BT, entropies_BT, scores.hidden_MD)
+
+
+def shares_contexts(model: nn.Module) -> bool:
+    """Whether a model can go on from a context that others share: its cache keeps all keys and values."""
+    layers = _empty_cache(model).layers
+    return _keeps_logits(model) and bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+
+
+def _empty_cache(model: nn.Module) -> DynamicCache:
+    inner: Any = _unwrapped(model)
+    return DynamicCache(config=inner.config)
 
 
 def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:

@@ -1,34 +1,40 @@
 """Log-probabilities in parts: the same numbers and gradients, in less memory."""
 
+import functools
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from learner_harness import OPTIONS, assert_close, gradients, random_groups
+from learner_harness import OPTIONS, assert_close, gradients, make_group, make_turn, random_groups
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner import scoring
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "initializer_range": 0.5,
+}
 
 
 def small(kind: str) -> Any:
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "vocab_size": 40,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "initializer_range": 0.5,
-    }
     if kind == "gemma":  # bends its logits after the output layer
-        return Gemma2ForCausalLM(Gemma2Config(**sizes, final_logit_softcapping=2.0)).double().eval()
-    return Qwen3ForCausalLM(Qwen3Config(**sizes, tie_word_embeddings=kind == "tied")).double().eval()
+        return Gemma2ForCausalLM(Gemma2Config(**SIZES, final_logit_softcapping=2.0)).double().eval()
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=kind == "tied")).double().eval()
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "gemma"])
@@ -42,6 +48,53 @@ def test_parts_give_the_gradient_and_metrics_of_the_whole(
     parts, parts_metrics = gradients(model, random_groups(0), options)
     assert_close(parts, whole, 1e-12)
     assert parts_metrics == pytest.approx(whole_metrics, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kl_coefficient": 0.1, "entropy_coefficient": 0.1},
+        {"num_epochs": 2, "minibatch_groups": 1, "max_microbatch_tokens": 40},
+        {"advantage": "gae"},
+    ],
+    ids=["plain", "kl and entropy", "epochs in small parts", "critic"],
+)
+@pytest.mark.parametrize("most_logits", [2**24, 200])
+def test_a_shared_context_read_once_gives_the_same_loss_and_gradient(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], most_logits: int
+) -> None:
+    monkeypatch.setattr(scoring, "MAX_LOGITS", most_logits)
+    options = LearnerOptions(lr=1e-3, **changes)
+    model, groups = small("tied"), [*random_groups(0, num_groups=2), *random_groups(3, num_groups=1, size=1)]
+    whole, whole_metrics = gradients(model, groups, options)
+    shared, shared_metrics = gradients(model, groups, replace(options, share_contexts=True))
+    assert_close(shared, whole, 1e-5)  # the norms of the model compute in float32
+    assert shared_metrics == pytest.approx(whole_metrics, rel=1e-6)
+
+
+def test_a_shared_context_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, options = small("tied"), replace(OPTIONS, share_contexts=True)
+    read: list[int] = []
+    forward = type(model).forward
+
+    @functools.wraps(forward)
+    def counted(self: Any, **given: Any) -> Any:
+        read.append(given["input_ids"].numel())
+        return forward(self, **given)
+
+    monkeypatch.setattr(type(model), "forward", counted)
+    groups = [make_group(list(range(3, 33)), [Rollout((make_turn([5, 6]),), i == 0) for i in range(8)])]
+    gradients(model, groups, options)
+    assert read == [29, 8 * 3]  # the context, and each rollout from the last token of the prompt on
+
+
+def test_a_model_that_forgets_keys_is_refused_shared_contexts() -> None:
+    sliding = Qwen3ForCausalLM(
+        Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=0, tie_word_embeddings=True)
+    )
+    with pytest.raises(UserError, match=r"learner\.share_contexts: .*give false"):
+        PolicyGradientLearner(sliding, replace(OPTIONS, share_contexts=True), 0)
 
 
 def test_no_more_logits_than_allowed_exist_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
