@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -154,7 +155,7 @@ def compare(
     """
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.comparing.compare import prepare_comparison
-    from halfway.experiments.config.comparison import with_arms, with_seeds
+    from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -162,7 +163,7 @@ def compare(
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_comparison_config(file, changes)
     if chosen:
-        config = with_seeds(config, chosen)
+        config = replace(config, seeds=tuple(chosen))
     only = arms.split(",") if arms else []
     if only:
         config = with_arms(config, only)
@@ -260,7 +261,6 @@ def launch(
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.config.model_files import model_shape
     from halfway.experiments.running.launch import commands, run_all
     from halfway.experiments.running.memory import require_room
 
@@ -269,7 +269,7 @@ def launch(
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     needed = commands(config, file.resolve(), hosts, overrides or [])
-    config.rollouts.engine.part.check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(config.shape))
     if config.cluster.gpus:
         require_room(config)
     if dry_run:

@@ -1,13 +1,11 @@
 """What may be added to a comparison that has begun: seeds, arms, grid values, finals, and contrasts of new arms."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import TuneOptions
-
-Combine = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 
 def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonConfig:
@@ -16,7 +14,11 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
     Raises:
         UserError: if the result is not acceptable, for example because a new seed is a tuning seed.
     """
-    shared = {arm: with_grid(own, union, earlier.arms[arm]) for arm, own in config.arms.items() if arm in earlier.arms}
+    shared = {
+        name: replace(arm, grid=union(arm.grid, earlier.arms[name].grid))
+        for name, arm in config.arms.items()
+        if name in earlier.arms
+    }
     return replace(
         config,
         seeds=_joined(earlier.seeds, config.seeds),
@@ -43,7 +45,10 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
     return replace(
         config,
         seeds=earlier.seeds,
-        arms={arm: with_grid(config.arms[arm], without_values, own) for arm, own in earlier.arms.items()},
+        arms={
+            name: replace(config.arms[name], grid=without_values(config.arms[name].grid, arm.grid))
+            for name, arm in earlier.arms.items()
+        },
         tune=replace(
             config.tune,
             grid=without_values(config.tune.grid, earlier.tune.grid),
@@ -54,14 +59,6 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
         contrasts=pairs,
         costs=earlier.costs,
     )
-
-
-def with_grid(own: Mapping[str, Any], combine: Combine, earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an arm, with its grid combined with its earlier grid."""
-    if "tune" not in own and "tune" not in earlier:
-        return dict(own)
-    now, before = (fields.get("tune", {}).get("grid", {}) for fields in (own, earlier))
-    return {**own, "tune": {"grid": combine(now, before)}}
 
 
 def union(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:

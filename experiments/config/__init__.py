@@ -3,10 +3,9 @@
 - `loading`: reads and writes files of every kind, and compares two
 - `run`: the fields of a run
 - `comparison`: the fields of a comparison
-- `design`: what a comparison plans in advance: tuning, contrasts, targets, costs
-- `model_files`: what a model's own files say about it
+- `design`: what a comparison plans in advance: arms, tuning, contrasts, targets, costs
 - `names`: checks of seeds and of the names of runs and arms
 - `yaml_files`: YAML files, overrides and interpolations as plain mappings; bases are merged in
   `halfway.curriculum.support.yaml_bases`
-- `paths`: paths in a configuration that can be found from any folder
+- `paths`: paths in a configuration that can be found from any folder, and what a model's own files say about it
 """

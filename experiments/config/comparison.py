@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, require
@@ -12,14 +12,15 @@ from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import (
+    ARMS,
+    COSTS,
+    Arm,
+    Costs,
     Grid,
     Setting,
     TuneOptions,
-    check_costs,
-    check_grid,
     check_targets,
     contrast_pairs,
-    dotted,
     settings_of,
 )
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
@@ -69,44 +70,30 @@ class ComparisonConfig:
     base: dict[str, Any]
     seeds: tuple[int, ...]
     budget: Budget
-    arms: dict[str, dict[str, Any]]
+    arms: Annotated[dict[str, Arm], ARMS]
     instances: tuple[dict[str, Any], ...] = ()
     tune: TuneOptions = field(default_factory=TuneOptions)
     contrasts: Any = None
     targets: tuple[float, ...] = ()
-    costs: dict[str, Any] = field(default_factory=dict)
+    costs: Annotated[Costs, COSTS] = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
         require_name(self.name)
         require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
         require_seeds(self.seeds)
-        for arm, changes in self.arms.items():
-            require(is_label(arm), "arms", arm, CHARACTERS)
-            require(
-                arm not in FOLDERS, "arms", arm, "a comparison has a folder of that name itself; call it differently"
-            )
-            for name in SHARED:
-                require(
-                    name not in changes,
-                    f"arms.{arm}.{name}",
-                    changes.get(name),
-                    f"all arms share one {name}; set it for the whole comparison",
-                )
+        for name, arm in self.arms.items():
+            require(is_label(name), "arms", name, CHARACTERS)
+            remedy = "a comparison has a folder of that name itself; call it differently"
+            require(name not in FOLDERS, "arms", name, remedy)
+            _check_shared(arm.fields, f"arms.{name}", "arms")
         for number, instance in enumerate(self.instances):
-            for name in SHARED:
-                remedy = f"all instances share one {name}; set it for the whole comparison"
-                require(name not in instance, f"instances.{number}.{name}", instance.get(name), remedy)
+            _check_shared(instance, f"instances.{number}", "instances")
         self._check_tuning()
         contrast_pairs(self.contrasts, self.arms)
         check_targets(self.targets)
-        check_costs(self.costs, self.base)
+        self.costs.check(self.base)
 
     def _check_tuning(self) -> None:
-        for arm in self.arms:
-            own = self.arms[arm].get("tune", {})
-            known = isinstance(own, Mapping) and set(own) <= {"grid"}
-            require(known, f"arms.{arm}.tune", own, "give {grid: ...}; the rest of `tune` is for all arms")
-            check_grid(own.get("grid", {}), f"arms.{arm}.tune.grid")
         fields = {name.split(".")[0] for arm in self.arms for name in self.grid(arm)}
         for name in sorted(fields & {*SHARED, "tune"}):
             raise UserError(f"tune.grid.{name}: belongs to the whole comparison; tune a field in which arms may differ")
@@ -130,7 +117,7 @@ class ComparisonConfig:
 
     def grid(self, arm: str) -> Grid:
         """The grid of an arm: the common fields and its own, which replace common fields of the same name."""
-        return {**self.tune.grid, **self.arms[arm].get("tune", {}).get("grid", {})}
+        return {**self.tune.grid, **self.arms[arm].grid}
 
     @property
     def tuning_budget(self) -> Budget:
@@ -173,12 +160,12 @@ class ComparisonConfig:
 
     def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
         own = {"name": f"{self.name}/{name}", "seed": seed, "budget": limit_of(budget)}
-        changes = {k: v for k, v in self.arms[arm].items() if k != "tune"}
+        instance = self.instances[seed % len(self.instances)] if self.instances else {}
+        merged = self.base
         try:
-            instance = self.instances[seed % len(self.instances)] if self.instances else {}
-            shared = yaml_bases.merge(self.base, instance)
-            merged = yaml_bases.merge(yaml_bases.merge(shared, changes), setting.changes if setting else {})
-            return parse_run_config(yaml_bases.merge(merged, own))
+            for layer in (instance, self.arms[arm].fields, setting.changes if setting else {}, own):
+                merged = yaml_bases.merge(merged, layer)
+            return parse_run_config(merged)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
@@ -215,19 +202,16 @@ def _reseeded(run: RunConfig, seed: int) -> RunConfig:
 def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:
     """The comparison in a mapping read from `path`, with overrides applied and every arm checked completely."""
     changes = yaml_files.parse_overrides(overrides)
-    own = with_dotted_grids({k: v for k, v in changes.items() if k in OWN})
+    own = {k: v for k, v in changes.items() if k in OWN}
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = yaml_bases.merge(with_dotted_grids({"name": path.stem, **raw}), own)
+    raw = yaml_bases.merge({"name": path.stem, **raw}, own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
     base = yaml_bases.merge(raw["base"], shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
-    raw["arms"] = {arm: {} if changes is None else changes for arm, changes in raw["arms"].items()}
-    for arm, fields in raw["arms"].items():
-        require(isinstance(fields, Mapping), f"arms.{arm}", fields, "give the fields in which the arm differs")
     config = typed(ComparisonConfig, yaml_files.interpolated(raw))
     for arm in config.arms:
         check_arm(config, arm)
@@ -243,27 +227,16 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
     settings, first = config.settings(arm), arm == next(iter(config.arms))
     if not settings:
         config.run(arm, config.seeds[0])
-    for setting in settings if first or "tune" in config.arms[arm] else settings[:1]:
+    for setting in settings if first or config.arms[arm].grid else settings[:1]:
         points = config.tuning_run(arm, setting, config.tune.seeds[0]).evaluation.points
         require(points > 0, "evaluation.points", points, "a sweep compares areas under the curve; give at least 1")
 
 
-def with_dotted_grids(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same comparison with dotted fields in its grids."""
-
-    def tidy(tune: Any) -> Any:
-        nested = isinstance(tune, Mapping) and isinstance(tune.get("grid"), Mapping)
-        return {**tune, "grid": dotted(tune["grid"])} if nested else tune
-
-    result = dict(raw)
-    if "tune" in raw:
-        result["tune"] = tidy(raw["tune"])
-    if isinstance(raw.get("arms"), Mapping):
-        result["arms"] = {
-            arm: {**own, "tune": tidy(own["tune"])} if isinstance(own, Mapping) and "tune" in own else own
-            for arm, own in raw["arms"].items()
-        }
-    return result
+def _check_shared(fields: Mapping[str, Any], where: str, what: str) -> None:
+    """Raise UserError if one arm or instance sets what all have in common."""
+    for name in SHARED:
+        remedy = f"all {what} share one {name}; set it for the whole comparison"
+        require(name not in fields, f"{where}.{name}", fields.get(name), remedy)
 
 
 def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:
@@ -272,11 +245,6 @@ def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:
     for arm in changed:
         if arm not in arms:
             raise unknown(f"arms.{arm}", arm, map(str, arms))
-
-
-def with_seeds(config: ComparisonConfig, seeds: Sequence[int]) -> ComparisonConfig:
-    """The same comparison with other seeds."""
-    return replace(config, seeds=tuple(seeds))
 
 
 def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfig:

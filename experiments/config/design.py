@@ -1,63 +1,21 @@
-"""What a comparison fixes before it runs: each arm's sweep, the contrasts, the targets and the costs."""
+"""What a comparison fixes before it runs: its arms, their sweeps, the contrasts, the targets and the costs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.validation import Reader
 
 IDLE_DEVICE = "device"
 """The price of a second of judging during which one device of the cluster stands idle."""
 
 Grid = Mapping[str, Sequence[Any]]
 """The values to try, by the dotted field of a run."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
-
-    The best setting has the largest mean area under held-out pass@1 over what the budget counts
-    (`halfway.experiments.comparing.tuning`).
-
-    Attributes:
-        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give all
-            their combinations. `arms.NAME.tune.grid` may add fields or replace values for one arm. Empty = no sweep.
-        seeds: every setting runs once with each seed; none of them may be a seed of the comparison.
-        share: the fraction of the comparison's budget that one run of the sweep spends.
-        finals: how many settings of each arm, those with the largest areas, are tried again with the whole budget; the
-            largest mean area in these runs is chosen (one round of successive halving: Jamieson and Talwalkar 2016,
-            "Non-stochastic best arm identification"). A setting that learns fastest at first may collapse later. 0 =
-            no finals; the sweep decides.
-        final_seeds: every finalist runs once with each seed. Having more of them than `seeds` reveals, at little cost,
-            a setting that collapses with some seeds only. Empty = `seeds`.
-    """
-
-    grid: dict[str, Any] = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    share: float = 1.0
-    finals: int = 0
-    final_seeds: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_grid(self.grid, "tune.grid")
-        for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
-            different = len(set(seeds)) == len(seeds) and min(seeds, default=0) >= 0
-            require(different, f"tune.{name}", list(seeds), "give different numbers from 0 on")
-        require(0 < self.share <= 1, "tune.share", self.share, "give a number above 0, at most 1")
-        useful = self.finals == 0 or (self.finals >= 2 and self.share < 1)
-        require(useful, "tune.finals", self.finals, "give 2 or more with a share below 1, or 0 for none")
-        idle = bool(self.final_seeds) and not self.finals
-        require(not idle, "tune.final_seeds", list(self.final_seeds), "there are no finals; give tune.finals too")
-
-    @property
-    def seeds_of_finals(self) -> tuple[int, ...]:
-        """The seeds with which every finalist runs."""
-        return self.final_seeds or self.seeds
 
 
 @dataclass(frozen=True)
@@ -89,7 +47,7 @@ def settings_of(grid: Grid) -> list[Setting]:
 
 
 def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A grid with nested fields, as an override on the command line makes it, rewritten with dotted fields."""
+    """The same grid with dotted fields in place of nested ones, as an override on the command line makes them."""
     fields: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
@@ -97,14 +55,97 @@ def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return fields
 
 
-def check_grid(grid: Any, where: str) -> None:
-    """Raise UserError unless `grid` gives lists of different values."""
-    require(isinstance(grid, Mapping), where, grid, "give fields and their values, such as {learner.lr: [1e-4, 3e-4]}")
-    for name, values in grid.items():
+def read_grid(grid: Any, path: str) -> Grid:
+    """A grid with dotted fields. Raises UserError unless it gives lists of different values."""
+    remedy = "give fields and their values, such as {learner.lr: [1e-4, 3e-4]}"
+    require(isinstance(grid, Mapping), path, grid, remedy)
+    read = dotted(grid)
+    for name, values in read.items():
         listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
-        require(listed, f"{where}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")
+        require(listed, f"{path}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")
         folders = [Setting({name: value}).name for value in values]
-        require(len(set(folders)) == len(folders), f"{where}.{name}", list(values), "give each value once")
+        require(len(set(folders)) == len(folders), f"{path}.{name}", list(values), "give each value once")
+    return read
+
+
+GRID = Reader(read_grid, "a mapping of fields and their values")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What distinguishes an arm.
+
+    Attributes:
+        fields: the fields of a run in which it differs from the comparison's base, nested as in YAML.
+        grid: its own fields and values to try, which replace common ones of the same name.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    grid: Grid = field(default_factory=dict)
+
+    @property
+    def as_yaml(self) -> dict[str, Any]:
+        """The arm as `read_arms` reads it."""
+        return {**self.fields, "tune": {"grid": dict(self.grid)}} if self.grid else dict(self.fields)
+
+
+def read_arms(arms: Any, path: str) -> dict[str, Arm]:
+    """The arms by name. Raises UserError unless each gives fields, and of `tune` only a grid."""
+    read = {}
+    for name, given in arms.items():
+        own = {} if given is None else given
+        require(isinstance(own, Mapping), f"{path}.{name}", own, "give the fields in which the arm differs")
+        tune = own.get("tune", {})
+        known = isinstance(tune, Mapping) and set(tune) <= {"grid"}
+        require(known, f"{path}.{name}.tune", tune, "give {grid: ...}; the rest of `tune` is for all arms")
+        grid = read_grid(tune.get("grid", {}), f"{path}.{name}.tune.grid")
+        read[str(name)] = Arm({k: v for k, v in own.items() if k != "tune"}, grid)
+    return read
+
+
+ARMS = Reader(read_arms, "a mapping of arms")
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
+
+    The best setting has the largest mean area under held-out pass@1 over what the budget counts
+    (`halfway.experiments.comparing.tuning`).
+
+    Attributes:
+        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give all
+            their combinations. `arms.NAME.tune.grid` may add fields or replace values for one arm. Empty = no sweep.
+        seeds: every setting runs once with each seed; none of them may be a seed of the comparison.
+        share: the fraction of the comparison's budget that one run of the sweep spends.
+        finals: how many settings of each arm, those with the largest areas, are tried again with the whole budget; the
+            largest mean area in these runs is chosen (one round of successive halving: Jamieson and Talwalkar 2016,
+            "Non-stochastic best arm identification"). A setting that learns fastest at first may collapse later. 0 =
+            no finals; the sweep decides.
+        final_seeds: every finalist runs once with each seed. Having more of them than `seeds` reveals, at little cost,
+            a setting that collapses with some seeds only. Empty = `seeds`.
+    """
+
+    grid: Annotated[Grid, GRID] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    share: float = 1.0
+    finals: int = 0
+    final_seeds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
+            different = len(set(seeds)) == len(seeds) and min(seeds, default=0) >= 0
+            require(different, f"tune.{name}", list(seeds), "give different numbers from 0 on")
+        require(0 < self.share <= 1, "tune.share", self.share, "give a number above 0, at most 1")
+        useful = self.finals == 0 or (self.finals >= 2 and self.share < 1)
+        require(useful, "tune.finals", self.finals, "give 2 or more with a share below 1, or 0 for none")
+        idle = bool(self.final_seeds) and not self.finals
+        require(not idle, "tune.final_seeds", list(self.final_seeds), "there are no finals; give tune.finals too")
+
+    @property
+    def seeds_of_finals(self) -> tuple[int, ...]:
+        """The seeds with which every finalist runs."""
+        return self.final_seeds or self.seeds
 
 
 def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]:
@@ -151,35 +192,69 @@ def check_targets(targets: Sequence[float]) -> None:
     require(len(set(targets)) == len(targets), "targets", list(targets), "give each target once")
 
 
-def check_costs(costs: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-    """Raise UserError unless the costs are a list of ratios, or come from a cluster that `base` describes.
+@dataclass(frozen=True)
+class Costs:
+    """The prices of what a run spends, in generated tokens.
 
-    The price of judging must be a number, or the idle device of that cluster.
+    Attributes:
+        rho: prices of a trained token; empty = not given.
+        modelled: whether rho follows from the machines in `cluster`.
+        context: tokens before a generated one, on average; None = half of the longest response.
+        judge_second: the price of a second of judging, or `IDLE_DEVICE`; None = judging costs nothing.
     """
-    costs = _without_judging(costs)
-    match costs:
-        case {"rho": [*ratios], **rest} if ratios and not rest:
+
+    rho: tuple[float, ...] = ()
+    modelled: bool = False
+    context: float | None = None
+    judge_second: float | str | None = None
+
+    @property
+    def as_yaml(self) -> dict[str, Any]:
+        """The costs as `read_costs` reads them."""
+        source = {"from": "cluster"} if self.modelled else {"rho": list(self.rho) or None}
+        given = {**source, "context": self.context, "judge_second": self.judge_second}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def check(self, base: Mapping[str, Any]) -> None:
+        """Raise UserError if the costs come from a cluster that the arms' base does not describe."""
+        described = not self.modelled or isinstance(base.get("cluster"), Mapping)
+        remedy = "the arms' base has no `cluster`; describe the machines there, or give costs.rho"
+        require(described, "costs.from", "cluster", remedy)
+
+
+def read_costs(costs: Any, path: str = "costs") -> Costs:
+    """The costs that a comparison's file gives: a list of ratios, or `{from: cluster}`, and the price of judging.
+
+    Raises:
+        UserError: unless all prices are numbers of at least 0, or that of judging is the idle device of the cluster.
+    """
+    remedy = "give {rho: [0.25, 1.0]}, or {from: cluster}"
+    require(isinstance(costs, Mapping), path, costs, remedy)
+    judge_second = costs.get("judge_second")
+    rest = {name: value for name, value in costs.items() if name != "judge_second"}
+    match rest:
+        case {"rho": [*ratios]} if ratios and len(rest) == 1:
             for rho in ratios:
-                number = isinstance(rho, int | float) and not isinstance(rho, bool)
-                remedy = "give the cost of a trained token in generated ones: 0 or more"
-                require(number and rho >= 0, "costs.rho", rho, remedy)
-            require(len(set(ratios)) == len(ratios), "costs.rho", list(ratios), "give each ratio once")
-        case {"from": "cluster", **rest} if rest.keys() <= {"context"}:
-            context = rest.get("context", 1)
-            require(isinstance(context, int | float) and context > 0, "costs.context", context, "give tokens, above 0")
-            described = isinstance(base.get("cluster"), Mapping)
-            remedy = "the arms' base has no `cluster`; describe the machines there, or give costs.rho"
-            require(described, "costs.from", "cluster", remedy)
+                wanted = "give the cost of a trained token in generated ones: 0 or more"
+                require(_is_price(rho), f"{path}.rho", rho, wanted)
+            require(len(set(ratios)) == len(ratios), f"{path}.rho", list(ratios), "give each ratio once")
+            read = Costs(tuple(ratios))
+        case {"from": "cluster"} if rest.keys() <= {"from", "context"}:
+            context = rest.get("context")
+            known = context is None or (isinstance(context, int | float) and context > 0)
+            require(known, f"{path}.context", context, "give tokens, above 0")
+            read = Costs(modelled=True, context=context)
         case _:
-            require(not costs, "costs", dict(costs), "give {rho: [0.25, 1.0]}, or {from: cluster}")
-
-
-def _without_judging(costs: Mapping[str, Any]) -> dict[str, Any]:
-    """The costs without the price of a second of judging, which is checked here."""
-    if "judge_second" not in costs:
-        return dict(costs)
-    price, modelled = costs["judge_second"], "from" in costs
-    number = isinstance(price, int | float) and not isinstance(price, bool) and price >= 0
+            require(not rest, path, dict(costs), remedy)
+            read = Costs()
+    idle = read.modelled and judge_second == IDLE_DEVICE
     remedy = "give what a second of judging costs in generated tokens: 0 or more; or, with `from: cluster`, device"
-    require(number or (modelled and price == IDLE_DEVICE), "costs.judge_second", price, remedy)
-    return {name: value for name, value in costs.items() if name != "judge_second"}
+    require(judge_second is None or _is_price(judge_second) or idle, f"{path}.judge_second", judge_second, remedy)
+    return replace(read, judge_second=judge_second)
+
+
+COSTS = Reader(read_costs, "{rho: [0.25, 1.0]}, or {from: cluster}")
+
+
+def _is_price(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

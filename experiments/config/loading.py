@@ -47,7 +47,11 @@ def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> Compari
 
 def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
     """The configuration as plain data, from which `load_config` makes an equal one."""
-    return {**plain(config), "budget": limit_of(config.budget)}
+    written: dict[str, Any] = {**plain(config), "budget": limit_of(config.budget)}
+    if isinstance(config, ComparisonConfig):
+        arms = {name: arm.as_yaml for name, arm in config.arms.items()}
+        written |= {"arms": arms, "costs": config.costs.as_yaml}
+    return written
 
 
 def save(config: RunConfig | ComparisonConfig, path: Path) -> None:

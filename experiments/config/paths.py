@@ -1,5 +1,6 @@
-"""Paths in a configuration, which are written relative to a file and can be found from any folder."""
+"""Paths in a configuration, written relative to a file and found from any folder, and what a model's folder says."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -95,3 +96,15 @@ def find_model(path: str) -> str:
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
         raise UserError(f"model.path: {path!r} is not a folder; give one saved by transformers, or owner/name on a hub")
     return path
+
+
+def model_config(path: str) -> dict[str, Any]:
+    """A model's config.json; empty if it is not on this machine. Raises UserError if it cannot be read."""
+    file = find(path).expanduser() / "config.json"
+    if not file.exists():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
+    return content if isinstance(content, dict) else {}

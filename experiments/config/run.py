@@ -16,6 +16,7 @@ from halfway.curriculum.support.validation import typed
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.names import require_name
+from halfway.experiments.config.paths import model_config
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.learner.options import LearnerOptions
@@ -73,6 +74,10 @@ class TrackingOptions:
 
 
 SINGLE_TURN = "single_turn"
+REQUIRED_SIZES = frozenset(
+    {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"}
+)
+"""What a model's config.json must say, so that its memory can be estimated."""
 
 
 def single_turn() -> Component[Environment[Any]]:
@@ -124,6 +129,18 @@ class RunConfig:
     def chain(self) -> Chain:
         """The chain of the controllers. Raises UserError if a member could never do its work."""
         return checked_chain(self.controllers)
+
+    @cached_property
+    def shape(self) -> ShapeOptions | None:
+        """The model's sizes from `cluster.model`, otherwise from the model's folder; None if neither gives them."""
+        if self.cluster.model.known:
+            return self.cluster.model
+        sizes = model_config(self.model.path)
+        names = ShapeOptions.__dataclass_fields__
+        if not set(sizes) >= REQUIRED_SIZES:
+            return None
+        sizes = {"num_key_value_heads": sizes["num_attention_heads"], **sizes}
+        return ShapeOptions(**{k: v for k, v in sizes.items() if k in names and v is not None})
 
     def planned(self, shape: ShapeOptions | None = None) -> PlannedRun:
         """What an engine may know about the run."""

@@ -9,7 +9,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.model_files import model_config, model_shape
+from halfway.experiments.config.paths import model_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
@@ -42,7 +42,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     elsewhere = config.cluster.gpus
     unchecked = list(check_model(config.model, config.rollouts, elsewhere))
     commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
-    config.rollouts.engine.part.check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(config.shape))
     if elsewhere:
         require_room(config)
         missing = list(_missing_files(config))

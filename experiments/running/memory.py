@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
@@ -117,7 +116,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
 
 def estimate(config: RunConfig) -> Iterator[Need]:
     """A run's needs for every kind of memory that it uses; empty if the model's sizes are unknown."""
-    shape, cluster = model_shape(config), config.cluster
+    shape, cluster = config.shape, config.cluster
     if shape is None or not shape.known:
         return
     host, rank = rank_parts(config, shape)

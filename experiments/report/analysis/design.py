@@ -1,12 +1,12 @@
 """Reads what a comparison's file planned before it ran: contrasts, targets, and the prices behind its costs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-from halfway.experiments.config.design import IDLE_DEVICE, check_costs, check_targets, contrast_pairs
+from halfway.experiments.config.design import IDLE_DEVICE, Costs, check_targets, contrast_pairs, read_costs
+from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
+from halfway.experiments.report.analysis.roofline import of_cluster
 from halfway.experiments.report.records import Comparison
 
 
@@ -98,28 +98,20 @@ class Prices:
 
 def read_prices(comparison: Comparison) -> Prices:
     """The prices that comparison.yaml gives, or that follow from the machines and the model that it names."""
-    declared = comparison.config.get("costs") or {}
-    check_costs(declared, comparison.config.get("base") or {})
-    if "from" in declared:
-        return _cluster_prices(declared, comparison)
-    judge_second = declared.get("judge_second")
-    given = None if judge_second is None else float(judge_second)
-    if "rho" not in declared:
-        return Prices(PAPERS_RHO, "what the sources' hours imply", given)
-    return Prices(tuple(map(float, declared["rho"])), "given", given)
+    costs = read_costs(comparison.config.get("costs") or {})
+    costs.check(comparison.config.get("base") or {})
+    if costs.modelled:
+        return _cluster_prices(costs, parse_run_config(comparison.all_runs[0].config))
+    judge_second = None if costs.judge_second is None else float(costs.judge_second)
+    if not costs.rho:
+        return Prices(PAPERS_RHO, "what the sources' hours imply", judge_second)
+    return Prices(tuple(map(float, costs.rho)), "given", judge_second)
 
 
-def _cluster_prices(declared: Mapping[str, Any], comparison: Comparison) -> Prices:
-    from halfway.experiments.config.model_files import model_shape
-    from halfway.experiments.config.run import parse_run_config
-    from halfway.experiments.report.analysis.roofline import of_cluster
-
-    config = parse_run_config(comparison.all_runs[0].config)
-    model = of_cluster(config, model_shape(config), declared.get("context"))
+def _cluster_prices(costs: Costs, config: RunConfig) -> Prices:
+    model = of_cluster(config, costs.context)
     origin = (
         f"from the peak rates of {config.cluster.device}, {model.batch} sequences of {model.context:g} tokens at once"
     )
-    judge_second = declared.get("judge_second")
-    if judge_second == IDLE_DEVICE:
-        judge_second = round(1 / model.generated, 1)
+    judge_second = round(1 / model.generated, 1) if costs.judge_second == IDLE_DEVICE else costs.judge_second
     return Prices((round(model.rho, 3),), origin, None if judge_second is None else float(judge_second))

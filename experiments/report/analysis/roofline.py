@@ -63,11 +63,10 @@ class Roofline:
         return self.trained / self.generated
 
 
-def of_cluster(config: RunConfig, shape: ShapeOptions | None, context: float | None = None) -> Roofline:
+def of_cluster(config: RunConfig, context: float | None = None) -> Roofline:
     """The roofline of the machines that a run is configured for.
 
     Args:
-        shape: sizes of the run's model; None = unknown.
         context: mean number of tokens before a generated one; by default half of rollouts.max_response_tokens.
 
     Raises:
@@ -77,6 +76,7 @@ def of_cluster(config: RunConfig, shape: ShapeOptions | None, context: float | N
         raise UserError(
             f"cluster.device: empty, and costs come from it; give one of {', '.join(DEVICES)}, or costs.rho"
         )
+    shape = config.shape
     if shape is None:
         raise UserError("cluster.model: empty, and costs come from it; give the sizes in the model's config.json")
     return Roofline(

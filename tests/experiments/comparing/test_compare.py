@@ -19,7 +19,8 @@ from halfway.experiments.comparing import processes, runner
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.processes import RunProcess, Workforce
-from halfway.experiments.config.comparison import ComparisonConfig, with_arms, with_seeds
+from halfway.experiments.config.comparison import ComparisonConfig, with_arms
+from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import to_plain
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
@@ -55,7 +56,7 @@ def comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComparisonCon
     monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", FAKE, str(folder)])
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
     base = {**BASE, "output": str(tmp_path)}
-    return ComparisonConfig("duel", base, (0,), Budget(rollouts=20), {"a": {}, "b": {"learner": {"lr": 0.5}}})
+    return ComparisonConfig("duel", base, (0,), Budget(rollouts=20), {"a": Arm(), "b": Arm({"learner": {"lr": 0.5}})})
 
 
 def go(config: ComparisonConfig, parallel: int = 1) -> list[Failure]:
@@ -76,7 +77,7 @@ def test_every_arm_trains_once_and_seeds_can_be_added(comparison: ComparisonConf
     assert go(prepare_comparison(config, config.folder)) == []
     assert starts(config) == {"a-0": ["0"], "b-0": ["0"]}
 
-    more = prepare_comparison(with_seeds(comparison, [3]), comparison.folder)
+    more = prepare_comparison(replace(comparison, seeds=(3,)), comparison.folder)
     assert more.seeds == (0, 3)
     assert go(more, parallel=2) == []
     assert starts(more) == {"a-0": ["0"], "b-0": ["0"], "a-3": ["0"], "b-3": ["0"]}
@@ -85,11 +86,11 @@ def test_every_arm_trains_once_and_seeds_can_be_added(comparison: ComparisonConf
 
 def test_arms_can_be_added_and_not_changed(comparison: ComparisonConfig) -> None:
     prepare_comparison(comparison, comparison.folder)
-    third = replace(comparison, arms={"c": {"learner": {"lr": 1e-3}}})
+    third = replace(comparison, arms={"c": Arm({"learner": {"lr": 1e-3}})})
     more = prepare_comparison(third, comparison.folder)
     assert list(more.arms) == ["a", "b", "c"]
     assert list(prepare_comparison(comparison, comparison.folder).arms) == ["a", "b", "c"]
-    other = replace(comparison, arms={"c": {"learner": {"lr": 2e-3}}})
+    other = replace(comparison, arms={"c": Arm({"learner": {"lr": 2e-3}})})
     with pytest.raises(UserError, match=r"arms\.c\.learner\.lr: .* was started with 0\.001, not 0\.002"):
         prepare_comparison(other, comparison.folder)
 
@@ -112,7 +113,7 @@ def test_only_some_arms_of_a_comparison_may_go_on(comparison: ComparisonConfig) 
 
 
 def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonConfig) -> None:
-    planned = replace(comparison, arms={**comparison.arms, "c": {}}, contrasts=[["b", "a"], ["c", "a"]])
+    planned = replace(comparison, arms={**comparison.arms, "c": Arm()}, contrasts=[["b", "a"], ["c", "a"]])
     for names, pairs in ((["a"], []), (["a", "b"], [("b", "a")]), (["a", "b", "c"], [("b", "a"), ("c", "a")])):
         some = prepare_comparison(with_arms(planned, names), comparison.folder)
         assert some.planned_pairs == pairs

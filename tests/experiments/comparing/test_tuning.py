@@ -16,8 +16,8 @@ from halfway.experiments.comparing.compare import outcome, prepare_comparison, r
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.processes import Workforce
 from halfway.experiments.comparing.tuning import Trial, area_under_curve, at_edge, chosen, mean_height
-from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
-from halfway.experiments.config.design import TuneOptions
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.design import Arm, Costs, TuneOptions
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tuning import read_tuning
@@ -172,7 +172,7 @@ def contest(tmp_path: Path) -> ComparisonConfig:
         base={**BASE, "output": str(tmp_path)},
         seeds=(0, 1),
         budget=Budget(rollouts=20),
-        arms={"a": {}, "b": {"tune": {"grid": {"learner.lr": [1.0, 3.0]}}}},
+        arms={"a": Arm(), "b": Arm(grid={"learner.lr": [1.0, 3.0]})},
         tune=TuneOptions({"learner.lr": [1.0, 2.0, 3.0]}, (100, 101)),
     )
 
@@ -335,7 +335,7 @@ def test_a_sweep_that_grew_and_was_interrupted_is_that_of_the_whole_file(
     trainings.warmth = {1.3: 0.15}
     trainings.whole = {(4.0, 102): 0.05, 2.0: 0.45}
     tune = TuneOptions(TWO_FIELDS, (100,), share=0.5, finals=2, final_seeds=(100, 102))
-    whole = replace(contest, arms={"a": {}}, seeds=(0,), tune=tune)
+    whole = replace(contest, arms={"a": Arm()}, seeds=(0,), tune=tune)
     first = {"rollouts.temperature": [1.0], "learner.lr": [2.0, 3.0]}
     stages = [replace(whole, tune=replace(tune, grid=grid, final_seeds=())) for grid in (first, TWO_FIELDS)]
     stages.append(whole)
@@ -382,10 +382,10 @@ def test_an_interrupted_contest_goes_on_where_it_was(
 def test_seeds_and_arms_are_added_without_tuning_again(contest: ComparisonConfig, trainings: Trainings) -> None:
     go(contest)
     trainings.begun.clear()
-    go(with_seeds(contest, [5]))
+    go(replace(contest, seeds=(5,)))
     assert trainings.begun == ["a/seed-5", "b/seed-5"]
     trainings.begun.clear()
-    config, _ = go(replace(contest, arms={"c": {"learner": {"eps": 1e-6}}}))
+    config, _ = go(replace(contest, arms={"c": Arm({"learner": {"eps": 1e-6}})}))
     assert [name.split("/")[1] for name in trainings.begun[:6]] == ["c"] * 6
     assert trainings.begun[6:] == ["c/seed-0", "c/seed-1", "c/seed-5"]
     assert rates(config)["c-0"] == 2.0 and set(tuning_of(config)["arms"]) == {"a", "b", "c"}
@@ -442,7 +442,7 @@ def test_an_arm_without_a_setting_is_not_trained(contest: ComparisonConfig, trai
         ({"tune": TuneOptions({"learner.eps": [1.0]}, (100,))}, r"^tune\.grid\.learner\.lr: .* not None"),
         ({"tune": TuneOptions({"learner.lr": [1.0]}, (100,), share=0.5)}, r"^tune\.share: .* with 1\.0, not 0\.5"),
         ({"tune": TuneOptions({"learner.lr": [1.0]}, (1,))}, r"^tune\.seeds: .*has \[1\] too"),
-        ({"arms": {"b": {"tune": {"grid": {"learner.eps": [1.0]}}}}}, r"^arms\.b\.tune\.grid\.learner\.lr"),
+        ({"arms": {"b": Arm(grid={"learner.eps": [1.0]})}}, r"^arms\.b\.tune\.grid\.learner\.lr"),
         ({"targets": (0.4,)}, r"^targets: .* was started with \(\), not \(0\.4,\)"),
         ({"contrasts": {"baseline": "a"}}, r"^contrasts.*: .*was started with None"),
     ],
@@ -457,12 +457,12 @@ def test_what_was_fixed_in_advance_stays(
 
 
 def test_contrasts_are_added_with_their_arms_only(contest: ComparisonConfig) -> None:
-    planned = replace(contest, contrasts=[["b", "a"]], costs={"rho": [1]})
+    planned = replace(contest, contrasts=[["b", "a"]], costs=Costs((1,)))
     prepare_comparison(planned, contest.folder)
-    with_c = replace(planned, arms={**contest.arms, "c": {}})
-    more = prepare_comparison(replace(with_c, contrasts=[["c", "a"]], costs={"rho": [2]}), contest.folder)
-    assert more.planned_pairs == [("b", "a"), ("c", "a")] and more.costs == {"rho": [2]}
+    with_c = replace(planned, arms={**contest.arms, "c": Arm()})
+    more = prepare_comparison(replace(with_c, contrasts=[["c", "a"]], costs=Costs((2,))), contest.folder)
+    assert more.planned_pairs == [("b", "a"), ("c", "a")] and more.costs.rho == (2,)
     assert load_comparison_config(contest.folder / "comparison.yaml") == more
-    third = replace(with_c, arms={**with_c.arms, "d": {}}, contrasts=[["c", "b"]])
+    third = replace(with_c, arms={**with_c.arms, "d": Arm()}, contrasts=[["c", "b"]])
     with pytest.raises(UserError, match=r"^contrasts: .*was started with \[\['b', 'a'\], \['c', 'a'\]\], not"):
         prepare_comparison(third, contest.folder)

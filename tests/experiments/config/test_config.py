@@ -384,7 +384,7 @@ def test_seeds_take_turns_in_the_instances_of_a_comparison(comparison_file: Path
     for arm in config.arms:
         drawn = [runs[arm, seed].problems.seed for seed in (0, 1, 3)]
         assert drawn == [5, 6, 6] and runs[arm, 3].seed == 3 and runs[arm, 3].name.endswith(f"{arm}/seed-3")
-        own = config.arms[arm].get("learner", {}).get("lr", 0.5)  # what an arm changes comes after its instance
+        own = config.arms[arm].fields.get("learner", {}).get("lr", 0.5)  # what an arm changes comes after its instance
         assert runs[arm, 1].learner.lr == own
     with pytest.raises(UserError, match=r"instances\.0\.budget: .*all instances share one budget"):
         load_comparison_config(comparison_file, ["instances=[{budget: {steps: 3}}]"])

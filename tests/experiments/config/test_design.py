@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.config.comparison import ComparisonConfig, with_seeds
-from halfway.experiments.config.design import Setting, contrast_pairs, settings_of
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.design import Costs, Setting, contrast_pairs, settings_of
 from halfway.experiments.config.loading import differences, load_comparison_config, save
 from halfway.trainers.loop.options import Budget
 
@@ -92,7 +92,7 @@ def test_the_plan_is_kept_with_the_comparison(contest: ComparisonConfig, tmp_pat
     save(contest, tmp_path / "saved" / "comparison.yaml")
     again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
     assert again == contest and differences(again, contest) == []
-    assert (again.targets, again.costs) == ((0.4, 0.5), {"rho": [0.25, 1]})
+    assert (again.targets, again.costs) == ((0.4, 0.5), Costs((0.25, 1)))
     assert again.planned_pairs == [("greso", "grpo"), ("refill", "grpo")]
 
 
@@ -102,7 +102,7 @@ def test_overrides_reach_the_plan(contest_file: Path) -> None:
     assert changed.grid("grpo") == {"learner.lr": [1, 2]}
     assert changed.grid("refill") == {"learner.lr": [1e-3], "fill.request_factor": [1, 1.5], "fill.groups": [8]}
     assert (changed.targets, changed.planned_pairs) == ((0.6,), [("greso", "refill")])
-    assert changed.costs == {"from": "cluster"}
+    assert changed.costs == Costs(modelled=True)
 
 
 def test_pairs_come_in_the_order_of_the_file() -> None:
@@ -166,7 +166,7 @@ def test_costs_of_a_cluster_need_one(contest_file: Path) -> None:
 
 def test_seeds_from_the_command_line_are_not_those_of_the_sweep(contest: ComparisonConfig) -> None:
     with pytest.raises(UserError, match=r"^tune\.seeds: \[100, 101\] .*has \[101\] too"):
-        with_seeds(contest, [5, 101])
+        replace(contest, seeds=(5, 101))
 
 
 def test_seeds_without_a_grid_are_a_mistake(contest_file: Path) -> None:

@@ -19,7 +19,6 @@ from halfway.experiments.cli import app
 from halfway.experiments.comparing.compare import prepare_comparison
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
-from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import estimate, require_room, zero_states
@@ -54,7 +53,7 @@ def test_weights_are_counted_as_the_model_cards_do() -> None:
 
 def test_a_folder_tells_its_own_sizes() -> None:
     config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml")
-    shape = model_shape(config)
+    shape = config.shape
     assert shape is not None and 0.2e6 < shape.weights < 0.5e6
     assert all(need.fits for need in estimate(config))
 
@@ -93,7 +92,7 @@ def test_a_model_is_split_evenly(width: int, model: dict[str, int], message: str
     done = CliRunner().invoke(app, ["validate", str(CLUSTER / "two_pools.yaml"), *changes])
     assert done.exit_code == 2 and re.search(message, done.stderr), done.output
     config = load_run_config(CLUSTER / "two_pools.yaml", ["rollouts.engine.vllm_servers.tensor_parallel=8"])
-    config.rollouts.engine.part.check(config.planned(model_shape(config)))
+    config.rollouts.engine.part.check(config.planned(config.shape))
 
 
 @pytest.mark.parametrize("words", [["validate"], ["launch", "--nodes=a,b,c,d", "--dry-run"]])
@@ -107,11 +106,11 @@ def test_a_model_without_shared_heads_has_as_many_pairs(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 4}))
     config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml", [f"model.path={tmp_path}"])
-    shape = model_shape(config)
+    shape = config.shape
     assert shape is not None and shape.num_key_value_heads == 2
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"model\.path: .*config\.json is not JSON"):
-        model_shape(config)
+        _ = replace(config, seed=1).shape
 
 
 def test_more_devices_and_offload_need_less_of_each() -> None:
@@ -255,7 +254,7 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
     prepare_comparison(compared("a"), folder)
     prepare_comparison(compared("b"), folder)
     arm = load_comparison_config(folder / COMPARISON).arms["v1.5"]
-    assert arm["rollouts"]["engine"]["vllm_servers"]["addresses"] == ["b:1"]
+    assert arm.fields["rollouts"]["engine"]["vllm_servers"]["addresses"] == ["b:1"]
     with pytest.raises(UserError, match=r"^base\.fill\.groups: .* was started with 8, not 9; "):
         prepare_comparison(compared("c", groups=9), folder)
 

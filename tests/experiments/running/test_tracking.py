@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import save
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running import tracking
@@ -60,7 +61,7 @@ def tracker(output: Path) -> Iterator[Tracker]:
 def test_children_of_a_comparison_and_a_resumed_child(tracker: Tracker, output: Path) -> None:
     config, folder = parse_run_config(RAW), output / "both" / "a" / "seed-0"
     save(config, folder / "config.yaml")
-    comparison = ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": {}})
+    comparison = ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": Arm()})
     parent = tracker.comparison(comparison, output / "both")
     assert tracker.comparison(comparison, output / "both") == parent == tracker.comparison_id(output / "both")
 

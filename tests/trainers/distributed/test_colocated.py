@@ -10,7 +10,6 @@ from paths import REPOSITORY
 
 from halfway.curriculum import UserError
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.config.model_files import model_shape
 from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import rank_parts
 from halfway.trainers.engines.base import EngineSetup
@@ -71,7 +70,7 @@ def test_only_engines_that_use_the_module_cost_a_copy(engine: str, copied: bool)
     recipe = REPOSITORY / "experiments" / "recipes" / "cluster" / "one_node.yaml"
     config = load_run_config(recipe, [f"rollouts.engine={engine}"])
     assert config.rollouts.engine.part.uses_module == copied
-    shape = model_shape(config)
+    shape = config.shape
     assert shape is not None
     _, parts = rank_parts(config, shape)
     assert parts["copy to sample from"] == pytest.approx(14.2 if copied else 0, abs=0.1)
