@@ -224,6 +224,7 @@ def validate(
     Files that a cluster's run names and this machine lacks, and models to be loaded from a hub, only cause a warning.
     """
     from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum.support.extras import clean
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [recipe(word) for word in words if word not in changes]
@@ -237,11 +238,11 @@ def validate(
             failed += 1
             complain(str(error) if str(error).startswith(f"{file}:") else f"{file}: {error}")
             continue
-        typer.echo(f"ok: {file}: {what}")
+        typer.echo(clean(f"ok: {file}: {what}"))
         for need in needs:
-            typer.echo(f"  {need}")
+            typer.echo(f"  {clean(need)}")
         for line in unchecked:
-            typer.secho(f"  warning: {line}", fg=typer.colors.YELLOW)
+            typer.secho(f"  warning: {clean(line)}", fg=typer.colors.YELLOW)
         if rows:
             failed += not _rows_hold(file, changes, kept)
     if failed:

@@ -26,7 +26,7 @@ def one_line_errors(command: str) -> Iterator[None]:
     Args:
         command: what the user has called, for errors that do not say it.
     """
-    from halfway.curriculum.support.errors import UserError  # here, since `--help` answers without numpy
+    from halfway.curriculum.support.errors import UserError  # here, for the same reason as in `complain`
     from halfway.curriculum.support.extras import remedy
 
     try:
@@ -52,8 +52,10 @@ def refuse(message: str) -> NoReturn:
 
 
 def complain(message: str) -> None:
-    """Print one line on stderr, red in a terminal."""
-    line = f"error: {' '.join(message.split())}"
+    """Print one line on stderr, red in a terminal; nothing in the message can control that terminal."""
+    from halfway.curriculum.support.extras import clean  # here, since `--help` answers without numpy
+
+    line = f"error: {clean(' '.join(message.split()))}"
     print(f"{RED}{line}{PLAIN}" if sys.stderr.isatty() else line, file=sys.stderr)
 
 

@@ -31,10 +31,12 @@ from halfway.curriculum.boxes.walls import (
     visible_paths,
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
+from halfway.curriculum.support.acceptance import VARIABLE, accepted
 from halfway.curriculum.support.errors import UserError, require
 
-WITHOUT_SANDBOX = "HALFWAY_WITHOUT_SANDBOX"
-ACCEPTANCE = "I accept that generated programs run unprotected on this machine"
+WITHOUT_SANDBOX = "no-sandbox"
+"""The user's word for running generated programs unprotected on this machine."""
+
 WORKER = Path(__file__).with_name("sandbox_worker.py")
 HASH_SEEDS = (1, 2)
 """The hash seed of each lane."""
@@ -224,18 +226,16 @@ def _is_pair(value: object) -> bool:
 
 def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     """The command that starts a worker. Raises UserError if there is no sandbox and the user has not agreed to that."""
-    accepted = os.environ.get(WITHOUT_SANDBOX, "")
-    if accepted and accepted != ACCEPTANCE:
-        raise UserError(f"sandbox: {WITHOUT_SANDBOX}={accepted!r} is not the sentence; it must be {ACCEPTANCE!r}")
+    unprotected = accepted(WITHOUT_SANDBOX)
     settings = {
         "output": options.output_bytes,
         "limits": limits(memory=options.memory_mib * 2**20, processes=0, file_bytes=0, descriptors=DESCRIPTORS),
-        "filter": "" if accepted else system_call_filter(PROGRAM_CALLS).hex(),
+        "filter": "" if unprotected else system_call_filter(PROGRAM_CALLS).hex(),
         "modules": list(modules),
     }
     # Not -I: it would ignore the hash seed. The environment holds nothing else.
     python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B"]
-    if accepted:
+    if unprotected:
         return [*python, str(WORKER), json.dumps(settings)]
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise UserError(
@@ -250,14 +250,15 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
 
 
 def _remedy() -> str:
-    return f"install bubblewrap, or set {WITHOUT_SANDBOX} to the sentence {ACCEPTANCE!r}"
+    remedy = f"set {VARIABLE}={WITHOUT_SANDBOX}, and generated programs run unprotected on this machine"
+    return f"install bubblewrap, or {remedy}"
 
 
 @lru_cache(maxsize=8)
-def _shared(options: SandboxOptions, modules: tuple[str, ...], process: int, accepted: str | None) -> Sandbox:
+def _shared(options: SandboxOptions, modules: tuple[str, ...], process: int, unprotected: bool) -> Sandbox:
     return Sandbox(options, modules)
 
 
 def shared(options: SandboxOptions, modules: Sequence[str] = ()) -> Sandbox:
     """This process's sandbox with these options. Raises UserError as `Sandbox` does."""
-    return _shared(options, tuple(modules), os.getpid(), os.environ.get(WITHOUT_SANDBOX))
+    return _shared(options, tuple(modules), os.getpid(), accepted(WITHOUT_SANDBOX))

@@ -1,6 +1,7 @@
 """Small helpers that all packages use.
 
 - `errors`: `UserError`: a user's mistake in one line; `require`
+- `acceptance`: what a recipe must not do without the user's consent
 - `registry`: names that a YAML file may use, from here or from installed packages
 - `extras`: optional packages, and values on one line of a message
 - `blocks`: marked parts of a response

@@ -50,3 +50,10 @@ def one_line(value: object, limit: int = 160) -> str:
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def clean(text: str) -> str:
+    """The text with every unprintable character replaced, since some could control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

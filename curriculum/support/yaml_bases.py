@@ -1,9 +1,11 @@
 """Reads YAML files and lays them over the files that they name as `base`; the results are plain, unchecked mappings.
 
-Needs PyYAML only where a file is read.
+Needs PyYAML only where a file is read. A file may come from a stranger, so what it can cost is bounded: its bytes, its
+depth, and its values, counting those behind an alias each time that it is used.
 """
 
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,10 @@ from halfway.curriculum.support.registry import unknown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 """The checkout, or the installed package, which contains recipes and starting models."""
+
+MOST_BYTES, MOST_VALUES, DEEPEST, MOST_BASES, MOST_DIGITS = 1 << 18, 50_000, 50, 20, 100
+TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))
+"""The kinds of values that a file may hold."""
 
 Prepare = Callable[[Mapping[str, Any], Path], dict[str, Any]]
 """What is done to the content of each file before it is laid over its base, given the file's folder."""
@@ -50,6 +56,8 @@ def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[
     resolved = path.resolve()
     if resolved in above:
         raise UserError(f"base: {str(path)!r} names itself as base, through {above[-1].name}; remove one `base:`")
+    if len(above) > MOST_BASES:
+        raise UserError(f"base: {str(path)!r} is the base of more than {MOST_BASES} files in a row; merge some of them")
     content = parse(path)
     raw = prepare(content, path.parent) if prepare else content
     return _with_base(raw, path.parent, prepare, (*above, resolved))
@@ -87,20 +95,60 @@ def parse(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        with path.open(encoding="utf-8") as file:
-            content = yaml.load(file, _loader())
+        content = _loaded(_text(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; give a YAML file") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise UserError(f"{path}: is not readable as YAML: {line}{error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"{path}: is not readable as YAML: {one_line(error)}") from None
+    except (yaml.YAMLError, ValueError, LookupError, OSError) as error:  # PyYAML's constructors raise the second, third
+        reason = str(error) if isinstance(error, UserError) else f"is not readable as YAML: {one_line(error)}"
+        raise UserError(f"{path}: {reason}") from None
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
     return {str(k): v for k, v in content.items()}
+
+
+def _text(path: Path) -> bytes:
+    """The bytes of a regular file. Raises UserError for anything else, such as a pipe, and for too long a file."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise UserError(f"is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}; give a YAML file")
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise UserError(f"has more than {MOST_BYTES >> 10} KiB; keep data in files of their own")
+    return text
+
+
+def _loaded(text: bytes) -> Any:
+    """The content of a YAML file. Raises UserError if it is too large, too deep or refers to itself."""
+    loader = _loader()(text)
+    try:
+        node = loader.get_single_node()
+        _require_small(node)
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _require_moderate(count: int, depth: int) -> None:
+    if count > MOST_VALUES:
+        raise UserError(f"stands for more than {MOST_VALUES:,} values, with those behind its aliases; write fewer")
+    if depth > DEEPEST:  # where the file itself is flatter, an alias refers to what it is part of
+        raise UserError(f"is nested more than {DEEPEST} levels deep, or refers to itself; write it flatter")
+
+
+def _require_small(root: Any) -> None:
+    """Check number and depth of the values, those behind an alias counted whenever it is used."""
+    waiting, count = [(root, 1)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        _require_moderate(count, depth)
+        if node is not None and not isinstance(node.value, str):
+            parts = node.value if node.id == "sequence" else [part for pair in node.value for part in pair]
+            waiting += [(part, depth + 1) for part in parts]
 
 
 NUMBER = re.compile(
@@ -121,24 +169,44 @@ def _loader() -> type[Any]:
 
     base: Any = yaml.SafeLoader
 
+    def refused(problem: str, node: Any) -> yaml.constructor.ConstructorError:
+        return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
     class Loader(base):  # type: ignore[misc]
+        depth = count = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            self.count += 1
+            _require_moderate(self.count, self.depth)
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             keys: set[Any] = set()
             for key_node, _ in node.value:
                 if key_node.tag == "tag:yaml.org,2002:merge":
                     continue
+                if key_node.id != "scalar":
+                    raise refused("found a list or a mapping as a key", key_node)
                 key = self.construct_object(key_node, deep=True)
                 if key in keys:
-                    raise yaml.constructor.ConstructorError(
-                        "while constructing a mapping",
-                        node.start_mark,
-                        f"found duplicate key {key}",
-                        key_node.start_mark,
-                    )
+                    raise refused(f"found duplicate key {key}", key_node)
                 keys.add(key)
             mapping: dict[Any, Any] = super().construct_mapping(node, deep)
             return mapping
 
+        def construct_yaml_int(self, node: Any) -> int:
+            if len(node.value) > MOST_DIGITS:
+                raise refused(f"found an integer of more than {MOST_DIGITS} digits", node)
+            return int(super().construct_yaml_int(node))
+
+    Loader.yaml_constructors = {
+        **{tag: base.yaml_constructors[tag] for tag in TAGS},
+        None: base.yaml_constructors[None],
+        "tag:yaml.org,2002:int": Loader.construct_yaml_int,
+    }
     replaced = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in replaced]

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.measures import Findings, Memory, Stretch
-from halfway.experiments.report.tables.text import NONE, TextTable, clean
+from halfway.experiments.report.tables.text import NONE, TextTable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,12 +11,12 @@ CHARACTERS = "use letters, digits, '.', '_' and '-'"
 def require_name(name: str) -> None:
     """Raise UserError unless `name` is a path below the folder `output`, such as "study/arm"."""
     require(re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is not None, "name", name, CHARACTERS)
-    require(".." not in name.split("/"), "name", name, "stay inside the folder `output`")
+    require(not {".", ".."} & set(name.split("/")), "name", name, "stay inside the folder `output`")
 
 
 def is_label(name: str) -> bool:
     """Whether an arm or an oracle may have this name, which also names a folder."""
-    return re.fullmatch(r"[\w.-]+", name) is not None
+    return re.fullmatch(r"[\w.-]+", name) is not None and name not in (".", "..")
 
 
 def require_seeds(seeds: Sequence[int]) -> None:

@@ -1,11 +1,14 @@
 """Reads YAML files with findable paths, and dotted overrides; replaces interpolations. Results are unchecked."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.acceptance import require_accepted
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.paths import anchored
 
@@ -39,26 +42,73 @@ def _parse_override(override: str) -> dict[str, Any]:
         raise UserError(f"override: {override!r} is not acceptable; write field=value, for example learner.lr=3e-4")
     try:
         return _mapping(OmegaConf.from_dotlist([override]))
-    except (YAMLError, OmegaConfBaseException) as error:
+    except (YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, RecursionError) as error:
         raise UserError(
             f"override: {override!r} is not YAML, which wants a space after ':' and brackets closed ({one_line(error)})"
         ) from None
 
 
+REFERENCE = re.compile(r"\$\{([^{}$]*)\}")
+MOST_REFERRED = 1 << 20
+"""Characters for which all references of a file together may stand."""
+
+
 def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping with every "${other.field}" replaced. Raises UserError if there is no such field."""
+    """The same mapping with every "${other.field}" replaced by that field's value, lists and mappings included.
+
+    "${oc.env:NAME}" stands for an environment variable, which the user must have accepted: a file may send what it
+    knows elsewhere, for example as the name of a run.
+
+    Raises:
+        UserError: if there is no such field, or if it refers to another field itself.
+    """
+    spent = 0
+
+    def referred(name: str, field: str) -> Any:
+        nonlocal spent
+        value = _environment(name, field) if ":" in name else _field(raw, name, field)
+        spent += len(str(value))
+        require("${" not in str(value), field, f"${{{name}}}", "that field holds a reference itself; write its value")
+        require(spent <= MOST_REFERRED, field, f"${{{name}}}", "the references of this file stand for too much text")
+        return value
+
+    def replaced(value: Any, field: str) -> Any:
+        if isinstance(value, Mapping):
+            return {key: replaced(below, f"{field}.{key}" if field else str(key)) for key, below in value.items()}
+        if isinstance(value, list | tuple):
+            return [replaced(below, f"{field}[{i}]") for i, below in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        whole = REFERENCE.fullmatch(value)
+        text = REFERENCE.sub(lambda found: str(referred(found[1], field)), value) if whole is None else ""
+        require("${" not in text, field, value, "write ${other.field}")
+        return text if whole is None else referred(whole[1], field)
+
+    return {str(key): replaced(value, str(key)) for key, value in raw.items()}
+
+
+def _field(raw: Mapping[str, Any], name: str, field: str) -> Any:
+    """The value at a dotted path."""
+    value: Any = raw
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise UserError(f"{field}: '${{{name}}}' is not found; give the dotted path of a field of this file")
+        value = value[part]
+    return value
+
+
+def _environment(name: str, field: str) -> str:
+    """The value of an environment variable."""
+    resolver, _, variable = name.partition(":")
+    require(resolver == "oc.env", field, f"${{{name}}}", "write ${other.field}, or ${oc.env:NAME}")
+    require_accepted(f"environment:{variable}", field, f"reads the environment variable {variable}")
+    require(variable in os.environ, field, f"${{{name}}}", "set this environment variable")
+    return os.environ[variable]
+
+
+def _mapping(config: Any) -> dict[str, Any]:
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
-    try:
-        return _mapping(OmegaConf.create(dict(raw)), resolve=True)
-    except OmegaConfBaseException as error:
-        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from None
-
-
-def _mapping(config: Any, resolve: bool = False) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    container = OmegaConf.to_container(config, resolve=resolve)
+    container = OmegaConf.to_container(config)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}

@@ -1,6 +1,6 @@
 """Renders pages: each is one HTML file that has no scripts and needs no network."""
 
-from halfway.experiments.report.tables.text import clean
+from halfway.curriculum.support.extras import clean
 
 
 def rendered(template: str, package: str = "halfway.experiments.report", **values: object) -> str:

@@ -1,16 +1,15 @@
 """The mark of tests that need a sandbox, which are skipped where there is none."""
 
-import os
-
 import pytest
 
 from halfway.curriculum.boxes.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
+from halfway.curriculum.support.acceptance import VARIABLE, accepted
 from halfway.curriculum.support.errors import UserError
 
 
 def _trouble() -> str:
-    if os.environ.get(WITHOUT_SANDBOX):
-        return f"{WITHOUT_SANDBOX} is set"
+    if accepted(WITHOUT_SANDBOX):
+        return f"{VARIABLE} says {WITHOUT_SANDBOX}"
     try:
         with Sandbox(SandboxOptions()) as sandbox:
             sandbox.run([Job("def f(): return 1", "f", ("()",))])

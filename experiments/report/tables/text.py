@@ -1,8 +1,11 @@
 """A table as text, and the functions that format its numbers."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+
+from halfway.curriculum.support.extras import clean
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,17 +33,18 @@ class TextTable:
     def markdown(self) -> str:
         header = f"| {' | '.join(self.columns)} |"
         rule = "|---|" + "---:|" * (len(self.columns) - 1)
-        body = "\n".join(f"| {' | '.join(row)} |" for row in self.rows)
+        body = "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in self.rows)
         return f"**{self.title}**\n\n{header}\n{rule}\n{body}\n\n{self.caption}\n"
 
     def rich(self, padding: int = 0) -> "Table":
         """The table for the terminal, with `padding` spaces beside each cell."""
         from rich import box
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(
-            title=self.title,
-            caption=self.caption or None,
+            title=escape(clean(self.title)),
+            caption=escape(clean(self.caption)) or None,
             box=box.SIMPLE_HEAD,
             title_justify="left",
             caption_justify="left",
@@ -50,7 +54,7 @@ class TextTable:
         for i, column in enumerate(self.columns):
             left = self.words or i == 0
             style = "bold" if i == 0 else ""
-            table.add_column(column, justify="left" if left else "right", style=style, overflow="fold")
+            table.add_column(escape(clean(column)), justify="left" if left else "right", style=style, overflow="fold")
         for row in self.rows:
             table.add_row(*map(_shown, row))
         return table
@@ -71,11 +75,12 @@ def table_of(
     return TextTable(title, names, tuple(tuple(cell(row) for cell in cells) for row in rows), caption)
 
 
-def clean(text: str) -> str:
-    """The text with every unprintable character replaced, since some could control a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=[\w#])|\](?=[(\[:])|\|")
+
+
+def _markdown(cell: str) -> str:
+    """A cell that cannot end its column, hold HTML, or fetch a picture."""
+    return MARKUP.sub(lambda found: {"<": "&lt;", "&": "&amp;"}.get(found[0], f"\\{found[0]}"), clean(cell))
 
 
 def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:

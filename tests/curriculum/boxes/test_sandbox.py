@@ -17,7 +17,6 @@ from sandboxes import needs_sandbox
 
 from halfway.curriculum.boxes import sandbox as module
 from halfway.curriculum.boxes.sandbox import (
-    ACCEPTANCE,
     WITHOUT_SANDBOX,
     Failure,
     Job,
@@ -27,6 +26,7 @@ from halfway.curriculum.boxes.sandbox import (
     shared,
 )
 from halfway.curriculum.boxes.sandbox_worker import literal
+from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.curriculum.support.errors import UserError
 
 OPTIONS = SandboxOptions(seconds=0.5, memory_mib=192)
@@ -299,24 +299,24 @@ def test_inputs_are_fresh_for_each_call(sandbox: Sandbox) -> None:
 
 
 def test_without_bubblewrap_it_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(WITHOUT_SANDBOX, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     for make in (Sandbox, shared):
         with pytest.raises(UserError) as error:
             make(SandboxOptions(seconds=1.25))
-        assert "bubblewrap is not installed" in str(error.value) and ACCEPTANCE in str(error.value)
+        assert "bubblewrap is not installed" in str(error.value) and f"{VARIABLE}={WITHOUT_SANDBOX}" in str(error.value)
         assert "\n" not in str(error.value)
 
 
 def test_on_another_kind_of_machine_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(WITHOUT_SANDBOX, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(module.platform, "machine", lambda: "riscv")
     with pytest.raises(UserError, match="needs Linux on x86-64, this is Linux riscv"):
         Sandbox(OPTIONS)
 
 
 def test_a_sandbox_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(WITHOUT_SANDBOX, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'no namespaces here' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -324,15 +324,16 @@ def test_a_sandbox_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch,
         sandbox.run([neighbour()])
 
 
-@pytest.mark.parametrize("sentence", ["1", "yes", ACCEPTANCE.lower()])
-def test_anything_but_the_sentence_is_refused(monkeypatch: pytest.MonkeyPatch, sentence: str) -> None:
-    monkeypatch.setenv(WITHOUT_SANDBOX, sentence)
-    with pytest.raises(UserError, match="is not the sentence"):
+@pytest.mark.parametrize("words", ["1", "yes", "No-Sandbox", "no-sandbox-please", "environment:no-sandbox"])
+def test_anything_but_the_word_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str) -> None:
+    monkeypatch.setenv(VARIABLE, words)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="bubblewrap is not installed"):
         Sandbox(OPTIONS)
 
 
-def test_with_the_sentence_it_runs_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(WITHOUT_SANDBOX, ACCEPTANCE)
+def test_with_the_word_it_runs_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, f"environment:A,{WITHOUT_SANDBOX}")
     monkeypatch.setenv("PATH", str(tmp_path))
     with Sandbox(OPTIONS) as sandbox:
         assert sandbox.run([neighbour(0), neighbour(1)]) == [EXPECTED, EXPECTED]

@@ -1,0 +1,32 @@
+"""What a recipe must not do by itself. It may read data and models; for anything else a word is needed from outside it.
+
+The environment variable `HALFWAY_ACCEPT` holds those words, separated by commas; SECURITY.md lists them.
+"""
+
+import os
+
+from halfway.curriculum.support.errors import UserError
+
+VARIABLE = "HALFWAY_ACCEPT"
+
+
+def words() -> tuple[str, ...]:
+    """The words of the user of this process."""
+    return tuple(os.environ.get(VARIABLE, "").replace(",", " ").split())
+
+
+def accepted(word: str) -> bool:
+    """Whether the user has accepted what a word stands for."""
+    return word in words()
+
+
+def require_accepted(word: str, field: str, harm: str) -> None:
+    """Raise UserError unless the user has accepted what a field asks for.
+
+    Args:
+        harm: what it would do, as the end of a sentence that begins with the field's name.
+    """
+    if not accepted(word):
+        raise UserError(
+            f"{field}: {harm}, which needs your consent outside the file; set {VARIABLE}={word} if you trust it"
+        )

@@ -1,0 +1,139 @@
+"""Recipes that a stranger wrote: by themselves they read data and models, and cost little; all else needs a word."""
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.acceptance import VARIABLE
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.cli import app
+from halfway.experiments.config.loading import load_run_config
+
+RUN = "problems: {source: running_sums}\ncontrollers: [uniform]\nbudget: {steps: 4}\n"
+LETTERS = "abcdefghij"
+DOUBLED = "".join(f"{upper}: &{upper} [{', '.join(['*' + lower] * 9)}]\n" for lower, upper in pairwise(LETTERS))
+MERGED = "".join(f"{upper}: &{upper} {{<<: [{', '.join(['*' + lower] * 9)}]}}\n" for lower, upper in pairwise(LETTERS))
+
+
+@pytest.fixture(autouse=True)
+def nothing_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+def line(text: str, *overrides: str) -> str:
+    """The line with which `halfway validate` refuses a recipe."""
+    path = Path("recipe.yaml")
+    path.write_text(text)
+    began = time.monotonic()
+    result = CliRunner().invoke(app, ["validate", str(path), *overrides])
+    assert time.monotonic() - began < 20
+    assert result.exit_code == 2, f"{result.output}{result.exception!r}"
+    [only] = result.stderr.splitlines()
+    assert only.startswith("error: recipe.yaml: ") and only.isprintable()
+    return only.removeprefix("error: recipe.yaml: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (f"a: &a [{', '.join('xyz' * 3)}]\n{DOUBLED}", "stands for more than 50,000 values"),
+        (f"a: &a {{x: 1}}\n{MERGED}", "stands for more than 50,000 values"),
+        ("a: &a [*a]\n", "refers to itself"),
+        ("a: &a {b: *a}\n", "refers to itself"),
+        ("a: " + "[" * 3000, "nested more than 50 levels"),
+        ("".join(" " * i + "a:\n" for i in range(600)), "nested more than 50 levels"),
+        ("[1, 2]: 3\n", "a list or a mapping as a key"),
+        ("? {a: 1}\n: 2\n", "a list or a mapping as a key"),
+        ("seed: " + "9" * 5000, "an integer of more than 100 digits"),
+        ("seed: 0x" + "f" * 5000, "an integer of more than 100 digits"),
+        ("seed: " + "1:" * 5000 + "1", "an integer of more than 100 digits"),
+        ("a: [" + "[]," * 60_000 + "]", "stands for more than 50,000 values"),
+        ("a: " + "x" * 300_000, "has more than 256 KiB"),
+        ("seed: !!bool x", "is not readable as YAML"),
+        ("seed: !!timestamp 2001-99-99", "is not readable as YAML"),
+        ("seed: !!python/object/apply:os.mkdir [made]", "is not readable as YAML"),
+    ],
+)
+def test_a_file_that_is_small_and_stands_for_much_is_refused_in_one_line(text: str, complaint: str) -> None:
+    assert complaint in line(text)
+    assert not Path("made").exists()
+
+
+def test_what_is_not_a_regular_file_is_not_waited_for() -> None:
+    os.mkfifo("pipe.yaml")
+    assert "pipe.yaml: is not a regular file" in line("base: pipe.yaml\n")
+    with pytest.raises(UserError, match="/dev/zero: is not a regular file"):
+        yaml_bases.parse(Path("/dev/zero"))
+
+
+def test_bases_in_a_row_are_counted() -> None:
+    for i in range(40):
+        Path(f"{i}.yaml").write_text(f"base: {i + 1}.yaml\n")
+    assert "is the base of more than 20 files in a row" in line("base: 0.yaml\n")
+
+
+def test_aliases_and_merges_of_a_usual_size_are_read() -> None:
+    Path("usual.yaml").write_text("a: &a {x: 1, y: [2, 3]}\nb: *a\nc: {<<: *a, x: 4}\n")
+    both = {"x": 1, "y": [2, 3]}
+    assert yaml_bases.parse(Path("usual.yaml")) == {"a": both, "b": both, "c": {"x": 4, "y": [2, 3]}}
+
+
+@pytest.mark.parametrize("field", ["name", "tracking.uri", "tracking.experiment", "output"])
+def test_an_environment_variable_is_read_only_with_the_users_word(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "open-sesame")
+    option, _, below = field.partition(".")
+    text = f"{RUN}{option}: {f'{{{below}: ' if below else ''}'${{oc.env:SECRET_TOKEN}}'{'}' if below else ''}\n"
+    refusal = line(text)
+    assert refusal.startswith(f"{field}: reads the environment variable SECRET_TOKEN, which needs your consent")
+    assert f"{VARIABLE}=environment:SECRET_TOKEN" in refusal and "sesame" not in refusal
+    monkeypatch.setenv(VARIABLE, "environment:ANOTHER environment:SECRET_TOKEN")
+    config = load_run_config(Path("recipe.yaml"))
+    assert "open-sesame" in (config.name, config.output, config.tracking.uri, config.tracking.experiment)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "${oc.env:HOME,x}",
+        "${oc.${a}:HOME}",
+        "${oc.decode:${oc.env:HOME}}",
+        "${oc.create:{}}",
+        "$${oc.env:HOME}",
+        "${oc.env:HOME",
+        "\\\\${oc.env:HOME}",
+        "${b}{oc.env:HOME}",
+    ],
+)
+def test_no_other_way_leads_to_the_environment(written: str) -> None:
+    refusal = line(f'{RUN}a: env\nb: $\nname: "{written}"\n')
+    assert refusal.startswith("name: ")
+    assert os.environ["HOME"] not in refusal.replace(str(Path.cwd()), "")
+
+
+def test_references_do_not_multiply() -> None:
+    rows = "".join(f"a{i}: '${{a{i + 1}}}${{a{i + 1}}}'\n" for i in range(60))
+    assert "holds a reference itself" in line(f"{RUN}{rows}a60: x\n")
+    many = "".join(f"b{i}: '${{text}}'\n" for i in range(2000))
+    assert "stand for too much text" in line(f"{RUN}text: {'x' * 5000}\n{many}")
+
+
+@pytest.mark.parametrize("name", [".", "a/./b", "..", "a/../b", "-o/.."])
+def test_a_run_has_a_folder_of_its_own(name: str) -> None:
+    assert line(RUN, f"name={name}").startswith("name: ")
+
+
+def test_nothing_in_a_recipe_controls_the_terminal() -> None:
+    escape = "\\e]0;mine\\a\\e[2J"
+    texts = (f'"{escape}": 1\n', f'problems: {{source: "{escape}"}}\n', f'{RUN}model: {{path: "./{escape}"}}\n')
+    for text in (*texts, f'{RUN}controllers: [{{uniform: {{"{escape}": 1}}}}]\n', f'base: "{escape}"\n'):
+        assert "\x1b" not in line(text)
+    for words in (["validate", "recipe.yaml", "\x1b[2J=1"], ["validate", "\x1b[2J.yaml"], ["audit", "\x1b[2J"]):
+        assert "\x1b" not in CliRunner().invoke(app, words).output
