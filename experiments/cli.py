@@ -353,7 +353,7 @@ def survey(
 
     Run the command again to continue. The pass rates are written as a problem file that a run can read.
     """
-    from halfway.experiments.report.tables.text import clean
+    from halfway.curriculum.support.extras import clean
     from halfway.experiments.survey.command import (
         column_table,
         example_lines,
