@@ -20,6 +20,10 @@ class Hints(HintLengths, PassRateController[HintsState]):
     - "reverse", ours: one hint length per problem, which follows the outcomes of its groups (see `step_length`).
     - "shared", ours: problems of one category are left the same number of units to do, which follows all their groups
       (see `units_left`), so that a problem's first hint already suits its category.
+    - "adaprefix", after AdaPrefix-GRPO (arXiv 2607.07674): the share of its solution that a problem is left follows its
+      own groups, left <- left + gain (pass rate - target) between 0 and 1 (`units_left`). After `stage_steps` steps
+      hints are withdrawn: the largest share falls to nothing in as many steps again. The law and its numbers are ours;
+      the abstract only says that success is held near one half and that the prefix is then withdrawn.
     - "schedule", QuestA (arXiv 2507.13266): the share of the stage; published: half of the characters, later a quarter,
       in the prompt, none below 10 characters, changed by hand. Here a stage lasts `stage_steps` steps.
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
@@ -35,10 +39,12 @@ class Hints(HintLengths, PassRateController[HintsState]):
         separator, width, shortest: where hints end, see `Cuts`; separator "\\n" for whole lines.
         low, high: for "reverse": pass rates at or below which a hint grows, and at or above which it shrinks.
         shares: shares of the solution: for "schedule" one per stage, the last stays; for "ghpo" the first.
-        stage_steps: for "schedule": training steps in each stage.
+        stage_steps: for "schedule": training steps in each stage; for "adaprefix": steps before hints are withdrawn,
+            and during which they are.
         category: for "shared": the feature of the problems that names their category.
-        gain: for "shared": units by which a hint changes for each unit of pass rate off the target.
-        target: for "shared" and "seele": the pass rate aimed at.
+        gain: by how much a hint changes for each unit of pass rate off the target: for "shared" in units, for
+            "adaprefix" as a share of the solution.
+        target: for "shared", "adaprefix" and "seele": the pass rate aimed at.
         forget: for "seele": share of its weight that a group loses with every later group of its problem.
         tries: for "ghpo" and "seele": most further groups of one problem in one step.
     """
@@ -84,7 +90,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
 
     def metrics(self, state: HintsState) -> Mapping[str, float]:
         """hinted, plain, again, no_solution: requests so far; length: mean number of units of the next hint (reverse);
-        left: mean over categories of the units left to do (shared)."""
+        left: mean over categories of the units left to do (shared), or over problems of the share (adaprefix)."""
         counts = {name: float(state.counts.get(name, 0)) for name in ("hinted", "plain", "again", "no_solution")}
         left = {"left": float(state.left_C.mean())} if len(state.left_C) else {}
         return {**counts, "length": float(state.length_P.mean()), **left}

@@ -24,7 +24,8 @@ class HintsState:
 
     Attributes:
         length_P: for "reverse": units of the next hint, by position.
-        left_C: for "shared": units that problems of each category are left to do.
+        left_C: for "shared": units that problems of each category are left to do; for "adaprefix": the share of its
+            solution that each problem is left, by position.
         most: for "shared": units of the longest solution, which are left to do without a hint.
         trials: for "seele": problem id -> its latest groups.
         counts: number of requests by what was done with them.
@@ -42,7 +43,7 @@ class HintsState:
 class HintLengths:
     """The options of `halfway.controllers.hints.Hints`, which explains them, and what follows from them alone."""
 
-    kind: Literal["reverse", "shared", "schedule", "ghpo", "seele"] = "reverse"
+    kind: Literal["reverse", "shared", "adaprefix", "schedule", "ghpo", "seele"] = "reverse"
     place: Place = "response"
     separator: str = ""
     width: int = 0
@@ -76,7 +77,8 @@ class HintLengths:
         if self.kind == "shared":
             most = 1 + max((len(self.cuts.points(problem)) for problem in problems), default=0)
             number = len(self._categories(problems))
-        return HintsState(problems, length_P, np.full(number, float(most)), most)
+        left_C = np.ones(len(problems)) if self.kind == "adaprefix" else np.full(number, float(most))
+        return HintsState(problems, length_P, left_C, most)
 
     def _categories(self, problems: ProblemSet) -> Categories:
         return categories(problems, self.category, "hints.category")
@@ -89,9 +91,16 @@ class HintLengths:
         if self.kind == "shared":
             left = float(state.left_C[self._categories(state.problems).category_P[place]])
             return max(0, 1 + len(self.cuts.points(problem)) - round(left))
+        if self.kind == "adaprefix":
+            return self.cuts.units(problem, min(1 - float(state.left_C[place]), self.withdrawn(step)))
         if self.kind == "seele":
             return self.aimed(problem, state.trials.get(problem.id, ()))
         return int(state.length_P[place])  # 0 unless the law is "reverse"
+
+    def withdrawn(self, step: int) -> float:
+        """For "adaprefix": the largest share of a solution in this step: all of it for `stage_steps` steps, then less
+        from step to step, and nothing after as many again."""
+        return min(max(2 - step / self.stage_steps, 0.0), 1.0)
 
     def aimed(self, problem: Problem, trials: Sequence[Trial]) -> int:
         """For "seele": units of the hint with which a problem is believed to pass `target` of the time."""
@@ -112,7 +121,10 @@ class HintLengths:
                 length_P[place] = self.cuts.next_length(group, self.low, self.high)
             elif self.kind == "shared":
                 shared.append((int(self._categories(state.problems).category_P[place]), group.pass_rate))
+            elif self.kind == "adaprefix":
+                shared.append((place, group.pass_rate))
             elif self.kind == "seele":
                 trials[problem.id] = (*trials.get(problem.id, ()), trial_of(group))[-REMEMBERED:]
-        left_C = units_left(state.left_C, shared, self.target, self.gain, state.most)
+        least, most = (0.0, 1.0) if self.kind == "adaprefix" else (1.0, state.most)
+        left_C = units_left(state.left_C, shared, self.target, self.gain, most, least)
         return replace(state, length_P=length_P, trials=trials, left_C=left_C)

@@ -90,19 +90,21 @@ def step_length(length: int, longest: int, pass_rate: float, low: float, high: f
     return length
 
 
-def units_left(left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: int) -> Floats:
-    """How much of a solution each category leaves to the policy, in units, after some groups of its problems.
+def units_left(
+    left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: float, least: float = 1.0
+) -> Floats:
+    """How much of a solution each category leaves to the policy, in units or as a share, after some of its groups.
 
-    Integral control, group by group: left <- left + gain (pass rate - target), kept between 1 and `most`.
+    Integral control, group by group: left <- left + gain (pass rate - target), kept between `least` and `most`.
 
     Args:
         trials: category and pass rate of each group that had as much left to do as its category, in the order they were
             drawn.
-        most: units of the longest solution, at which no problem has a hint.
+        most: the value at which no problem has a hint, such as the units of the longest solution.
     """
     after_C = left_C.copy()
     for category, pass_rate in trials:
-        after_C[category] = min(max(after_C[category] + gain * (pass_rate - target), 1.0), most)
+        after_C[category] = min(max(after_C[category] + gain * (pass_rate - target), least), most)
     return after_C
 
 

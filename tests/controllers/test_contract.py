@@ -71,6 +71,7 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "hints_seele": lambda: then("hints", kind="seele", tries=2),
     "hints_ghpo": lambda: then("hints", kind="ghpo"),
     "hints_shared": lambda: then("hints", kind="shared"),
+    "hints_adaprefix": lambda: then("hints", kind="adaprefix", stage_steps=6),
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
     "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),

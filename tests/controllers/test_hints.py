@@ -88,7 +88,7 @@ def mean_rate(steps: Sequence[Sequence[Group]]) -> float:
     return sum(g.pass_rate for g in groups) / len(groups)
 
 
-@pytest.mark.parametrize("kind", ["reverse", "shared", "seele"])
+@pytest.mark.parametrize("kind", ["reverse", "shared", "adaprefix", "seele"])
 def test_problems_that_never_pass_come_to_pass_about_half_of_the_time(kind: Any) -> None:
     plain = simulate(Hints(kind="ghpo", tries=1, shortest=10_000), 20)
     assert mean_rate(plain) < 0.03
@@ -125,6 +125,21 @@ def test_a_problems_first_hint_is_as_long_as_those_of_its_category() -> None:
     first = requested(hints, state, like[1]).hint
     assert first is not None and first.text == SOLUTION[: 3 * 8]
     assert requested(hints, state, like[3]).hint is None
+
+
+def test_each_problems_share_follows_its_own_pass_rates_and_is_withdrawn() -> None:
+    hints = Hints(kind="adaprefix", stage_steps=10, **LINES)  # type: ignore[arg-type]
+    other = replace(PROBLEM, id="other")
+    state = hints.init(ProblemSet([PROBLEM, other]))
+    state = after(hints, state, requested(hints, state), 0)
+    assert state.left_C.tolist() == [0.5, 1.0]  # 1 + (0 - 1/2)
+    assert requested(hints, state, other).hint is None
+    lines = {step: requested(hints, state, step=step).hint for step in (0, 10, 15, 16, 18, 20, 99)}
+    assert [len(hint.text) // 8 if hint else 0 for hint in lines.values()] == [5, 5, 5, 4, 2, 0, 0]
+    state = after(hints, state, requested(hints, state), 6)
+    assert state.left_C.tolist() == [0.75, 1.0]
+    state = after(hints, after(hints, state, requested(hints, state), 8), requested(hints, state), 8)
+    assert requested(hints, state).hint is None and state.left_C.max() == 1.0
 
 
 def test_the_schedule_goes_by_stages_and_leaves_out_what_is_too_short() -> None:
