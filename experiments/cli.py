@@ -174,18 +174,31 @@ def compare(
 def resume(
     folder: Folder,
     jobs: Annotated[int, typer.Option(min=1, help="Number of a comparison's runs trained at the same time.")] = 1,
+    start: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            min=0,
+            metavar="STEP",
+            help="Go back to this run's checkpoint of that step, 0 = the start; later checkpoints are renamed left-*.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Continue an unfinished run or comparison."""
+    from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
 
     path = _config_in(folder)
     if is_worker():
         run_worker(load_run_config(path))
-    elif path.name == "comparison.yaml":
+    elif path.name == "config.yaml":
+        _train_run(load_run_config(path), folder, start)
+    elif start is None:
         _train_comparison(load_comparison_config(path), folder, jobs)
     else:
-        _train_run(load_run_config(path), folder)
+        raise UserError(f"--from: {folder} is a comparison; give the folder of one of its runs")
 
 
 @command()
@@ -535,14 +548,14 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     return [word for word in words if word not in bare], list(dict.fromkeys(map(int, numbers)))
 
 
-def _train_run(config: "RunConfig", folder: Path) -> None:
+def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
     from halfway.experiments.running.tracking import Tracker
 
     console, output = _console(), _output_of(folder, config.name)
-    if read_state(folder) == "finished":
+    if start is None and read_state(folder) == "finished":
         console.print(f"{folder} is already finished; to train it differently, give another name=...")
     else:
         write_provenance(folder, ["halfway", *sys.argv[1:]])
@@ -550,7 +563,7 @@ def _train_run(config: "RunConfig", folder: Path) -> None:
         recorders = [tracker.run(config, folder)] if tracker else []
         shown = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
         with resumable(folder), shown as recorder:
-            train(config, folder, [recorder, *recorders])
+            train(config, folder, [recorder, *recorders], start)
     _show_report(console, folder)
     _show_tracking(console, config.tracking, output)
 

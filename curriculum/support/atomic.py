@@ -41,6 +41,17 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value))
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file of JSON; empty if there is no file. Raises UserError if it holds anything else."""
+    try:
+        value = json.loads(path.read_bytes()) if path.exists() else {}
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is damaged ({one_line(error)}); remove it and resume") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: is damaged (holds {one_line(value)}); remove it and resume")
+    return value
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder to write a file to; at the end the file replaces `path`.

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.atomic import read_json, write_text
 
 PACKAGES = ("halfway", "torch", "transformers", "accelerate", "vllm", "numpy")
 FILE = "provenance.json"
@@ -30,9 +30,7 @@ def write_provenance(directory: Path, command: Sequence[str]) -> None:
 
 def read_provenance(directory: Path) -> Mapping[str, Any]:
     """What `write_provenance` wrote into the directory; empty if it wrote nothing."""
-    path = directory / FILE
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return content
+    return read_json(directory / FILE)
 
 
 def versions() -> dict[str, str]:

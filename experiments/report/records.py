@@ -11,6 +11,7 @@ import msgspec
 from omegaconf import OmegaConf
 
 from halfway.curriculum.decision_log import GroupRecord, sort_records
+from halfway.curriculum.support.atomic import read_json
 from halfway.curriculum.support.errors import UserError
 
 Record = TypeVar("Record")
@@ -190,7 +191,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
         arm=folder.name if arm is None else arm,
         seed=int(config.get("seed", 0)) if seed is None else seed,
         folder=folder,
-        state=_read_state(folder / "status.json"),
+        state=str(read_json(folder / "status.json").get("state", "unknown")),
         config=config,
         groups=records.groups,
         skips=records.skips,
@@ -256,7 +257,3 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
         return {}
     content = OmegaConf.to_container(OmegaConf.load(path))
     return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
-
-
-def _read_state(path: Path) -> str:
-    return str(json.loads(path.read_text()).get("state", "unknown")) if path.exists() else "unknown"

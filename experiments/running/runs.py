@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.engines import ENGINES
+from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
@@ -33,8 +35,7 @@ PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>
 
 def read_state(folder: Path) -> str:
     """The state of a run, "new" if none is recorded yet. A killed run still says "running"."""
-    path = folder / STATUS
-    return str(json.loads(path.read_text())["state"]) if path.exists() else "new"
+    return str(read_json(folder / STATUS).get("state", "new"))
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
@@ -103,11 +104,17 @@ def run_worker(config: RunConfig) -> None:
     build_worker_group(config).serve()
 
 
-def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder]) -> None:
-    """Train the run in its directory to the end of its budget, from its newest checkpoint if there is one."""
+def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder], start: int | None = None) -> None:
+    """Train the run in its directory to the end of its budget, from its newest checkpoint if there is one.
+
+    Args:
+        start: the step of an earlier checkpoint to go back to, 0 = the start.
+    """
     from halfway.experiments.running.build import build_run
 
     with claimed(folder):
+        if start is not None:
+            Checkpoints(folder / "checkpoints", config.checkpoint).go_back(start)
         training = build_run(config, folder)
         training.recorders = recorders
         training.train()
@@ -117,7 +124,10 @@ def last_spent(folder: Path, budget: Budget) -> float:
     """How much of its budget a run has spent, according to its last complete record."""
     path = folder / "steps.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return spent(json.loads(lines[-1]), budget) if lines else 0.0
+    try:
+        return spent(json.loads(lines[-1]), budget) if lines else 0.0
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: its last line is damaged ({one_line(error)}); remove it and resume") from error
 
 
 @dataclass

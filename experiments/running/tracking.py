@@ -6,7 +6,6 @@ its lock, the disk is full), the batch is kept and sent again with the next one,
 run. Whatever is still not stored then is counted and reported in one line.
 """
 
-import json
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import flat, to_plain
@@ -74,7 +73,7 @@ class Tracker:
 
     def run(self, config: RunConfig, folder: Path, tags: Mapping[str, str] | None = None) -> "MlflowRecorder":
         """The recorder of one run. It continues the MLflow run that an earlier process began for this folder."""
-        saved = _read(folder)
+        saved = read_json(folder / ID_FILE)
         params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
         chain = " ".join(config.chain.members)
         tags = {"halfway.seed": str(config.seed), "halfway.controllers": chain, **(tags or {})}
@@ -85,18 +84,19 @@ class Tracker:
         """The id of a comparison's parent run, begun or continued; empty if the store does not answer."""
         unit, total = config.budget.unit, config.budget.total
         params = {"arms": ", ".join(config.arms), "seeds": str(list(config.seeds)), f"budget.{unit}": str(total)}
-        run_id = self._begin(config.name, {"halfway.comparison": config.name}, params, _read(folder).get("run_id"))
+        known = read_json(folder / ID_FILE).get("run_id")
+        run_id = self._begin(config.name, {"halfway.comparison": config.name}, params, known)
         if run_id:
             write_json(folder / ID_FILE, {"run_id": run_id})
         return run_id
 
     def comparison_id(self, folder: Path) -> str:
         """The id of the parent run begun for this folder; empty if there is none."""
-        return str(_read(folder).get("run_id", ""))
+        return str(read_json(folder / ID_FILE).get("run_id", ""))
 
     def has_all(self, folder: Path) -> bool:
         """Whether the run in this folder was copied to the end."""
-        return bool(_read(folder).get("complete"))
+        return bool(read_json(folder / ID_FILE).get("complete"))
 
     def end(self, run_id: str, state: str, artifacts: Sequence[Path] = ()) -> None:
         """Attach files to a run and mark it as finished, stopped or failed."""
@@ -254,12 +254,6 @@ def _entities() -> Any:
     from mlflow import entities
 
     return entities
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    """What an earlier process stored about this folder's MLflow run."""
-    path = folder / ID_FILE
-    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def _chunks(items: list[Any], size: int) -> list[list[Any]]:

@@ -2,9 +2,12 @@
 
 import errno
 import json
+import os
+import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from halfway.curriculum.boxes import sandbox
 from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
 from halfway.experiments.config.paths import find_model
@@ -22,6 +26,9 @@ from halfway.experiments.running import build
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner import passes
 from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.options import CheckpointOptions
 from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = """
@@ -316,31 +323,129 @@ def test_a_full_disk_while_writing_a_checkpoint(
     assert_goes_on_as_if_nothing_had_happened(undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "why"),
-    [
-        ("policy/model.safetensors", b"torn", "SafetensorError"),
-        ("optimizer.pt", b"PK torn", ""),
-        ("optimizer.pt", None, "FileNotFoundError"),
-        ("loop.json", b'{"session":', "JSONDecodeError"),
-        ("loop.json", b"{}", "KeyError: 'session'"),
-    ],
-)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on_to_the_same_bits(
-    run_file: Path, undisturbed: Path, file: str, content: bytes | None, why: str
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    place = Random(path.name).randrange(8 * len(content))
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [removed, emptied, cut, flipped])
+def test_every_damage_to_a_checkpoint_names_the_file_and_the_way_back(
+    run_file: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    monkeypatch.setattr(PolicyGradientLearner, "load", None)  # nothing is read
+    folder = Path("runs/run/checkpoints/step-00000004")
+    checkpoints = Checkpoints(folder.parent, CheckpointOptions())
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    assert {"manifest.txt", "loop.json", "optimizer.pt", "config.json", "model.safetensors"} < {p.name for p in files}
+    for path in files:
+        sound = path.read_bytes()
+        harm(path)
+        with pytest.raises(UserError) as error, checkpoints.reading(folder):
+            pass
+        line = str(error.value)
+        assert line.startswith(f"checkpoint: {folder}: {path.relative_to(folder)} ") and "\n" not in line
+        assert line.endswith("the checkpoint of step 3 (`halfway resume runs/run --from 3` does both)"), line
+        path.write_bytes(sound)
+    with checkpoints.reading(folder):
+        pass
+
+
+@pytest.mark.parametrize("harm", [removed, flipped])
+@pytest.mark.parametrize("file", ["policy/config.json", "policy/model.safetensors", "manifest.txt"])
+def test_a_run_goes_back_to_the_newest_sound_checkpoint_and_on_to_the_same_bits(
+    run_file: Path, undisturbed: Path, file: str, harm: Callable[[Path], None]
 ) -> None:
     shutil.copytree(undisturbed, "runs/run")
     Path("runs/run/status.json").unlink()
-    folder = Path("runs/run/checkpoints/step-00000004")
-    damaged = folder / file
-    damaged.unlink() if content is None else damaged.write_bytes(content)
+    for step in (4, 3):
+        harm(Path(f"runs/run/checkpoints/step-0000000{step}") / file)
     line = complaint("resume", "runs/run")
-    assert line.startswith(f"checkpoint: {folder} cannot be read (") and why in line, line
-    assert line.endswith("; mend it, or move this folder elsewhere and resume from the checkpoint of step 3")
+    assert line.startswith(f"checkpoint: runs/run/checkpoints/step-00000004: {file} ")
+    assert line.endswith("resume from the checkpoint of step 2 (`halfway resume runs/run --from 2` does both)")
     assert decisions(Path("runs/run")) == decisions(undisturbed)
-    if why.startswith("Safetensor"):
-        folder.rename("elsewhere")
-        assert_goes_on_as_if_nothing_had_happened(undisturbed)
+    assert "step-00000003: " in complaint("resume", "runs/run", "--from", 3)
+    resumed = halfway("resume", "runs/run", "--from", 2)
+    assert resumed.exit_code == 0, resumed.output
+    assert decisions(Path("runs/run")) == decisions(undisturbed)
+    assert weights(Path("runs/run")) == weights(undisturbed)
+    kept = sorted(path.name for path in Path("runs/run/checkpoints").iterdir())
+    assert kept == [*(f"left-0000000{n}" for n in (3, 4)), *(f"step-0000000{n}" for n in (1, 2, 3, 4))]
+
+
+def test_a_run_goes_back_to_a_step_that_it_has(run_file: Path, undisturbed: Path) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    assert complaint("resume", "runs/run", "--from", 7) == (
+        "--from: runs/run/checkpoints has no checkpoint of step 7; there are those of 1, 2, 3, 4"
+    )
+    assert halfway("resume", "runs/run", "--from", 0).exit_code == 0  # though it was finished
+    assert decisions(Path("runs/run")) == decisions(undisturbed)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "", "4", '{"state"', "[" * 5000])
+@pytest.mark.parametrize("name", ["status.json", "provenance.json", "steps.jsonl"])
+def test_a_damaged_file_of_a_run_is_one_line_before_any_training(
+    run_file: Path, undisturbed: Path, name: str, content: str
+) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    Path("runs/run/status.json").unlink()
+    Path("runs/run", name).write_text(content + "\n" * (name == "steps.jsonl"))
+    line = complaint("resume", "runs/run")
+    assert line.startswith(f"runs/run/{name}: ") and ("damaged" in line or "has 1 bytes" in line)
+    assert decisions(Path("runs/run")) == decisions(undisturbed)
+
+
+@pytest.mark.parametrize("name", ["decisions", "steps"])
+def test_a_cut_log_is_one_line_before_any_training(run_file: Path, undisturbed: Path, name: str) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    Path("runs/run/status.json").unlink()
+    log = Path(f"runs/run/{name}.jsonl")
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
+    sizes = f"has {log.stat().st_size} bytes, and {len(whole)} when its checkpoint was written"
+    assert complaint("resume", "runs/run").startswith(f"runs/run/{name}.jsonl: {sizes}")
+
+
+@pytest.mark.parametrize("name", ["step-abc", "step-4", "step-"])
+def test_a_folder_with_no_name_of_a_checkpoint_is_one_line(run_file: Path, undisturbed: Path, name: str) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    Path("runs/run/status.json").unlink()
+    Path("runs/run/checkpoints", name).mkdir()
+    line = complaint("resume", "runs/run")
+    assert line == (
+        f"checkpoint: runs/run/checkpoints/{name} is not the name of a checkpoint; move it elsewhere and resume"
+    )
+
+
+def test_weights_without_a_configuration_are_read_as_this_runs_model(undisturbed: Path, tmp_path: Path) -> None:
+    """The default of the model's class has billions of weights."""
+    folder = shutil.copytree(undisturbed / "checkpoints" / "step-00000004", tmp_path / "step")
+    (folder / "policy" / "config.json").unlink()
+    policy = load_policy(ModelOptions(), find_model("experiments/starting_models/sums"))
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + 2**31, hard))
+    try:
+        PolicyGradientLearner(policy.model, LearnerOptions(), policy.padding).load(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
+
+
+def address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_run_directory_that_does_not_belong_to_its_configuration(run_file: Path) -> None:

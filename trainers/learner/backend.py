@@ -1,5 +1,6 @@
 """How gradients become new weights: the part of the learner that knows whether the model is sharded."""
 
+import copy
 import errno
 import io
 import math
@@ -107,7 +108,9 @@ class PlainBackend:
             if has_adapters(policy):
                 load_adapters(policy, folder)
             else:
-                saved = type(policy).from_pretrained(folder / POLICY_FOLDER, dtype=policy.dtype)
+                # With this run's configuration: a folder without one would be loaded as a model of the default size.
+                config = copy.deepcopy(policy.config)
+                saved = type(policy).from_pretrained(folder / POLICY_FOLDER, config=config, dtype=policy.dtype)
                 policy.load_state_dict(saved.state_dict())
         except RuntimeError as error:
             raise other_model(folder) from error

@@ -5,6 +5,7 @@
 - `progress`: what has been spent
 - `records`: what is recorded of a step, and the files, cut to the checkpoint on resume
 - `checkpoint`: one folder per step, complete or absent
+- `manifest`: sizes and checksums of a checkpoint's files
 - `evaluation`: held-out pass@1 and pass@k
 - `options`: settings: fill, budget, evaluation, checkpoints
 """

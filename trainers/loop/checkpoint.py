@@ -1,20 +1,22 @@
-"""Checkpoints: one folder per step, complete or absent."""
+"""Checkpoints: one folder per step, complete or absent, and checked by its manifest before it is read."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.loop.manifest import damage, write_manifest
 from halfway.trainers.loop.options import CheckpointOptions
 
 STATE_FILE = "loop.json"
+NAME = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that can be resumed from, oldest first."""
-        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*"))
+        return sorted(int(found[1]) for path in self.folder.glob("step-*") if (found := NAME.fullmatch(path.name)))
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
@@ -53,6 +55,7 @@ class Checkpoints:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)
                 (partial / STATE_FILE).write_text(json.dumps(state))
+                write_manifest(partial)
         except WriteError as error:
             raise UserError(
                 f"checkpoint: {self.path(step)} cannot be written ({error.reason}); "
@@ -61,28 +64,60 @@ class Checkpoints:
         self._prune()
 
     def latest(self) -> Path | None:
-        """The folder of the newest checkpoint, or None."""
+        """The folder of the newest checkpoint, or None. Raises UserError if something has the name of none."""
+        for path in self.folder.glob("step-*"):
+            if not NAME.fullmatch(path.name):
+                raise UserError(f"checkpoint: {path} is not the name of a checkpoint; move it elsewhere and resume")
         steps = self.steps()
         return self.path(steps[-1]) if steps else None
 
-    @contextmanager
-    def reading(self, folder: Path) -> Iterator[Any]:
-        """The state in a checkpoint, while the rest of it is read by others.
+    def go_back(self, step: int) -> None:
+        """Make the checkpoint of `step` the newest, 0 = the start; later ones are renamed: "left-00000012".
 
         Raises:
-            UserError: if a file of the checkpoint is missing or damaged.
+            UserError: if there is no such checkpoint, or it is damaged.
         """
+        steps = self.steps()
+        if step and step not in steps:
+            there = f"there are those of {', '.join(map(str, steps))}" if steps else "give 0 (= the start)"
+            raise UserError(f"--from: {self.folder} has no checkpoint of step {step}; {there}")
+        if step:
+            self._require_sound(self.path(step))
+        for later in (one for one in steps if one > step):
+            aside = self.folder / f"left-{later:08d}"
+            shutil.rmtree(aside, ignore_errors=True)
+            self.path(later).rename(aside)
+
+    @contextmanager
+    def reading(self, folder: Path) -> Iterator[Any]:
+        """The state in a checkpoint, while the rest of it is read by others. Nothing is read unless all is sound.
+
+        Raises:
+            UserError: if a file of the checkpoint is missing or damaged; the message names it, and the newest
+                checkpoint before this one that is sound.
+        """
+        self._require_sound(folder)
         try:
             yield json.loads((folder / STATE_FILE).read_text())
-        except Exception as error:
-            if not means_damage(error):
-                raise
-            earlier = [step for step in self.steps() if self.path(step) < folder]
-            where = f"from the checkpoint of step {earlier[-1]}" if earlier else "from the start"
+        except UserError:
+            raise
+        except (OSError, ValueError, LookupError) as error:  # written by another version, say
             raise UserError(
-                f"checkpoint: {folder} cannot be read ({one_line(error)}); mend it, or move this folder elsewhere and "
-                f"resume {where}"
+                f"checkpoint: {folder} cannot be read ({one_line(error)}); {self._way_out(folder)}"
             ) from error
+
+    def _require_sound(self, folder: Path) -> None:
+        if trouble := damage(folder):
+            raise UserError(f"checkpoint: {folder}: {trouble}; {self._way_out(folder)}")
+
+    def _way_out(self, folder: Path) -> str:
+        earlier = [step for step in self.steps() if self.path(step) < folder]
+        sound = next((step for step in reversed(earlier) if not damage(self.path(step))), 0)
+        where = f"from the checkpoint of step {sound}" if sound else "from the start"
+        return (
+            f"mend it, or move this folder elsewhere and resume {where} "
+            f"(`halfway resume {self.folder.parent} --from {sound}` does both)"
+        )
 
     def _intact(self) -> str:
         steps = self.steps()
@@ -91,14 +126,3 @@ class Checkpoints:
     def _prune(self) -> None:
         for step in self.steps()[: -self.options.keep]:
             shutil.rmtree(self.path(step))
-
-
-def means_damage(error: Exception) -> bool:
-    """Whether reading a file failed for what is in it, or because it is not there.
-
-    The errors of safetensors and of torch's archives are known by their names and words, since neither is imported
-    here.
-    """
-    if isinstance(error, OSError | ValueError | LookupError | EOFError | UnpicklingError):
-        return not isinstance(error, UserError)
-    return type(error).__name__ == "SafetensorError" or "PytorchStreamReader" in str(error)

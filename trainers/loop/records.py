@@ -16,6 +16,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.fill import GroupOutcome
 
 
@@ -151,6 +152,17 @@ class RunLog:
         return {name: file.size for name, file in vars(self).items()}
 
     def truncate(self, sizes: Mapping[str, int] | None = None) -> None:
-        """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet."""
+        """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet.
+
+        Raises:
+            UserError: if a file has lost records that it had when the checkpoint was written.
+        """
+        sizes = sizes or dict.fromkeys(vars(self), 0)
         for name, file in vars(self).items():
-            file.truncate(sizes[name] if sizes else 0)
+            if file.size < sizes[name]:
+                raise UserError(
+                    f"{file.path}: has {file.size} bytes, and {sizes[name]} when its checkpoint was written; put the "
+                    "whole file back, or go back to a checkpoint before its end with `halfway resume --from`"
+                )
+        for name, file in vars(self).items():
+            file.truncate(sizes[name])

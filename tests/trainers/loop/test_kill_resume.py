@@ -114,7 +114,8 @@ def final_state(folder: Path) -> dict[str, object]:
         loop["progress"].pop(name)
     loop.pop("log_sizes")  # the sizes of files that hold seconds
     files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
-    files.pop(Path("loop.json"))
+    for name in ("loop.json", "manifest.txt"):  # the second holds the checksum of the first
+        files.pop(Path(name))
     evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     return {
         "decisions": (folder / "decisions.jsonl").read_bytes(),

@@ -1,0 +1,84 @@
+"""Manifests: sizes and checksums of a folder's files, by which damage is found before anything else reads them.
+
+The first line is JSON: for each path its size and the SHA-256 of each 16 MiB of it, so that several threads share a
+large file. The second line is the first line's own SHA-256.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from stat import S_ISREG
+
+MANIFEST = "manifest.txt"
+BLOCK = 2**24
+"""Bytes that have a checksum of their own."""
+
+THREADS = min(8, os.cpu_count() or 1)
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the manifest of all files that are in a folder now. Raises OSError if one cannot be read."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    sizes = [path.stat().st_size for path in files]
+    sums = _checksums(list(zip(files, sizes, strict=True)))
+    names = [path.relative_to(folder).as_posix() for path in files]
+    line = json.dumps({name: [size, *next(sums)] for name, size in zip(names, sizes, strict=True)}).encode()
+    (folder / MANIFEST).write_bytes(line + b"\n" + _sha256(line).encode())
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with the first file that is not as its folder's manifest says; empty if all are as they were.
+
+    Files that the manifest does not name are not looked at.
+    """
+    try:
+        line, _, checksum = (folder / MANIFEST).read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing, so nothing can be checked, and nothing is loaded"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read ({error.strerror})"
+    if _sha256(line).encode() != checksum:
+        return f"{MANIFEST} is damaged"
+    written = json.loads(line)
+    for name, (size, *_) in written.items():
+        if trouble := _wrong_size(folder / name, size):
+            return f"{name} {trouble}"
+    found = _checksums([(folder / name, size) for name, (size, *_) in written.items()])
+    try:
+        wrong = next((name for name, (_, *sums) in written.items() if next(found) != sums), "")
+    except OSError as error:
+        return f"{Path(str(error.filename)).name} cannot be read ({error.strerror})"
+    return wrong and f"{wrong} is damaged: its bytes are not those that were written"
+
+
+def _wrong_size(path: Path, size: int) -> str:
+    try:
+        status = path.lstat()
+    except OSError:
+        return "is missing"
+    if not S_ISREG(status.st_mode):
+        return "is not a file"
+    return "" if status.st_size == size else f"has {status.st_size} bytes, not {size}"
+
+
+def _checksums(files: list[tuple[Path, int]]) -> Iterator[list[str]]:
+    """For each file and its size, the SHA-256 of every block."""
+    blocks = [(path, start) for path, size in files for start in range(0, size, BLOCK)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        sums = pool.map(_of_block, blocks)
+        for _, size in files:
+            yield [next(sums) for _ in range(0, size, BLOCK)]
+
+
+def _of_block(block: tuple[Path, int]) -> str:
+    path, start = block
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        return _sha256(file.read(BLOCK))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
