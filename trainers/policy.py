@@ -97,6 +97,9 @@ class Policy:
 def load_policy(options: ModelOptions, path: str) -> Policy:
     """The policy without the adapters that its options name.
 
+    No code and no pickle of the model's folder is run: a model that needs its own code is refused, without a question,
+    and weights are read from safetensors only.
+
     Args:
         path: what `options.path` resolves to: a folder, or a name on a hub.
 
@@ -110,10 +113,14 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     logging: Any = import_module("transformers.utils.logging")
     logging.disable_progress_bar()
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         require_vocabulary(tokenizer, options.path)
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, options.dtype), attn_implementation=options.attn_implementation
+            path,
+            dtype=getattr(torch, options.dtype),
+            attn_implementation=options.attn_implementation,
+            trust_remote_code=False,
+            use_safetensors=True,
         )
     except UserError:
         raise

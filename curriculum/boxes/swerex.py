@@ -4,13 +4,14 @@ import asyncio
 import base64
 import io
 import os
+import re
 import secrets
 import shlex
 import tarfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError,
 from halfway.curriculum.boxes.container_shell import EVERYBODY, around
 from halfway.curriculum.boxes.determinism import VARIABLES, options_of_version
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
+from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 
@@ -43,6 +45,21 @@ CONTAINERS = ("docker", "modal", "fargate", "daytona")
 WITHOUT_WALLS = "local"
 """swe-rex's deployment in this very process, for tests of this adapter."""
 
+HARMLESS = {
+    "type": "docker",
+    "container_runtime": "docker|podman",
+    "python_standalone_dir": r"[\w./-]+|None",
+    "platform": r"\w[\w./-]*|None",
+    "pull": r"\w+",
+    "startup_timeout": r"[\d.]+",
+    "port": r"\d+|None",
+}
+"""Options that only say which container docker makes, and how their values look. All others need the user's word: they
+run commands on this machine, show its files to containers, or spend what the user's accounts hold."""
+
+IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,255}")
+"""How the name of an image looks. None can pass for an option of docker."""
+
 
 @dataclass(frozen=True)
 class SweRex:
@@ -55,7 +72,7 @@ class SweRex:
     Attributes:
         deployment: `type` (docker, modal, fargate, daytona) and options of swe-rex's configuration of that type. The
             image comes from the task. swe-rex's type remote is one server for all episodes, so it cannot serve as
-            boxes.
+            boxes. Types other than docker, and options such as docker_args, need the user's word, see `HARMLESS`.
         path: folders put in front of PATH, whether they exist or not: where the images of SWE-bench and R2E-Gym keep
             the Python that their tests need.
         memory_mib: memory of a container of type docker; 0 = no limit. Limits for other types, and on disk, belong in
@@ -73,6 +90,10 @@ class SweRex:
     def __post_init__(self) -> None:
         kind = self.deployment.get("type")
         require(kind in (*CONTAINERS, WITHOUT_WALLS), "swerex.deployment.type", kind, f"give one of {CONTAINERS}")
+        for word in _words_needed(self.deployment):
+            require_accepted(f"deployment:{word}", f"swerex.deployment.{word}", "acts outside of its container")
+        plain = all(re.fullmatch(r"[\w./+-]*", folder) for folder in self.path)
+        require(plain, "swerex.path", list(self.path), "give folders named by letters, digits and . / + - _")
         require(self.memory_mib >= 0, "swerex.memory_mib", self.memory_mib, "give 0 (= no limit) or more")
         require(self.processes >= 0, "swerex.processes", self.processes, "give 0 (= no limit) or more")
         require(self.start_seconds > 0, "swerex.start_seconds", self.start_seconds, "give a number above 0")
@@ -96,6 +117,9 @@ class SweRex:
     def require(self, base: Base) -> None:
         there = bool(base.image) or self.deployment["type"] == WITHOUT_WALLS
         require(there, "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
+        require(
+            not base.image or IMAGE.fullmatch(base.image) is not None, "image", base.image, "name a container image"
+        )
 
     def open(self, base: Base) -> Box:
         """A container of the task's image; see `base.BoxMaker.open`."""
@@ -124,6 +148,15 @@ class SweRex:
             return get_deployment(TypeAdapter(DeploymentConfig).validate_python(options))
         except ValueError as error:
             raise UserError(f"swerex.deployment: {one_line(error)}; see swe-rex's configuration") from None
+
+
+def _words_needed(deployment: Mapping[str, Any]) -> list[str]:
+    """The type, if it is not docker, or else the options that reach beyond the container."""
+    if deployment["type"] != "docker":
+        return [str(deployment["type"])]
+    known = {name: str(value) for name, value in deployment.items() if name in HARMLESS}
+    harmless = {name for name, value in known.items() if re.fullmatch(HARMLESS[name], value, re.ASCII)}
+    return [str(name) for name in deployment if name not in harmless]
 
 
 class SweRexBox:

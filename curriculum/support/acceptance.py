@@ -10,14 +10,14 @@ from halfway.curriculum.support.errors import UserError
 VARIABLE = "HALFWAY_ACCEPT"
 
 
-def words() -> tuple[str, ...]:
+def accepted_words() -> tuple[str, ...]:
     """The words of the user of this process."""
     return tuple(os.environ.get(VARIABLE, "").replace(",", " ").split())
 
 
 def accepted(word: str) -> bool:
     """Whether the user has accepted what a word stands for."""
-    return word in words()
+    return word in accepted_words()
 
 
 def require_accepted(word: str, field: str, harm: str) -> None:

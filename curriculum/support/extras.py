@@ -48,7 +48,7 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 def one_line(value: object, limit: int = 160) -> str:
     """A value, or an exception with its type, on one line of at most `limit` characters."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
-    text = " ".join(text.split())
+    text = clean(" ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

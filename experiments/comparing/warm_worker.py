@@ -75,7 +75,8 @@ def import_model(path: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     with suppress(Exception):
-        MODEL_FOR_CAUSAL_LM_MAPPING[type(AutoConfig.from_pretrained(path, local_files_only=True))]
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
 def train(command: Callable[[str], object], folder: str, lifeline: int) -> int:

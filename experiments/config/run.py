@@ -65,7 +65,8 @@ class TrackingOptions:
     Attributes:
         mlflow: whether to keep a copy in MLflow.
         experiment: the name of MLflow's experiment.
-        uri: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://").
+        uri: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://"), which needs the user's
+            word, such as HALFWAY_ACCEPT=tracking:HOST.
     """
 
     mlflow: bool = True

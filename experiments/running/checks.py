@@ -14,6 +14,8 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
+from halfway.experiments.running.tracking import require_known_store
+from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.prompt_states import NEED, with_blank_states
 from halfway.trainers.rollouts.options import RolloutOptions
@@ -40,9 +42,13 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
             hold the run.
     """
     elsewhere = config.cluster.gpus
+    require_known_store(config.tracking)
+    name, engine = config.rollouts.engine.name, config.rollouts.engine.part
+    if engine.address_option:
+        require_known_servers(f"rollouts.engine.{name}.{engine.address_option}", getattr(engine, engine.address_option))
     unchecked = list(check_model(config.model, config.rollouts, elsewhere))
     commands(config, Path("run.yaml"), ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes))
-    config.rollouts.engine.part.check(config.planned(config.shape))
+    engine.check(config.planned(config.shape))
     if elsewhere:
         require_room(config)
         missing = list(_missing_files(config))

@@ -4,22 +4,27 @@ All of them use the Python that launches them, since a shell opened by ssh finds
 name. Every host needs the same environment at the same path.
 """
 
+import re
 import shlex
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
+from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.restart_pause import restart_pause
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 LOCAL = ("localhost", "127.0.0.1")
+HOST = re.compile(r"\w[\w.@:%-]*")
+"""How a host looks. None can pass for an option of ssh."""
+
 PYTHON = (sys.executable, "-m")
 SAFE = {"PYTHONSAFEPATH": "1"}
 """Keeps Python, and what it starts, from importing a `torch.py` of the folder in which the user stands."""
@@ -42,7 +47,8 @@ class Command:
     @property
     def line(self) -> str:
         """The command as a line for a shell on that host."""
-        environment = {**SAFE, **self.environment}
+        said = {VARIABLE: ",".join(accepted_words())} if accepted_words() else {}
+        environment = {**SAFE, **said, **self.environment}
         settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
         return " ".join([*settings, shlex.join(self.words)])
 
@@ -56,6 +62,8 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
     Raises:
         UserError: if there are too few hosts, or if the engine cannot be served by rollout hosts.
     """
+    for host in nodes:
+        require(HOST.fullmatch(host) is not None, "--nodes", host, "give names or addresses of hosts")
     cluster = config.cluster
     wanted = cluster.train_nodes + cluster.rollout_nodes
     if len(nodes) != wanted:
@@ -79,7 +87,9 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
     if servers:
         addresses = ",".join(f"{host}:{service.port}" for host in serving for service in services)
         changes.append(f"rollouts.engine.{name}.{engine.address_option}=[{addresses}]")
-    return [*servers, *(train_command(config, file, training, rank, changes) for rank in range(len(training)))]
+    accept = {VARIABLE: ",".join([*accepted_words(), *(f"server:{host}" for host in serving)])} if servers else {}
+    ranks = [train_command(config, file, training, rank, changes) for rank in range(len(training))]
+    return [*servers, *(replace(rank, environment={**rank.environment, **accept}) for rank in ranks)]
 
 
 def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:

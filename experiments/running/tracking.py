@@ -9,14 +9,18 @@ run. Whatever is still not stored then is counted and reported in one line.
 import logging
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.atomic import read_json, write_json
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import clean, one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import flat, to_plain
 from halfway.experiments.config.run import RunConfig, TrackingOptions
@@ -28,6 +32,13 @@ PARENT_TAG = "mlflow.parentRunId"
 # MLflow refuses larger batches and longer parameter values.
 MAX_METRICS, MAX_PARAMS, MAX_VALUE = 1000, 100, 6000
 SECONDS_BETWEEN_BATCHES = 10.0
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+URI = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://([\w.~%!:-]+@)?(?P<host>[A-Za-z0-9_.-]*|\[[0-9a-f:]+\])(:[0-9]+)?(/[^\s\\@]*)?",
+    re.ASCII,
+)
+"""A tracking URI in which nobody can mistake the host."""
+
 LAST_TRIES = 4
 
 
@@ -36,28 +47,61 @@ def store_uri(tracking: TrackingOptions, output: Path) -> str:
     return tracking.uri if "://" in tracking.uri else f"sqlite:///{(output / tracking.uri).resolve()}"
 
 
+def require_known_store(tracking: TrackingOptions) -> str:
+    """The host to which records go; empty if they stay in the folder `output`.
+
+    Raises:
+        UserError: if the store is elsewhere and the user has not accepted that.
+    """
+    if not tracking.mlflow:
+        return ""
+    if "://" not in tracking.uri:
+        inside = not Path(tracking.uri).is_absolute() and ".." not in Path(tracking.uri).parts
+        if not inside:
+            require_accepted("tracking:file", "tracking.uri", "writes a database outside of the folder `output`")
+        return ""
+    uri = URI.fullmatch(tracking.uri)
+    if uri is None:
+        raise UserError(f"tracking.uri: {tracking.uri!r} is not acceptable; write scheme://host:port/path")
+    place = uri["host"] or uri["scheme"]
+    require_accepted(f"tracking:{place}", "tracking.uri", f"sends the configuration and all records to {place}")
+    return "" if uri["host"] in ("", *LOCAL) else uri["host"]
+
+
 def ui_command(tracking: TrackingOptions, output: Path) -> str:
     """The shell command that opens MLflow's user interface on the store."""
     uri = store_uri(tracking, output)
     path = Path(uri.removeprefix("sqlite:///"))
     if uri.startswith("sqlite:///") and path.is_relative_to(Path.cwd()):
         uri = f"sqlite:///{path.relative_to(Path.cwd())}"
-    return f"mlflow ui --backend-store-uri {uri}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
 
 
 class Tracker:
-    """One MLflow experiment. Every call to the store goes through `ask`, which never raises."""
+    """One MLflow experiment. Every call to the store goes through `ask`, which never raises.
 
-    def __init__(self, client: Any, experiment_id: str):
+    Attributes:
+        host: where a store on another machine is; empty for one on this machine.
+    """
+
+    def __init__(self, client: Any, experiment_id: str, host: str = ""):
         self.client = client
         self.experiment_id = experiment_id
+        self.host = host
 
     @classmethod
     def open(cls, tracking: TrackingOptions, output: Path) -> "Tracker | None":
-        """The experiment in the store, both created if new; None if tracking is off or the store does not open."""
+        """The experiment in the store, both created if new; None if tracking is off or the store does not open.
+
+        Raises:
+            UserError: see `require_known_store`.
+        """
+        host = require_known_store(tracking)
         if not tracking.mlflow:
             return None
         uri = store_uri(tracking, output)
+        if host:
+            warn(f"configuration and records of this run go to {host}")
         try:
             client = _client(uri)
             experiment = client.get_experiment_by_name(tracking.experiment)
@@ -66,14 +110,14 @@ class Tracker:
                 identifier = client.create_experiment(tracking.experiment, artifact_location=artifacts)
             else:
                 identifier = experiment.experiment_id
-            return cls(client, identifier)
+            return cls(client, identifier, host)
         except Exception as error:  # whatever MLflow, its database driver or the network raises
             warn(f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
             return None
 
     def run(self, config: RunConfig, folder: Path, tags: Mapping[str, str] | None = None) -> "MlflowRecorder":
         """The recorder of one run. It continues the MLflow run that an earlier process began for this folder."""
-        saved = read_json(folder / ID_FILE)
+        saved = _read(folder)
         params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
         chain = " ".join(config.chain.members)
         tags = {"halfway.seed": str(config.seed), "halfway.controllers": chain, **(tags or {})}
@@ -84,7 +128,7 @@ class Tracker:
         """The id of a comparison's parent run, begun or continued; empty if the store does not answer."""
         unit, total = config.budget.unit, config.budget.total
         params = {"arms": ", ".join(config.arms), "seeds": str(list(config.seeds)), f"budget.{unit}": str(total)}
-        known = read_json(folder / ID_FILE).get("run_id")
+        known = _read(folder).get("run_id")
         run_id = self._begin(config.name, {"halfway.comparison": config.name}, params, known)
         if run_id:
             write_json(folder / ID_FILE, {"run_id": run_id})
@@ -92,11 +136,11 @@ class Tracker:
 
     def comparison_id(self, folder: Path) -> str:
         """The id of the parent run begun for this folder; empty if there is none."""
-        return str(read_json(folder / ID_FILE).get("run_id", ""))
+        return str(_read(folder).get("run_id", ""))
 
     def has_all(self, folder: Path) -> bool:
         """Whether the run in this folder was copied to the end."""
-        return bool(read_json(folder / ID_FILE).get("complete"))
+        return bool(_read(folder).get("complete"))
 
     def end(self, run_id: str, state: str, artifacts: Sequence[Path] = ()) -> None:
         """Attach files to a run and mark it as finished, stopped or failed."""
@@ -107,9 +151,15 @@ class Tracker:
         self.ask(lambda: self.client.set_terminated(run_id, status))
 
     def attach(self, run_id: str, paths: Sequence[Path]) -> None:
-        """Attach copies of the files that exist to the run, if there is one."""
+        """Attach copies of the files that exist to the run, if there is one.
+
+        A server on another machine says where they go, and may not say that it is a folder of this one.
+        """
 
         def send() -> None:
+            target = str(self.client.get_run(run_id).info.artifact_uri) if self.host else "here:"
+            if urlsplit(target).scheme in ("", "file"):
+                raise ValueError(f"{self.host} names a folder of this machine for files: {target}")
             for path in filter(Path.exists, paths):
                 self.client.log_artifact(run_id, str(path))
 
@@ -234,13 +284,16 @@ def legal(name: str) -> str:
 
 def warn(message: str) -> None:
     """Print one line to stderr."""
-    print(f"mlflow: {message}", file=sys.stderr)
+    print(f"mlflow: {clean(message)}", file=sys.stderr)
 
 
 def _client(uri: str) -> Any:
     """A client of the store, with MLflow's own messages turned off."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    # A server that is silent holds up a run; `ask` tries again by itself.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from mlflow.tracking import MlflowClient
@@ -254,6 +307,12 @@ def _entities() -> Any:
     from mlflow import entities
 
     return entities
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """What an earlier process stored about this folder's MLflow run, without what it cannot have stored."""
+    saved, kinds = read_json(folder / ID_FILE), {"run_id": str, "complete": bool, "step": int, "evaluation": int}
+    return {name: saved[name] for name, kind in kinds.items() if isinstance(saved.get(name), kind)}
 
 
 def _chunks(items: list[Any], size: int) -> list[list[Any]]:

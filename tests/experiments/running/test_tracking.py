@@ -1,11 +1,18 @@
 """The MLflow copy of the records: parent and child runs, resumed runs, and a store that does not answer."""
 
+import shlex
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from halfway.curriculum.support.acceptance import VARIABLE
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import save
@@ -162,3 +169,126 @@ def test_the_command_for_the_user_interface(tmp_path: Path, monkeypatch: pytest.
     options = parse_run_config(RAW).tracking
     assert ui_command(options, Path("runs")) == "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db"
     assert ui_command(options, Path("/elsewhere")) == "mlflow ui --backend-store-uri sqlite:////elsewhere/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("http://collector.example:5000", "collector.example"),
+        ("https://user:secret@collector.example/a", "collector.example"),
+        ("databricks://profile", "profile"),
+        ("file:///etc", "file"),
+        ("sqlite:////etc/x.db", "sqlite"),
+        ("mysql+pymysql://db/x", "db"),
+        ("http://localhost:5000", "localhost"),
+        ("/etc/x.db", "file"),
+        ("a/../../x.db", "file"),
+    ],
+)
+def test_a_store_elsewhere_needs_the_users_word(uri: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    options = parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking
+    with pytest.raises(UserError, match=rf"^tracking\.uri: .* set {VARIABLE}=tracking:{place} if") as caught:
+        Tracker.open(options, Path("runs"))
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv(VARIABLE, f"tracking:{place}")
+    assert tracking.require_known_store(options) in ("", place)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://evil\\@good", "http://good#@evil", "http://good?@evil", "http://a b", "http://good/@evil", "://x"]
+)
+def test_an_address_with_two_readings_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "tracking:good,tracking:evil,tracking:a,tracking:x")
+    with pytest.raises(UserError, match="write scheme://host:port/path"):
+        tracking.require_known_store(parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking)
+
+
+def test_a_note_about_the_copy_that_nobody_can_have_written_is_forgotten(tracker: Tracker, tmp_path: Path) -> None:
+    (tmp_path / tracking.ID_FILE).write_text('{"run_id": [1], "complete": "yes", "step": "x", "evaluation": {}}')
+    assert tracker.comparison_id(tmp_path) == "" and not tracker.has_all(tmp_path)
+    save(parse_run_config(RAW), tmp_path / "config.yaml")
+    assert tracker.run(parse_run_config(RAW), tmp_path).seen == {"step": -1, "evaluation": -1}
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """A tracking server that answers something else."""
+
+    answers: Iterator[bytes]
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(next(self.answers))
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments: object) -> None: ...
+
+
+ODD = [
+    b"",
+    b"{",
+    b"[" * 100_000,
+    b"[]",
+    b'"x"',
+    b'{"experiment": []}',
+    b'{"run": {"info": 7}}',
+    b"\x1b[2J\xff",
+    b"null",
+]
+
+
+def test_a_hostile_server_stops_no_run_and_controls_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv(VARIABLE, "tracking:127.0.0.1")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    uri = f"http://127.0.0.1:{server.server_port}"
+    config = parse_run_config({**RAW, "tracking": {"uri": uri}})
+    try:
+        for odd in ODD:
+            Hostile.answers = repeat(odd)
+            opened = Tracker.open(config.tracking, tmp_path)
+            opened = opened or Tracker(tracking._client(uri), "0", "elsewhere")
+            recorder = opened.run(config, tmp_path)
+            recorder.step(record(0))
+            recorder.close("finished")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "\x1b" not in capsys.readouterr().err
+
+
+class Elsewhere(Locked):
+    """A store on another machine that says where files go."""
+
+    def __init__(self, target: str):
+        super().__init__(0)
+        self.target = target
+        self.files: list[str] = []
+
+    def get_run(self, run_id: str) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(artifact_uri=self.target))
+
+    def log_artifact(self, run_id: str, path: str) -> None:
+        self.files.append(path)
+
+
+@pytest.mark.parametrize("target", ["/root/.ssh", "file:///root/.ssh", "./x", "FILE:/x", "mlflow-artifacts:/1/2"])
+def test_a_server_elsewhere_has_no_file_written_on_this_machine(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
+    (tmp_path / "config.yaml").write_text("x")
+    for host, sent in (("elsewhere", target.startswith("mlflow")), ("", True)):
+        store = Elsewhere(target)
+        Tracker(store, "0", host).attach("run", [tmp_path / "config.yaml"])
+        assert bool(store.files) == sent
+
+
+def test_the_command_for_the_user_interface_is_one_word_for_the_shell() -> None:
+    options = parse_run_config({**RAW, "tracking": {"uri": "a; id"}}).tracking
+    assert shlex.split(ui_command(options, Path("/runs")))[3:] == ["sqlite:////runs/a; id"]

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.trainers.distributed import restart_pause
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
@@ -121,6 +122,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "Server", Double)
+    monkeypatch.setenv(VARIABLE, "server:a,server:b")
     policy = nn.Linear(2, 2)
     policy.dtype = torch.float32  # type: ignore[assignment]
     part = VllmServers(addresses=("a:1", "b:1"), folder=str(tmp_path))

@@ -5,9 +5,10 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
+from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import Server, server_command
@@ -43,6 +45,7 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     dtype, width = options.weight_dtype(str(setup.policy.dtype).removeprefix("torch.")), options.tensor_parallel
     if options.transfer == "broadcast" and torch.cuda.is_available():
         require_own_devices(options, next(setup.policy.parameters()).device.index or 0)
+    require_known_servers(f"{FIELD}.addresses", options.addresses)
     folder = own_folder(options.folder)
     if options.addresses:
         servers = [Server(address, width=width) for address in options.addresses]
@@ -78,13 +81,12 @@ def own_folder(parent: str) -> Path:
     Raises:
         UserError: if the folder cannot be made.
     """
-    for left in Path(parent).glob(f"{PREFIX}*"):
-        with suppress(OSError), (left / CLAIM).open("rb+") as claim:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for left in filter(_is_ours, Path(parent).glob(f"{PREFIX}*")):
+        with suppress(OSError), _claimed(left):
             shutil.rmtree(left, ignore_errors=True)
     try:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT)  # stays open until the process ends
+        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # stays open until the process ends
     except OSError as error:
         raise UserError(
             f"{FIELD}.folder: {parent!r} cannot be written to ({one_line(error)}); make room there, or name a "
@@ -94,6 +96,25 @@ def own_folder(parent: str) -> Path:
         fcntl.flock(own, fcntl.LOCK_EX)
     (folder / "claim").rename(folder / CLAIM)  # no folder is ever visible without its lock
     return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether this user made a folder; in shared memory others may plant links, and folders by the same name."""
+    with suppress(OSError):
+        made = folder.lstat()
+        return stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid()
+    return False
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """A scope that holds the lock of a folder. Raises OSError if its run lives, or if it holds something else."""
+    claim = os.open(folder / CLAIM, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(claim)
 
 
 def own_devices(number: int, width: int) -> dict[str, str]:
