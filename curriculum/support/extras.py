@@ -10,7 +10,7 @@ from halfway.curriculum.support.errors import UserError
 _MODULES = {
     "train": (
         *("accelerate", "aiohttp", "cycler", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
-        *("tokenizers", "torch", "transformers", "yaml"),
+        *("statsmodels", "tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "pyarrow", "reasoning_gym"),
     "bayes": ("polyagamma", "pyro"),

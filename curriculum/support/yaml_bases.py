@@ -66,13 +66,18 @@ def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[
 def _with_base(
     raw: Mapping[str, Any], folder: Path, prepare: Prepare | None, above: tuple[Path, ...]
 ) -> dict[str, Any]:
-    """A run laid over the file that its `base` names. A comparison (which has `arms`) keeps `base`, fully read."""
+    """A run laid over the file that its `base` names, or a comparison over another.
+
+    Otherwise a comparison (which has `arms`) keeps `base`, the run that its arms share, fully read.
+    """
     upper = {k: v for k, v in raw.items() if k != "base"}
     match raw.get("base"):
         case None:
             return upper
         case str(name):
             lower = _read(_base(name, folder), prepare, above)
+            if "arms" in lower:
+                return merge(lower, upper)
         case Mapping() as inline if "arms" in raw:
             lower = _with_base(inline, folder, prepare, above)
         case other:

@@ -208,7 +208,8 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     raw = yaml_bases.merge({"name": path.stem, **raw}, own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
-    base = yaml_bases.merge(raw["base"], shared)
+    beside = {k: raw.pop(k) for k in list(raw) if k in RunConfig.__dataclass_fields__ and k not in OWN}
+    base = yaml_bases.merge(yaml_bases.merge(raw["base"], beside), shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}

@@ -28,6 +28,8 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             result[key] = anchored(value, folder)
         elif key in ("arms", "oracles") and isinstance(value, Mapping):
             result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+        elif key == "instances" and isinstance(value, list):
+            result[key] = [anchored(each, folder) if isinstance(each, Mapping) else each for each in value]
         elif key == "domain":
             result[key] = _anchored_component(value, folder)
         elif key == "problems" and isinstance(value, Mapping):

@@ -76,7 +76,10 @@ def test_a_run_is_acceptable(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if kind(name) == "compare"])
-def test_every_arm_of_a_comparison_is_acceptable(name: str) -> None:
+def test_every_arm_of_a_comparison_is_acceptable(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for instance in yaml_files.read(FILES[name]).get("instances", ()):
+        Path(instance["model"]["path"]).mkdir(parents=True)  # made by a command that the file names
     config = comparison(name)  # checks every arm
     own = {str(changes.get("problems")): arm for arm, changes in config.arms.items()}
     for arm in own.values():

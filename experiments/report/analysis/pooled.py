@@ -135,6 +135,12 @@ def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: in
     most = max(amounts(run, axis)[-1] for runs_of in instances for arm in arms for run in runs_of[arm])
     grid_G = np.linspace(0.0, most, POINTS + 1)
     tables = tuple(strata({arm: runs_of[arm] for arm in arms}, axis, grid_G) for runs_of in instances)
+    return pool_tables(tables, grid_G, draws)
+
+
+def pool_tables(tables: tuple[dict[str, Stratum], ...], grid_G: Array, draws: int) -> Pooled:
+    """The mean curves of the arms, from their runs in every instance."""
+    arms = tuple(tables[0])
     generator = np.random.default_rng(SEED)
     shares_DI = _instance_shares(tables, draws, generator)
     means_AG, draws_DAG = np.zeros((len(arms), len(grid_G))), np.zeros((draws, len(arms), len(grid_G)))

@@ -406,6 +406,17 @@ def test_the_base_of_a_comparison_may_be_written_inline_and_lend_its_budget(run_
     assert (run.budget, run.learner.eps, run.learner.lr, run.seed) == (Budget(steps=4), 1e-5, 3e-4, 4)
 
 
+def test_a_comparison_laid_over_another_adds_arms_and_changes_what_its_runs_share(comparison_file: Path) -> None:
+    path = comparison_file.with_name("over.yaml")
+    path.write_text(f"base: {comparison_file.name}\nlearner: {{eps: 1e-6}}\nseeds: [8]\narms: {{more: {{}}}}\n")
+    earlier, config = load_comparison_config(comparison_file), load_comparison_config(path)
+    assert list(config.arms) == [*earlier.arms, "more"] and (config.name, config.seeds) == ("over", (8,))
+    assert {config.run(arm, 8).learner.eps for arm in config.arms} == {1e-6}
+    path.write_text(f"base: {comparison_file.name}\nlearners: {{eps: 1e-6}}\n")
+    with pytest.raises(UserError, match="learners"):
+        load_comparison_config(path)
+
+
 @pytest.mark.parametrize(
     ("override", "field", "remedy"),
     [

@@ -1,0 +1,143 @@
+"""Asks by simulation whether a planned contest can show what it is meant to show.
+
+A regime's runs are described by what was measured: the mean curve of its baseline, and the deviations of single runs
+from the mean of their arm and instance. A simulated contest draws every run as a mean curve plus one of these
+deviations. An arm that saves a share of the rollouts runs through the baseline's mean curve that much faster; so that
+nothing beyond the measured curve is needed, simulated contests end that much earlier. Instances differ by nothing here,
+since contests compare arms within them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from halfway.experiments.report.analysis.axes import Axis
+from halfway.experiments.report.analysis.curves import common_reach, scores_at
+from halfway.experiments.report.analysis.pooled import POINTS, Array, Pooled, Stratum, area_gain, pool_tables, ratio
+from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.crossed import CrossedMean
+from halfway.experiments.report.statistics.multiple import LEVEL
+from halfway.experiments.report.statistics.random_effects import over_regimes
+
+BASELINE, ARM = "baseline", "arm"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the runs of a regime are like.
+
+    Attributes:
+        grid_G: amounts, from 0 to the budget.
+        mean_G: the baseline's mean curve.
+        deviations_NG: of single runs from their cell's mean, as large on average as those of new runs.
+    """
+
+    grid_G: Array
+    mean_G: Array
+    deviations_NG: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A planned contest.
+
+    Attributes:
+        runs: of each arm, divided evenly among the instances.
+        contrasts: number of contrasts in the family that Holm's adjustment covers.
+    """
+
+    runs: int
+    instances: int
+    contrasts: int
+
+    @property
+    def runs_each(self) -> int:
+        return self.runs // self.instances
+
+
+def spread_of(cells: Sequence[Sequence[Run]], axis: Axis) -> Spread:
+    """Describe a regime by its runs.
+
+    Args:
+        cells: the runs of one arm in one instance each, the baseline's first; a cell of one run has no deviations.
+    """
+    reach = common_reach([run for runs in cells for run in runs], axis)
+    grid_G = np.linspace(0.0, reach, POINTS + 1)
+    tables = [np.stack([scores_at(run, axis, grid_G, apart=False)[:, 0] for run in runs]) for runs in cells]
+    deviations = [
+        (table - table.mean(axis=0)) * np.sqrt(len(table) / (len(table) - 1)) for table in tables if len(table) > 1
+    ]
+    assert deviations, "no cell has two runs, so nothing is known about their spread"
+    return Spread(grid_G, tables[0].mean(axis=0), np.concatenate(deviations))
+
+
+def contest(
+    spread: Spread, design: Design, savings: Mapping[str, float], generator: Generator, draws: int = 2
+) -> Pooled:
+    """Simulate one contest.
+
+    Args:
+        savings: by arm, the share of the rollouts that it saves; the baseline saves 0.
+        draws: number of resamples, which only ratios need.
+    """
+    shortest = 1 - max(savings.values())
+    grid_G = spread.grid_G * shortest
+    tables = tuple(
+        {arm: _stratum(spread, grid_G, saving, design.runs_each, generator) for arm, saving in savings.items()}
+        for _ in range(design.instances)
+    )
+    return pool_tables(tables, grid_G, draws)
+
+
+def _stratum(spread: Spread, grid_G: Array, saving: float, runs: int, generator: Generator) -> Stratum:
+    mean_G = np.interp(grid_G / (1 - saving), spread.grid_G, spread.mean_G)
+    chosen = spread.deviations_NG[generator.integers(len(spread.deviations_NG), size=runs)]
+    rates_SG = mean_G + [np.interp(grid_G, spread.grid_G, each) for each in chosen]
+    return Stratum(rates_SG[:, :, None], float(grid_G[-1]))
+
+
+def gain_in(pooled: Pooled, arm: str) -> CrossedMean:
+    """An arm's gain in area over the baseline in a simulated contest."""
+    return area_gain(pooled, arm, BASELINE, float(pooled.grid_G[-1]))
+
+
+def clear(gain: CrossedMean, design: Design) -> bool:
+    """Whether a gain is called clear at the hardest step of Holm's adjustment."""
+    return gain.p is not None and gain.p < LEVEL / design.contrasts
+
+
+def power_of_area(spreads: Sequence[Spread], design: Design, saving: float, contests: int, seed: int = 0) -> float:
+    """How often the area shows that an arm saves rollouts, over as many regimes as there are spreads."""
+    generator = np.random.default_rng(seed)
+    shown = 0
+    for _ in range(contests):
+        pooled = [contest(spread, design, {BASELINE: 0.0, ARM: saving}, generator) for spread in spreads]
+        gain = over_regimes([gain_in(each, ARM) for each in pooled])
+        shown += gain.mean > 0 and clear(gain, design)
+    return shown / contests
+
+
+def power_of_ratio(
+    spread: Spread, design: Design, saving: float, contests: int, draws: int = 400, seed: int = 0
+) -> float:
+    """How often what the arm spends until the baseline's end shows that it saves rollouts, in one regime."""
+    generator = np.random.default_rng(seed)
+    shown = 0
+    for _ in range(contests):
+        found = ratio(contest(spread, design, {BASELINE: 0.0, ARM: saving}, generator, draws), ARM, BASELINE)
+        below = found is not None and found.value is not None and found.value < 1
+        shown += below and found is not None and found.p is not None and found.p < LEVEL / design.contrasts
+    return shown / contests
+
+
+def false_alarms(spreads: Sequence[Spread], design: Design, contests: int, seed: int = 1) -> float:
+    """How often any of the planned contrasts between equal arms is called clear by its area."""
+    generator = np.random.default_rng(seed)
+    arms = [f"{ARM} {number}" for number in range(design.contrasts)]
+    alarms = 0
+    for _ in range(contests):
+        pooled = [contest(spread, design, dict.fromkeys([BASELINE, *arms], 0.0), generator) for spread in spreads]
+        alarms += any(clear(over_regimes([gain_in(each, arm) for each in pooled]), design) for arm in arms)
+    return alarms / contests

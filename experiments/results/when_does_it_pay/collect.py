@@ -1,0 +1,49 @@
+"""Writes the curves of a comparison's finished runs, those of its sweep too, into the committed table of runs:
+
+    python experiments/results/when_does_it_pay/collect.py hard=runs/verdict_hard long=runs/verdict_long
+
+Runs that are in a regime's file already and no longer on disk are kept.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from halfway.experiments.pages.run_curves import Curve, curve_of, read_curves, write_curves
+from halfway.experiments.report.records import load_run_records
+from halfway.experiments.scripts import script, script_parser
+
+FOLDER = Path(__file__).parent / "curves"
+
+
+@script
+def main() -> int:
+    """Write one file per regime."""
+    parser = script_parser(__doc__)
+    parser.add_argument("regimes", nargs="+", metavar="REGIME=FOLDER")
+    for word in parser.parse_args().regimes:
+        regime, _, folder = word.partition("=")
+        path = FOLDER / f"{regime}.jsonl.gz"
+        curves = {key(curve): curve for curve in (read_curves(path) if path.exists() else [])}
+        curves |= {key(curve): curve for curve in finished(Path(folder), regime)}
+        write_curves(path, [curves[each] for each in sorted(curves)])
+        print(f"{path}: {len(curves)} runs")
+    return 0
+
+
+def key(curve: Curve) -> tuple[str, int, float]:
+    return curve.arm, curve.seed, curve.lr
+
+
+def finished(folder: Path, regime: str) -> Iterator[Curve]:
+    """The finished runs of a comparison; those of a sweep lie one level deeper, in a folder per setting."""
+    for path in sorted([*folder.glob("*/seed-*"), *folder.glob("tuning/*/*/seed-*")]):
+        if (path / "steps.jsonl").exists():
+            arm = path.relative_to(folder).parts[0 if path.parent.parent == folder else 1]
+            run = load_run_records(path, arm, int(path.name.removeprefix("seed-")))
+            if run.finished:
+                yield curve_of(run, regime)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
