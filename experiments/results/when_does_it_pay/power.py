@@ -6,9 +6,10 @@ Writes power.json, with a row for each regime whose baseline has runs, and for a
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -55,7 +56,7 @@ def main() -> int:
     return 0
 
 
-def spread(curves: Sequence[Curve], plan: dict) -> Spread | None:
+def spread(curves: Sequence[Curve], plan: Mapping[str, Any]) -> Spread | None:
     """What the runs of a regime are like, by plain recipes at one learning rate, in one instance; None if unknown."""
     plain = sorted((c for c in curves if c.arm in plan["plain"]), key=lambda c: (c.arm != "grpo", *cell(c, plan)))
     cells = [[curve.run for curve in found] for _, found in groupby(plain, key=lambda c: cell(c, plan))]
@@ -64,11 +65,13 @@ def spread(curves: Sequence[Curve], plan: dict) -> Spread | None:
     return spread_of(whole, ROLLOUTS) if any(len(runs) > 1 for runs in whole) else None
 
 
-def cell(curve: Curve, plan: dict) -> tuple[str, float, int]:
+def cell(curve: Curve, plan: Mapping[str, Any]) -> tuple[str, float, int]:
     return curve.arm, curve.lr, curve.seed % plan["instances"]
 
 
-def row(name: str, spreads: Sequence[Spread], runs: int, plan: dict, contests: int) -> dict[str, str | int | float]:
+def row(
+    name: str, spreads: Sequence[Spread], runs: int, plan: Mapping[str, Any], contests: int
+) -> dict[str, str | int | float]:
     design = Design(runs, plan["instances"], plan["contrasts"])
     saving = plan["saving"]
     return {

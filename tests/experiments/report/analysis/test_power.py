@@ -16,11 +16,12 @@ from halfway.experiments.report.analysis.power import (
     power_of_ratio,
     spread_of,
 )
+from halfway.experiments.report.records import Run
 
 DESIGN = Design(runs=8, instances=4, contrasts=2)
 
 
-def cell(*ends: float) -> list:
+def cell(*ends: float) -> list[Run]:
     """Runs that rise in straight lines from 0."""
     return [run_of("grpo", seed, scores=np.linspace(0, end, 5).tolist()) for seed, end in enumerate(ends)]
 

@@ -1,0 +1,210 @@
+"""The verdict: what each arm is worth by kind of data, price and budget, from the committed curves and the plan."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.pages.contests import Number
+from halfway.experiments.pages.run_curves import Curve, by_arm
+from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, cost_axis
+from halfway.experiments.report.analysis.curves import common_reach
+from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
+from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.crossed import CrossedMean
+from halfway.experiments.report.statistics.multiple import LEVEL, holm
+from halfway.experiments.report.statistics.random_effects import over_regimes
+from halfway.experiments.report.tables.text import NONE, TextTable, interval
+
+AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
+BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
+"""Parts of what every run of a regime has spent, for which the page says who ends highest."""
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """One arm along one axis.
+
+    Attributes:
+        gain: area under the mean curve minus the baseline's.
+        ratio: what is spent until the baseline's end, as a multiple; None for the baseline, or if it is never reached.
+        best: by budget, the chance that this arm scores highest with it.
+    """
+
+    area: float
+    gain: Number | None = None
+    ratio: Number | None = None
+    best: dict[str, float] = {}
+
+
+class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One kind of data.
+
+    Attributes:
+        stage: "screening" or "confirming", which says which seeds these are.
+        runs, rates, ends: by arm, the number of runs, their learning rate, and their mean final pass@1.
+        start: pass@1 of the starting policies.
+        axes: by axis and arm.
+    """
+
+    stage: str
+    start: float
+    runs: dict[str, int]
+    rates: dict[str, float]
+    ends: dict[str, float]
+    axes: dict[str, dict[str, Row]]
+
+
+class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """All regimes, and by axis and arm the gain in area over those that are at the same stage."""
+
+    baseline: str
+    regimes: dict[str, Regime]
+    pooled: dict[str, dict[str, Number]]
+
+
+def read_verdict(path: Path) -> Verdict:
+    """Read the verdict.
+
+    Raises:
+        UserError: if the file cannot be read as such.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{path}: {error}; restore it with git, or write it again with verdict.py beside it") from None
+
+
+def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Verdict:
+    """Compare the arms of every regime that has runs of two arms.
+
+    Args:
+        curves: by regime.
+    """
+    baseline = plan["baseline"] or "grpo"
+    regimes, gains = {}, {}
+    for name, found in curves.items():
+        stage, runs_of = _compared(found, plan, baseline)
+        if len(runs_of) > 1:
+            regimes[name], gains[name] = _regime(stage, runs_of, baseline, plan["instances"])
+    stages = {regime.stage for regime in regimes.values()}
+    last = [name for name in gains if regimes[name].stage == ("confirming" if "confirming" in stages else "screening")]
+    pooled = {axis.name: _pooled([gains[name][axis.name] for name in last]) for axis in AXES}
+    return Verdict(baseline, regimes, pooled)
+
+
+def _compared(curves: Sequence[Curve], plan: Mapping[str, Any], baseline: str) -> tuple[str, dict[str, list[Run]]]:
+    """The runs with the seeds of the last stage that has begun, of the arms that are in each of its instances."""
+    number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
+    whole = [curve for curve in curves if curve.evaluations[-1].rollouts > 0.9 * longest]
+    for stage in ("confirming", "screening"):
+        runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
+        places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
+        if baseline in runs_of:
+            return stage, {arm: runs for arm, runs in runs_of.items() if places[arm] >= places[baseline]}
+    return "screening", {}
+
+
+def _regime(
+    stage: str, runs_of: Mapping[str, list[Run]], baseline: str, instances: int
+) -> tuple[Regime, dict[str, dict[str, CrossedMean]]]:
+    used = [run for runs in runs_of.values() for run in runs]
+    parts = by_instance(runs_of, instances)
+    axes, gains = {}, {}
+    for axis in AXES:
+        amount, pooled = common_reach(used, axis), pool(parts, axis)
+        gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
+        axes[axis.name] = _rows(pooled, gains[axis.name], baseline, amount)
+    regime = Regime(
+        stage,
+        float(np.mean([run.evaluations[0].pass_at_1 for run in used])),
+        {arm: len(runs) for arm, runs in runs_of.items()},
+        {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
+        {arm: float(np.mean([run.evaluations[-1].pass_at_1 for run in runs])) for arm, runs in runs_of.items()},
+        axes,
+    )
+    return regime, gains
+
+
+def _rows(pooled: Pooled, gains: Mapping[str, CrossedMean], baseline: str, amount: float) -> dict[str, Row]:
+    clear = _clear(gains)
+    observed = dict(zip(pooled.arms, areas(pooled, amount)[0].tolist(), strict=True))
+    points = {name: int(np.searchsorted(pooled.grid_G, part * amount)) for name, part in BUDGETS.items()}
+    best = {name: best_shares(pooled.draws_DAG[:, :, point]).tolist() for name, point in points.items()}
+    rows = {}
+    for place, arm in enumerate(pooled.arms):
+        shares = {name: share[place] for name, share in best.items()}
+        if arm == baseline:
+            rows[arm] = Row(observed[arm], best=shares)
+            continue
+        cost = ratio(pooled, arm, baseline)
+        reached = cost is not None and cost.value is not None
+        number = Number(cost.value, cost.low, cost.high) if cost and reached and cost.value is not None else None
+        rows[arm] = Row(observed[arm], _number(gains[arm], clear[arm]), number, shares)
+    return rows
+
+
+def _clear(gains: Mapping[str, CrossedMean]) -> dict[str, bool]:
+    adjusted = holm([gain.p for gain in gains.values()])
+    return {arm: p is not None and p < LEVEL for arm, p in zip(gains, adjusted, strict=True)}
+
+
+def _number(gain: CrossedMean, clear: bool) -> Number:
+    return Number(gain.mean, gain.estimate.low, gain.estimate.high, clear)
+
+
+def _pooled(gains: Sequence[Mapping[str, CrossedMean]]) -> dict[str, Number]:
+    """The gains over regimes of the arms that are in all of them."""
+    arms = [arm for arm in (gains[0] if gains else {}) if all(arm in found for found in gains)]
+    over = {arm: over_regimes([found[arm] for found in gains]) for arm in arms}
+    clear = _clear(over)
+    return {arm: _number(gain, clear[arm]) for arm, gain in over.items()}
+
+
+def best_table(verdict: Verdict) -> TextTable:
+    """Who most likely scores highest, by kind of data, price and budget."""
+    rows = []
+    for name, regime in verdict.regimes.items():
+        for axis in AXES:
+            found = regime.axes[axis.name]
+            cells = [_best_cell({arm: row.best[budget] for arm, row in found.items()}) for budget in BUDGETS]
+            rows.append((f"{name}, {regime.stage}", axis.label, *cells))
+    columns = ("kind of data", "what is paid for", *(f"{budget} of the budget" for budget in BUDGETS))
+    notes = "Chances from resampled seeds, problems and, in screening, instances; the two likeliest arms of each cell."
+    return TextTable("Which arm scores highest", columns, tuple(rows), notes)
+
+
+def _best_cell(shares: Mapping[str, float]) -> str:
+    likeliest = sorted(shares, key=lambda arm: -shares[arm])[:2]
+    return ", ".join(f"{arm} {shares[arm]:.2f}" for arm in likeliest)
+
+
+def arms_table(verdict: Verdict) -> TextTable:
+    """Every arm's gain in area and cost to the baseline's end, by kind of data."""
+    rows = []
+    for name, regime in verdict.regimes.items():
+        for arm, count in regime.runs.items():
+            found = [regime.axes[axis.name][arm] for axis in AXES]
+            gain, ends = found[0].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
+            cells = [_ratio_cell(row, arm == verdict.baseline) for row in found]
+            rows.append(
+                (f"{name}, {regime.stage}", arm, str(count), f"{regime.rates[arm]:g}", ends, _gain(gain), *cells)
+            )
+    columns = ("kind of data", "arm", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
+    notes = (
+        f"Gain in area: over {verdict.baseline}, along rollouts; *: clear after Holm's adjustment. Then what is spent "
+        f"until {verdict.baseline}'s end, as a multiple of what it spends. 95 % intervals."
+    )
+    return TextTable("Every arm of the verdict", columns, tuple(rows), notes)
+
+
+def _gain(gain: Number | None) -> str:
+    return NONE if gain is None else interval(gain.estimate, 3, signed=True) + "*" * gain.clear
+
+
+def _ratio_cell(row: Row, is_baseline: bool) -> str:
+    if is_baseline:
+        return "1"
+    return "not reached" if row.ratio is None else interval(row.ratio.estimate, 2)

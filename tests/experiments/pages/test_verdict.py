@@ -1,0 +1,64 @@
+"""The verdict of curves in memory: gains, costs and chances by hand, which runs count, and its tables."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from halfway.experiments.pages.run_curves import Curve, Evaluation
+from halfway.experiments.pages.verdict import arms_table, best_table, judge
+
+PLAN = {"baseline": None, "instances": 2, "seeds": {"tuning": [9], "screening": [0, 1], "confirming": [2, 3, 4, 5]}}
+
+
+def curve(arm: str, seed: int, end: int, trained: int = 50, steps: int = 4) -> Curve:
+    """A run that rises in a straight line to so many tenths, over 400 rollouts of ten tokens."""
+    evaluations = [
+        Evaluation(i, 100 * i, 1000 * i, 10 * trained * i, float(i), (end * i,) * 10) for i in range(steps + 1)
+    ]
+    return Curve("hard", arm, seed, 3e-4, 40, tuple(evaluations))
+
+
+def screened(ends: Sequence[tuple[str, int]]) -> list[Curve]:
+    return [curve(arm, seed, end + 2 * seed) for arm, end in ends for seed in (0, 1)]
+
+
+def test_gains_and_costs_by_hand() -> None:
+    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, PLAN)
+    regime = verdict.regimes["hard"]
+    assert (regime.stage, regime.runs, regime.start) == ("screening", {"grpo": 2, "fast": 2}, 0)
+    assert regime.ends == pytest.approx({"grpo": 0.5, "fast": 0.9})
+    fast = regime.axes["rollouts"]["fast"]
+    assert fast.gain is not None and fast.gain.value == pytest.approx(0.2) and fast.gain.clear
+    assert fast.ratio is not None and fast.ratio.value == pytest.approx(5 / 9, rel=0.02)
+    assert fast.best == {"a quarter": 1, "half": 1, "all": 1}
+    assert regime.axes["rollouts"]["grpo"].gain is None
+    assert verdict.pooled["rollouts"]["fast"].value == pytest.approx(0.2)
+
+
+def test_an_arm_that_trains_more_pays_for_it_where_training_costs() -> None:
+    runs = [curve("grpo", seed, 4) for seed in (0, 1)] + [curve("busy", seed, 4, trained=100) for seed in (0, 1)]
+    axes = judge({"hard": runs}, PLAN).regimes["hard"].axes
+    tokens, cost = (axes[name]["busy"].ratio for name in ("tokens", "cost_1"))
+    assert tokens is not None and cost is not None
+    assert (tokens.value, cost.value) == pytest.approx((1.0, 2000 / 1500), rel=0.03)
+
+
+def test_runs_of_a_sweep_and_arms_that_lack_an_instance_do_not_count() -> None:
+    more = [curve("fast", 0, 8), curve("tuned", 9, 8), curve("short", 0, 8, steps=2), curve("short", 1, 8, steps=2)]
+    assert judge({"hard": [*screened([("grpo", 4)]), *more]}, PLAN).regimes == {}
+
+
+def test_confirming_runs_take_the_place_of_screening_ones() -> None:
+    confirming = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8)) for seed in (2, 3, 4, 5)]
+    regime = judge({"hard": [*screened([("grpo", 4), ("fast", 4)]), *confirming]}, PLAN).regimes["hard"]
+    assert (regime.stage, regime.runs) == ("confirming", {"grpo": 4, "fast": 4})
+    assert regime.ends == pytest.approx({"grpo": 0.6, "fast": 0.8})
+
+
+def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
+    verdict = judge({name: screened([("grpo", 4), ("fast", 8), ("slow", 2)]) for name in ("hard", "long")}, PLAN)
+    assert best_table(verdict).rows[0] == ("hard, screening", "rollouts", *["fast 1.00, grpo 0.00"] * 3)
+    rows = {row[:2]: row for row in arms_table(verdict).rows}
+    assert rows["long, screening", "grpo"][5:] == ("-", "1", "1", "1", "1")
+    assert rows["long, screening", "slow"][-1] == "not reached"
+    assert rows["long, screening", "fast"][4] == "0.000 -> 0.900"
