@@ -7,5 +7,7 @@
 - `variations`: variations by verifier: new problems like a given one
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names
 - `answers`: what a verifier is; comparing texts, numbers and expressions
+- `helpers`: processes in which such comparisons run, limited in time and memory
+- `helper_process`: one of them
 - `function_induction`: the verifier that runs a function on hidden inputs
 """

@@ -1,19 +1,18 @@
 """What a verifier is, and those that compare a response with an answer: as texts, as numbers, as expressions."""
 
-import multiprocessing
-import os
+import logging
 import re
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
-from typing import Any, TypeVar
+from typing import Any
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.extras import load_extra
+from halfway.curriculum.tasks import helpers
 
 Verifier = Callable[[Problem, str], bool]
 
@@ -32,13 +31,14 @@ class Batched:
         return self.judge([problem], [response])[0]
 
 
-Returned = TypeVar("Returned")
-
 NUMERIC_TOLERANCE = Fraction(1, 10**6)
 """Two numbers are equal if they differ by at most this share of the larger of 1 and the reference."""
 
 SYMBOLIC_TIMEOUT = 5
 """Seconds that math-verify may take for one parse or comparison."""
+
+MOST = 8
+"""Time limits that one answer can reach, after which its process is ended: two texts with two readings each."""
 
 
 def exact(problem: Problem, response: str) -> bool:
@@ -88,22 +88,37 @@ def numeric(problem: Problem, response: str) -> bool:
     return number is not None and abs(number - reference) <= NUMERIC_TOLERANCE * max(Fraction(1), abs(reference))
 
 
-def symbolic(problem: Problem, response: str) -> bool:
+def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Whether the expressions are equal by math-verify, with each parse and comparison within `SYMBOLIC_TIMEOUT`.
 
     Raises:
-        ValueError: if math-verify finds no expression in the answer.
+        ValueError: if math-verify finds no expression in an answer.
     """
-    return _in_time(_symbolic, problem.answer, response)
+    load_extra("math_verify", "the symbolic verifier")
+    tasks = [
+        (problem.answer, response, SYMBOLIC_TIMEOUT) for problem, response in zip(problems, responses, strict=True)
+    ]
+    verdicts = helpers.shared(__name__, "math_verify").map(f"{__name__}:symbolically", tasks, MOST * SYMBOLIC_TIMEOUT)
+    for verdict in verdicts:
+        if verdict is None:
+            helpers.counted(helpers.Unjudged("time"))
+    return [verdict is True for verdict in verdicts]
 
 
-def _symbolic(answer: str, response: str, seconds: int) -> bool:
+symbolic = Batched(_judge)
+"""The verifier `symbolic`: see `_judge`."""
+
+
+def symbolically(answer: str, response: str, seconds: int) -> bool | None:
+    """The verdict, inside a helper's process: None if a time-out kept math-verify from finding the texts equal."""
     math_verify = load_extra("math_verify", "the symbolic verifier")
-    reference = _symbolic_reference(answer, seconds)
-    if not reference:
-        raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
-    found = math_verify.parse(response, parsing_timeout=seconds)
-    return bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
+    with _time_outs() as late:
+        reference = _symbolic_reference(answer, seconds)
+        if not reference:
+            raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
+        found = math_verify.parse(response, parsing_timeout=seconds)
+        equal = bool(math_verify.verify(list(reference), found, timeout_seconds=seconds))
+    return None if late and not equal else equal
 
 
 def equivalent(answers: Sequence[str]) -> bool | None:
@@ -112,12 +127,17 @@ def equivalent(answers: Sequence[str]) -> bool | None:
     math-verify's comparison is not symmetric, so both directions have to hold.
 
     Returns:
-        None if math-verify cannot read one of them as an expression.
+        None if one of them cannot be read as an expression.
     """
-    return _in_time(_equivalent, answers)
+    load_extra("math_verify", "the comparison of answers")
+    seconds = MOST * SYMBOLIC_TIMEOUT * max(1, len(answers))
+    task = [list(answers), SYMBOLIC_TIMEOUT]
+    [found] = helpers.shared(__name__, "math_verify").map(f"{__name__}:equivalently", [task], seconds)
+    return found if isinstance(found, bool) else None
 
 
-def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
+def equivalently(answers: Sequence[str], seconds: int) -> bool | None:
+    """`equivalent`, inside a helper's process."""
     math_verify = load_extra("math_verify", "the comparison of answers")
     parsed = [_symbolic_reference(f"\\boxed{{{answer}}}", seconds) for answer in answers]
     if any(all(isinstance(part, str) for part in parts) for parts in parsed):
@@ -127,33 +147,18 @@ def _equivalent(answers: Sequence[str], seconds: int) -> bool | None:
     )
 
 
-def _in_time(function: Callable[..., Returned], *arguments: Any) -> Returned:
-    """`function` with a limit in seconds as its last argument.
-
-    math-verify interrupts a long computation by a signal, which Python allows only on the main thread. Other threads
-    have the computation done on the main thread of a helper process.
-    """
-    if threading.current_thread() is threading.main_thread():
-        return function(*arguments, SYMBOLIC_TIMEOUT)
-    return _helper().submit(function, *arguments, SYMBOLIC_TIMEOUT).result()
-
-
-@lru_cache(maxsize=1)
-def _helper() -> ProcessPoolExecutor:
-    # Not forked: this process has threads, and often a device.
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent ends; an executor's process would otherwise outlive a parent that was killed."""
-
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+@contextmanager
+def _time_outs() -> Iterator[list[str]]:
+    """What math-verify reports of its own time-outs meanwhile, which it takes for answers that are not equal."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.msg)  # type: ignore[method-assign]
+    logger = logging.getLogger("math_verify")
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
 
 
 @lru_cache(maxsize=4096)

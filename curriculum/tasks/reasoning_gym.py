@@ -1,7 +1,10 @@
 """The families of reasoning-gym: their problems, and their own scores as verdicts."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+import builtins
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -16,6 +19,8 @@ from halfway.curriculum.support.blocks import between
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.tasks import helpers
+from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
 
 CHUNK = 4096
@@ -23,6 +28,21 @@ CHUNK = 4096
 
 SUCCESS = 1.0
 """Smallest score of a family that is a success; partial credit is a failure."""
+
+LITERAL = frozenset({"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"})
+"""Families that call `eval` on an answer, for partial credit if it is a list. They get `ast.literal_eval` instead."""
+
+EVALUATING = frozenset(
+    {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
+)
+"""Families that parse an answer with sympy, which evaluates it."""
+
+SECONDS = 30.0
+"""Limit on one answer of theirs."""
+
+FORMULA = re.compile(r"[\w\s+\-*/%().,!^]*", re.ASCII)
+ATTRIBUTE, NAME = re.compile(r"\.\s*[A-Za-z_]"), re.compile(r"[A-Za-z_]\w*", re.ASCII)
+ROOTS = ("sqrt", "cbrt", "root")
 
 
 @dataclass(frozen=True)
@@ -100,30 +120,74 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def verify(problem: Problem, response: str) -> bool:
+def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Whether the score from the family's own `score_answer` is at least `SUCCESS`.
 
     The text between the last <answer> tags is judged, or the whole response, stripped, if there are no tags. Some
     families raise on text that they cannot read. Such a response fails, as long as the family can still score the
     entry's own answer; if it cannot, the entry is broken and the exception is passed on.
+
+    `EVALUATING` families compute with what they read, so they do it in `helpers`.
     """
+    verdicts: dict[int, bool] = {}
+    tasks: list[tuple[str, str]] = []
+    for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
+        if _carried(problem.answer)["family"] in EVALUATING:
+            tasks.append((problem.answer, response))
+        else:
+            verdicts[row] = passes(problem.answer, response)
+    found = iter(helpers.shared(__name__, "sympy").map(f"{__name__}:passes", tasks, SECONDS) if tasks else ())
+    return [verdicts[row] if row in verdicts else next(found) is True for row in range(len(problems))]
+
+
+verify = Batched(judge)
+"""The verifier `reasoning_gym`."""
+
+
+def passes(answer: str, response: str) -> bool:
+    """The verdict on one response; see `judge`."""
     tags = between(response, "<answer>", "</answer>")
-    entry, score_answer = _entry(problem.answer)
+    said = (tags[-1] if tags else response).strip()
+    carried = _carried(answer)
+    entry, score_answer = carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer
+    if carried["family"] in EVALUATING and not is_formula(said):
+        return False
     try:
-        score = score_answer((tags[-1] if tags else response).strip(), entry)
+        score = score_answer(said, entry)
     except Exception:
         score_answer(entry["answer"], entry)
         return False
     return bool(score >= SUCCESS)
 
 
+def is_formula(text: str) -> bool:
+    """Whether a text holds numbers, symbols and mathematical functions only.
+
+    sympy evaluates what it parses as Python, so `__import__("os")` would be executed.
+    """
+    if not FORMULA.fullmatch(text) or ATTRIBUTE.search(text):
+        return False
+    return all(_is_mathematical(name) for name in NAME.findall(text))
+
+
+def _is_mathematical(name: str) -> bool:
+    sympy = load_extra("sympy", "the reasoning_gym verifier", "tasks")
+    value = getattr(sympy, name, None)
+    if name in vars(builtins) or name.startswith("_"):
+        return False
+    return value is None or name in ROOTS or isinstance(value, sympy.FunctionClass | sympy.Basic)
+
+
 @lru_cache(maxsize=4096)
-def _entry(answer: str) -> tuple[dict[str, Any], Callable[[str, dict[str, Any]], float]]:
-    carried = ast.literal_eval(answer)
-    return carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer
+def _carried(answer: str) -> dict[str, Any]:
+    carried: dict[str, Any] = ast.literal_eval(answer)
+    return carried
 
 
 @lru_cache(maxsize=64)
 def _family(family: str, config: str) -> Any:
     module = load_extra("reasoning_gym", "the reasoning_gym verifier")
-    return module.create_dataset(family, **ast.literal_eval(config), seed=0)
+    dataset = module.create_dataset(family, **ast.literal_eval(config), seed=0)
+    if family in LITERAL:
+        vars(sys.modules[type(dataset).__module__])["eval"] = ast.literal_eval
+    return dataset

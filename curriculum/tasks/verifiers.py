@@ -10,6 +10,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.tasks.answers import Batched, Verifier
+from halfway.curriculum.tasks.helpers import Unjudged, counted
 
 VERIFIERS = Registry(
     what="verifier",
@@ -29,11 +30,14 @@ VERIFIERS = Registry(
 def verify(problem: Problem, response: str) -> bool:
     """Whether the response solves the problem, by the verifier that the problem names.
 
+    A response on which the verifier raises has failed, and is counted (see `helpers.take_counts`), unless the verifier
+    raises on an empty response too: then the problem is to blame.
+
     Args:
         response: the policy's text, without end or other special tokens.
 
     Raises:
-        UserError: if there is no such verifier, if it raises, or if its verdict is not a boolean.
+        UserError: if there is no such verifier, if it raises on any response, or if its verdict is not a boolean.
     """
     verifier: Verifier = VERIFIERS.get(problem.verifier)
     try:
@@ -41,6 +45,9 @@ def verify(problem: Problem, response: str) -> bool:
     except UserError:
         raise
     except Exception as error:
+        if _reads(verifier, problem):
+            counted(Unjudged("raised"))
+            return False
         raise UserError(
             f"verifier {problem.verifier}: raised {one_line(error)} on problem {problem.id!r}; "
             "correct that problem's answer, or give it another verifier"
@@ -51,6 +58,15 @@ def verify(problem: Problem, response: str) -> bool:
             "a verdict must be True or False, so compare a score with a threshold"
         )
     return bool(verdict)
+
+
+def _reads(verifier: Verifier, problem: Problem) -> bool:
+    """Whether the verifier can judge an empty response to the problem."""
+    try:
+        verifier(problem, "")
+    except Exception:
+        return False
+    return True
 
 
 def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:

@@ -35,6 +35,7 @@ class FinishedStep:
         controllers: the chain's metrics.
         learner: what the learner reported.
         groups: the groups of `outcomes` that were rolled out in this step.
+        unjudged: number of responses that failed because no verifier could judge them, by reason.
     """
 
     step: int
@@ -48,6 +49,7 @@ class FinishedStep:
     groups: Sequence[Group]
     learner: Mapping[str, float] = field(default_factory=dict)
     starved: bool = False
+    unjudged: Mapping[str, int] = field(default_factory=dict)
 
     def decision_records(self) -> list[Mapping[str, Any]]:
         """The step's lines of decisions.jsonl: skipped problems by round, then every group with its outcome."""
@@ -74,6 +76,7 @@ class FinishedStep:
             **counts,
             "learner": dict(self.learner),
             "controllers": dict(self.controllers),
+            **({"unjudged": dict(self.unjudged)} if self.unjudged else {}),
         }
 
 

@@ -16,6 +16,7 @@ from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.helpers import take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
@@ -127,6 +128,7 @@ class Training:
             groups=filling.groups,
             learner=learned,
             starved=filling.starved,
+            unjudged=take_counts(),
         )
         record = self.log.append(finished)
         for recorder in self.recorders:

@@ -14,10 +14,12 @@ from halfway.curriculum.problems import Problem, fingerprint
 from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, write_problems
+from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
-from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
+from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _carried, is_formula
 from halfway.curriculum.tasks.sources import (
     Loaded,
     Source,
@@ -27,7 +29,7 @@ from halfway.curriculum.tasks.sources import (
     with_also,
     with_generated,
 )
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers import verify, verify_all
 
 STREAM = Stream(7, ("problems",))
 GENERATORS = [RunningSums(), OperatorSheets(), LedgerAccounts(), ReasoningGym("chain_sum", {"max_terms": 3})]
@@ -448,3 +450,45 @@ def test_every_built_in_name_resolves() -> None:
         "repository_rows": "RepositoryRows",
         "running_sums": "RunningSums",
     }
+
+
+@pytest.mark.parametrize("family", sorted(EVALUATING | LITERAL))
+def test_no_answer_is_executed(family: str, tmp_path: Path) -> None:
+    """reasoning_gym gives what the policy writes to `eval`, or to sympy, which evaluates it."""
+    trace = tmp_path / "executed"
+    load = ReasoningGym(family).load(3, Stream(0))
+    attack = f"__import__('pathlib').Path({str(trace)!r}).touch()"
+    hostile = [attack, f"[{attack}]", f"<answer>{attack}</answer>", f"(lambda: {attack})()", f"1 + 0 * len({attack})"]
+    assert verify_all([load.problems[0]] * len(hostile), hostile) == [False] * len(hostile)
+    assert not trace.exists()
+    own = [_carried(problem.answer)["entry"]["answer"] for problem in load.problems]
+    assert verify_all(load.problems, [f"<answer>{answer}</answer>" for answer in own]) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "formula"),
+    [
+        ("2*x**3 - sin(x)/sqrt(2) + C", True),
+        ("(3 + 4)*5 - 6/2.5", True),
+        ("4! % 7 + E**pi", True),
+        ("x.__class__", False),
+        ("open(1)", False),
+        ("sympify(latex(x))", False),
+        ("lambdify(x, y)", False),
+        ("exec(chr(49))", False),
+        ("[1, 2]", False),
+        ("1 .real", False),
+        ("e\uff58ec(1)", False),
+    ],
+)
+def test_formulas_are_told_from_programs(text: str, formula: bool) -> None:
+    assert is_formula(text) is formula
+
+
+def test_a_formula_that_has_no_end_has_failed_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasoning_gym, "SECONDS", 3.0)
+    [problem] = ReasoningGym("countdown").load(1, Stream(0)).problems
+    verify(problem, "1")  # its process has started
+    take_counts()
+    assert verify(problem, "9**9**9**9 - 9**9**9**9") is False
+    assert sum(take_counts().values()) <= 1

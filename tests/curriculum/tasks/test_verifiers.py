@@ -2,14 +2,10 @@
 
 import importlib
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +17,7 @@ from halfway.curriculum.support import extras
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import answers
 from halfway.curriculum.tasks.answers import last_number
+from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify
 
@@ -139,22 +136,6 @@ def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Calla
     assert time.monotonic() - began < 20  # without a limit: minutes
 
 
-def test_the_helping_process_ends_with_a_killed_parent() -> None:
-    program = (
-        "import os, signal\n"
-        "from halfway.curriculum.tasks.answers import _helper\n"
-        "if __name__ == '__main__':\n"
-        "    print(_helper().submit(os.getpid).result(), flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert killed.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{killed.stdout.strip()}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_running_sums_marks_by_the_prompt() -> None:
     sheet, flawless = sums.Sheet(start=7, operands=(5, 8, 3), allowed=0), sums.SumsTeacher(forget=0.0, slip=0.0)
     right = sums.demonstrate(sheet, flawless, random.Random(0))
@@ -193,6 +174,18 @@ def test_a_verifier_that_raises_is_one_line(register: Callable[[str, Any], None]
         r"verifier broken: raised KeyError: 'first line\nsecond line' on problem 'p1'; "
         "correct that problem's answer, or give it another verifier"
     )
+
+
+def test_a_response_on_which_a_verifier_raises_has_failed_and_is_counted(register: Callable[[str, Any], None]) -> None:
+    def brittle(problem: Problem, response: str) -> bool:
+        return len(response) == 0 or 1 / int(response) > 0
+
+    register("brittle", brittle)
+    take_counts()
+    assert [verify(problem("1", "brittle"), response) for response in ("1", "0", "x", "9" * 5000)] == [True] + [
+        False
+    ] * 3
+    assert take_counts() == {"raised": 3}
 
 
 def test_a_score_is_not_a_verdict(register: Callable[[str, Any], None]) -> None:

@@ -1,0 +1,142 @@
+"""Processes that judge what a policy has written, so that no text can stop the trainer, hang it or take its memory.
+
+There are several, each with one text at a time and a limit on its memory. One that ends is replaced and its text tried
+once more; one that does not answer in time is ended. A text that cannot be judged has failed, and is counted.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from halfway.curriculum.boxes.worker_process import WorkerProcess
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.helper_process import HEADER
+
+PROCESSES = min(16, max(2, os.cpu_count() or 1))
+"""They compute all the time, so more than one a core would not be faster."""
+
+MEMORY_MIB = 1024
+START_SECONDS = 120.0
+TRIES = 2
+MAX_REPLY = 2**20
+PASSED_ON = ("LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
+"""Environment variables that helpers see; no text can find a secret in them."""
+
+Reason = Literal["time", "died", "raised"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why there is no verdict on a text: it took too long, ended its process twice, or its reader failed."""
+
+    reason: Reason
+
+
+class Helpers:
+    """A set of processes, started when first needed. Safe to use from several threads."""
+
+    def __init__(self, processes: int = PROCESSES, memory_mib: int = MEMORY_MIB, modules: Sequence[str] = ()):
+        """
+        Args:
+            memory_mib: memory that a process may take in addition to what it has once it has started.
+            modules: imported beforehand, so that no text waits for them.
+        """
+        # Not -m: it would look in the current folder first.
+        line = "from halfway.curriculum.tasks.helper_process import main; main()"
+        self._command = [sys.executable, "-P", "-c", line, str(memory_mib), *modules]
+        self._local = threading.local()
+        self._threads = ThreadPoolExecutor(processes, "judge")  # a process ends with the thread that started it
+
+    def map(self, function: str, tasks: Sequence[Sequence[Any]], seconds: float) -> list[Any]:
+        """The function's value for each task, in order, or an `Unjudged`, which is counted.
+
+        Args:
+            function: "module:name"; its arguments and its value can be written as JSON.
+            tasks: the arguments of each call.
+            seconds: limit on each call.
+
+        Raises:
+            ValueError: as the function, which says so that the reference cannot be read.
+            UserError: if a process does not start.
+        """
+        bodies = [json.dumps({"function": function, "arguments": list(task)}).encode() for task in tasks]
+        replies = list(self._threads.map(lambda body: self._ask(body, seconds), bodies))
+        for reply in replies:
+            if isinstance(reply, dict) and "error" in reply:
+                raise ValueError(reply["error"])
+        return [reply if isinstance(reply, Unjudged) else _value(reply) for reply in replies]
+
+    def _ask(self, body: bytes, seconds: float) -> dict[str, Any] | Unjudged:
+        for _ in range(TRIES):
+            process = self._process()
+            deadline = time.monotonic() + seconds
+            reply = _receive(process, deadline) if process.send(HEADER.pack(len(body)) + body) else None
+            if reply is not None:
+                return reply
+            process.stop()
+            del self._local.process
+            if time.monotonic() >= deadline:
+                return counted(Unjudged("time"))
+        return counted(Unjudged("died"))
+
+    def _process(self) -> WorkerProcess:
+        """This thread's process."""
+        if "process" not in vars(self._local):
+            variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            variables |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+            variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            process = WorkerProcess(self._command, variables)
+            if _receive(process, time.monotonic() + START_SECONDS) is None:
+                raise UserError(f"verifier: its process does not start ({process.stop()}); see that message")
+            self._local.process = process
+        process = self._local.process
+        assert isinstance(process, WorkerProcess)
+        return process
+
+
+def _receive(process: WorkerProcess, deadline: float) -> dict[str, Any] | None:
+    header = process.receive(HEADER.size, deadline)
+    size = HEADER.unpack(header)[0] if header else MAX_REPLY + 1
+    body = process.receive(size, deadline) if size <= MAX_REPLY else None
+    return None if body is None else dict(json.loads(body))
+
+
+def _value(reply: dict[str, Any]) -> Any:
+    return counted(Unjudged("raised")) if "raised" in reply else reply["value"]
+
+
+_LOCK = threading.Lock()
+_COUNTS: Counter[str] = Counter()
+
+
+def counted(unjudged: Unjudged) -> Unjudged:
+    """Count a text that could not be judged."""
+    with _LOCK:
+        _COUNTS[unjudged.reason] += 1
+    return unjudged
+
+
+def take_counts() -> dict[str, int]:
+    """How many texts could not be judged in this process since the last call, by reason."""
+    with _LOCK:
+        counts = dict(sorted(_COUNTS.items()))
+        _COUNTS.clear()
+    return counts
+
+
+@lru_cache(maxsize=8)
+def _shared(process: int, modules: tuple[str, ...]) -> Helpers:
+    return Helpers(modules=modules)
+
+
+def shared(*modules: str) -> Helpers:
+    """This process's helpers that have imported these modules."""
+    return _shared(os.getpid(), modules)
