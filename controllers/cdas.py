@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.beliefs.logit_normal import sigmoid
-from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.choice import Choice, ChoiceKind
 from halfway.controllers.laws.slots import fill_by_rate
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
@@ -24,7 +23,7 @@ from halfway.curriculum.streams import Stream
 class Straddle(Choice):
     """`Choice` with the default of CDAS."""
 
-    kind: Literal["nearest", "band", "softmax", "straddle"] = "straddle"
+    kind: ChoiceKind = "straddle"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -149,7 +149,7 @@ class Mixture(PassRateController[MixtureState]):
 
         for group in groups:
             if group.size:
-                training = 0.0 if group.degenerate else self.rho * _sequence_tokens(group)
+                training = 0.0 if group.degenerate else self.rho * group.num_tokens
                 source = group.request.origin
                 count(Origin.FRESH if source is Origin.HINTED else source, group, group.num_generated + training)
                 if not group.degenerate:
@@ -169,10 +169,3 @@ class Mixture(PassRateController[MixtureState]):
 
 def _rate(taught: float, cost: float) -> float:
     return taught / cost if cost else math.inf if taught else 0.0
-
-
-def _sequence_tokens(group: Group) -> int:
-    """Tokens of the whole sequences, prompts and replayed parts included: what a pass of the learner goes over."""
-    turns = [turn for rollout in group.rollouts for turn in rollout.turns]
-    written = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in turns)
-    return group.size * len(group.prompt_tokens_P) + written

@@ -186,6 +186,13 @@ class Group:
     def num_generated(self) -> int:
         return sum(rollout.num_generated for rollout in self.rollouts)
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of whole sequences, prompts, replayed parts and observations included: what a pass over it costs."""
+        turns = [turn for rollout in self.rollouts for turn in rollout.turns]
+        written = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in turns)
+        return self.size * len(self.prompt_tokens_P) + written
+
 
 def require_weights(groups: Sequence[Group], member: str) -> None:
     """Refuse weights and advantages from which no loss can be computed.

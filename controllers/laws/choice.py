@@ -16,6 +16,8 @@ DIGITS = 6  # distances that agree to this many decimal places are tied
 SAMPLE = 1024  # size of the sample from which a bound on the smallest values is guessed
 SPARE = 2  # number of ranks by which the guess is raised, so that it is rarely too small
 
+ChoiceKind = Literal["nearest", "band", "softmax", "mass", "straddle"]
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -33,7 +35,7 @@ class Choice:
         tau: temperature of "softmax", in pass rate.
     """
 
-    kind: Literal["nearest", "band", "softmax", "mass", "straddle"] = "nearest"
+    kind: ChoiceKind = "nearest"
     target: float = 0.5
     band: tuple[float, float] = (0.3, 0.7)
     tau: float = 0.1

@@ -138,7 +138,8 @@ def _assemble(
         sync, shut_down = group.sync, group.shut_down
     if config.rollouts.engine.part.sleeps:
         learner = Colocated(learner, collector.engine.sleep)
-    provides = ALWAYS_PROVIDED | {"measured"} | ({"values"} if config.learner.advantage == "gae" else frozenset())
+    critic = {"values"} if config.learner.advantage == "gae" else set()
+    provides = ALWAYS_PROVIDED | {"measured", "rescored"} | critic
     session = Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
     held_out, samples = problems.heldout, config.evaluation.samples
     oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)
@@ -158,6 +159,7 @@ def _assemble(
         evaluation_points=config.evaluation.points,
         oracle=oracle if "measured" in config.chain.needs else None,
         oracle_every=config.evaluation.oracle_every,
+        scorer=learner if "rescored" in config.chain.needs else None,
         finish=shut_down,
     )
 

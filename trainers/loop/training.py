@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
@@ -17,13 +18,16 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import take_counts
-from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
+from halfway.trainers.contracts import Learner, Recorder, Rollouts, Scorer, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
+
+FORWARD_SHARE = 1 / 3
+"""What a token costs that is scored and not trained: a pass forward, a third of one forward and back."""
 
 
 @dataclass
@@ -39,6 +43,7 @@ class Training:
         oracle: measures the pass rate of every training problem with rollouts outside the budget; None = no member
             needs it.
         oracle_every: steps between two measurements.
+        scorer: scores earlier rollouts under the present weights; None = no member needs it.
         finish: called once the budget is spent.
         carried: surplus groups of the last step, on which the next step trains (fill option "carry").
     """
@@ -56,6 +61,7 @@ class Training:
     evaluation_points: int = 0
     oracle: Callable[[Stream], Evaluation] | None = None
     oracle_every: int = 1
+    scorer: Scorer | None = None
     finish: Callable[[], None] | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
@@ -89,6 +95,7 @@ class Training:
         """One step: draw and roll out until the batch is full, observe, update, sync, log."""
         step = self.progress.step
         self.measure_if_due(clock)
+        self.score_if_needed(clock)
         filling = Filling.begin(self.fill, self.carried)
         while (wanted := filling.wanted()) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             with clock.time("propose"):
@@ -143,6 +150,22 @@ class Training:
         self.session.inform(np.array(measured.passed_G) / measured.samples)
         rollouts = measured.num_problems * measured.samples
         self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
+
+    def score_if_needed(self, clock: Stopwatch) -> None:
+        """Let the chain learn how likely earlier rollouts have become, if it asks for that."""
+        if self.scorer is None:
+            return
+        log_ratios, passed_over = self.scorer.log_ratios, 0
+
+        def score(groups: Sequence[Group]) -> list[NDArray[np.float64]]:
+            nonlocal passed_over
+            passed_over += sum(group.num_tokens for group in groups)
+            return log_ratios(groups)
+
+        with clock.time("score"):
+            self.session.rescore(score)
+        trained = self.progress.trained_tokens + math.ceil(passed_over * FORWARD_SHARE)
+        self.progress = replace(self.progress, trained_tokens=trained)
 
     def roll_out(self, tickets: Sequence[Ticket], stream: Stream) -> list[Group]:
         """The groups of the tickets: new groups, groups in hand with what extends them, and stored groups."""
