@@ -233,7 +233,7 @@ def every_method() -> ComparisonConfig:
 
 
 def test_the_file_of_every_method_has_every_controller(every_method: ComparisonConfig) -> None:
-    entries = [entry for arm in every_method.arms.values() for entry in arm.get("controllers", [])]
+    entries = [entry for arm in every_method.arms.values() for entry in arm.fields.get("controllers", [])]
     assert {yaml_bases.label_of(entry) for entry in entries} == set(CONTROLLERS.names())
 
 
