@@ -21,8 +21,6 @@ from paths import REPOSITORY
 
 from halfway.controllers import CONTROLLERS
 
-pytestmark = pytest.mark.slow
-
 ROOMS = {room.name: room.resolve() for room in (REPOSITORY / "src" / "halfway").glob("[a-z]*/")}
 # Names that research repositories have, and that ours once imported too.
 SHADOWING = ("experiments/__init__.py", "experiments/config.py", "trainers/__init__.py", "tests/__init__.py")

@@ -14,6 +14,7 @@ REMEDIES = {
     "tinker_cookbook": "make test-hosts",
     "bubblewrap": "apt install bubblewrap",
     "bwrap": "apt install bubblewrap",
+    "swe-rex": "pip install swe-rex",
 }
 
 

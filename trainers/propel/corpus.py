@@ -65,7 +65,7 @@ class CorpusRow:
 
     def as_problem(self) -> Problem:
         """The problem of a valid row."""
-        assert not self.invalid, f"row {self.id} is no valid task"
+        assert not self.invalid, f"row {self.id} is not a valid task"
         facts = json.loads(self.features)
         return Problem(self.problem_id, self.problem, self.answer, self.source, self.verifier, facts)
 

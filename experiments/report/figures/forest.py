@@ -78,7 +78,7 @@ def _drawn(found: Savings, goal: str) -> bool:
 
 
 def _ratios(ax: Axes, row: Sequence[PooledRatio | None], colors: Sequence[str]) -> None:
-    """One ratio per arm; an arrowhead if its interval has no upper end, words if it is no finite number above 0."""
+    """One ratio per arm; an arrowhead if its interval has no upper end, words if it is not a finite number above 0."""
     ax.set_xscale("log")
     ax.axvline(1, color=MUTED, linewidth=0.9)
     for y, (ratio, color) in enumerate(zip(row, colors, strict=True)):

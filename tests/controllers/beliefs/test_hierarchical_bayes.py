@@ -149,7 +149,6 @@ def node_means(trees: Trees, scales: Scales, form, sweeps: int = 4000) -> np.nda
     return np.mean(means[100:], axis=0)
 
 
-@pytest.mark.slow
 def test_small_forests_agree_with_nuts():
     pytest.importorskip("pyro")
     from halfway.controllers.beliefs.bayes_model import evidence_of, posterior
@@ -265,7 +264,6 @@ def test_equal_streams_give_equal_estimates_through_a_checkpoint():
         assert np.array_equal(after.rate_M, expected.rate_M) and np.array_equal(after.logit_M, expected.logit_M)
 
 
-@pytest.mark.slow
 def test_fit_recovers_the_hyperparameters_and_leaves_torch_alone():
     pytest.importorskip("pyro")
     import torch

@@ -428,7 +428,7 @@ def test_options_are_checked() -> None:
     assert {"bubblewrap", "swerex"} <= set(BOXES.names())
 
 
-def test_history_and_caches_are_no_part_of_a_base(tmp_path: Path) -> None:
+def test_history_and_caches_are_left_out_of_a_base(tmp_path: Path) -> None:
     base = small_repository(tmp_path / "repository")
     for name in (".git/objects/secret", "stats/__pycache__/means.pyc"):
         (tmp_path / "repository" / name).parent.mkdir(parents=True)

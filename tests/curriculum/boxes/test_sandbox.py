@@ -371,6 +371,6 @@ def test_equal_values_share_a_key(value: object, shown: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("value", [1j, b"a", float("nan"), float("inf"), object(), frozenset(), range(3), [[1j]]])
-def test_what_is_not_plain_has_no_text(value: object) -> None:
+def test_a_value_that_is_not_plain_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="plain value"):
         literal(value)

@@ -163,7 +163,7 @@ def test_states_are_compared_where_they_are_recorded() -> None:
     assert isinstance(found, Divergence) and found.step == 2 and "the files that it left" in found.why
 
 
-def test_an_episode_lost_in_a_replay_is_no_divergence() -> None:
+def test_an_episode_lost_in_a_replay_is_not_a_divergence() -> None:
     class Losing(Fickle):
         def step(self, episodes: Sequence[int], responses: Sequence[str]) -> list[StepResult[int]]:
             return [StepResult(episode, lost="the machine is gone") for episode in episodes]

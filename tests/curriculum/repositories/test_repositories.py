@@ -1,4 +1,4 @@
-"""Where tasks on repositories come from, and what is no task."""
+"""Where tasks on repositories come from, and what is not a task."""
 
 import ast
 import hashlib
@@ -221,11 +221,11 @@ def test_names_resolve() -> None:
     assert SOURCES.get("repository_rows") is RepositoryRows and SOURCES.get("repository_archives") is RepositoryArchives
 
 
-# What is no task.
+# What is not a task.
 
 
 @needs_boxes
-def test_what_is_no_task_is_dropped_with_its_reason(tmp_path: Path) -> None:
+def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> None:
     sound = small_task(tmp_path)
     harmless = patch("stats/means.py", SOUND, SOUND + "\n# a remark\n")
     wrong = patch("stats/means.py", FAULTY, FAULTY + "\n# a remark\n")

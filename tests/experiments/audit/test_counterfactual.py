@@ -69,7 +69,7 @@ def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> No
     assert found.course == ((4, 0), *((4, 1),) * 5)
 
 
-def test_a_skip_that_was_wrong_is_called_so_and_is_no_evidence() -> None:
+def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
     woken = STEADY.copy()
     woken[1:, 2] = 4  # what always passed at first does so no more, which nobody sees who skips it
     found = Replay("retire", Retire(above=0.9), world_of(history(woken))).run()

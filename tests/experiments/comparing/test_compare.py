@@ -239,7 +239,6 @@ def test_a_run_directory_keeps_its_settings(tmp_path: Path) -> None:
     assert json.dumps(to_plain(parse_run_config(raw)))
 
 
-@pytest.mark.slow
 def test_a_comparison_from_the_command_line(
     tmp_path: Path,
     tiny_model: PreTrainedModel,

@@ -259,7 +259,6 @@ assert called == [], called
 """
 
 
-@pytest.mark.slow
 def test_a_worker_leaves_devices_alone() -> None:
     """A process that has asked CUDA's driver for anything cannot hand its devices to a fork."""
     program = SPY.replace("MODEL", repr(str(REPOSITORY / "experiments/starting_models/sums")))
@@ -285,7 +284,6 @@ def outcome_of(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_a_run_in_a_worker_is_bit_for_bit_that_of_a_fresh_process(tmp_path: Path) -> None:
     """Also when the worker has trained other runs before, and whatever the arm is called."""
     methods = REPOSITORY / "experiments" / "recipes" / "methods"

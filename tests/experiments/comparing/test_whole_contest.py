@@ -61,7 +61,6 @@ def weights(run: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_a_contest_of_two_equal_arms(tmp_path: Path, how: signal.Signals) -> None:

@@ -265,7 +265,7 @@ def _write(folder: Path, text: str, name: str = "file.yaml") -> Path:
     ("text", "complaint"),
     [("- a\n- b\n", "mapping"), ("", "mapping"), ("a: [1", "YAML"), ("a: 1\na: 2\n", "duplicate")],
 )
-def test_files_that_are_no_mapping_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+def test_files_that_are_not_a_mapping_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
     assert complaint in refusal(_write(tmp_path, text))
 
 

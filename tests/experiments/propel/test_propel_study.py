@@ -35,7 +35,6 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> PropelConfig:
     return config
 
 
-@pytest.mark.slow
 def test_every_stage_resumes_to_the_same_bits(
     peaceful: PropelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +57,6 @@ def test_every_stage_resumes_to_the_same_bits(
     assert [name for name in theirs if mine[name] != theirs[name]] == []
 
 
-@pytest.mark.slow
 def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     folder = peaceful.folder / "seed-0"
     assert (folder / "sweep.png").stat().st_size > 5_000
@@ -95,14 +93,12 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     assert lookup["probe_gain"] == pytest.approx(difference) and f"{difference:+.3f} [" in text
 
 
-@pytest.mark.slow
 def test_an_arm_of_no_steps_is_its_generator(peaceful: PropelConfig) -> None:
     evaluations = peaceful.folder / "seed-0" / "evaluations"
     base, still = (json.loads((evaluations / f"{arm}.json").read_text()) for arm in ("base", "still"))
     assert still == base and still["step"] == 0
 
 
-@pytest.mark.slow
 def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
     curves = summarize_study(peaceful)["curves"]
     assert list(curves["base"]) == ["0"] and list(curves["probe"]) == ["2", "4"] and "still" not in curves
@@ -110,7 +106,6 @@ def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
     assert all((peaceful.folder / name).stat().st_size > 5_000 for name in ("solve_counts.png", "curves.png"))
 
 
-@pytest.mark.slow
 def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> None:
     runner = CliRunner()
 
@@ -135,7 +130,6 @@ def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> No
     assert "--arm: 'base' is the base generator, which is not trained" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_layer_that_the_reference_lacks_is_one_line(peaceful: PropelConfig) -> None:
     study = Study(
         load_study(peaceful.folder / "config.yaml") if (peaceful.folder / "config.yaml").exists() else peaceful, 0

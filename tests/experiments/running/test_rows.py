@@ -1,4 +1,4 @@
-"""`halfway validate --rows`: what is no task is dropped with its reason, and the rest can be trained on."""
+"""`halfway validate --rows`: what is not a task is dropped with its reason, and the rest can be trained on."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_rows_of_which_none_holds_are_one_line(tmp_path: Path) -> None:
         check_rows(written(tmp_path, one=SOUND, two=SOUND), None)
 
 
-def test_images_are_no_tasks_for_bubblewrap(tmp_path: Path) -> None:
+def test_images_are_not_tasks_for_bubblewrap(tmp_path: Path) -> None:
     """Known without a container: `halfway validate` says so."""
     run = written(tmp_path, one=FAULTY)
     loaded = RepositoryRows(str(tmp_path / "rows.jsonl")).load(None, Stream(0))

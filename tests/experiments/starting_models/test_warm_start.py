@@ -53,7 +53,6 @@ def measured(recipe: str, model: Path, folder: Path, *overrides: str) -> Evaluat
     return training.evaluate()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["ledger"])  # the quickest; the others differ in nothing but their texts
 def test_the_command_makes_a_policy_of_the_same_pass_rates(task: str, tmp_path: Path) -> None:
     folder, recipe = TASKS[task]

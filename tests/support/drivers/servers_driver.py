@@ -5,23 +5,21 @@ again, by step.
 """
 
 import json
-import os
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine_drivers import attack
+
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
 # Step -> (server to attack, signal it gets).
 ATTACKS = {1: (1, signal.SIGKILL), 3: (0, signal.SIGSTOP)}
-# Long enough for a step's requests to go out, and much less than 32 sequences of up to 64 tokens take.
-DELAY_SECONDS = 0.2
 
 
 class Attacked:
@@ -42,8 +40,7 @@ class Attacked:
             while not all(server.usable for server in self.engine.servers):
                 time.sleep(0.5)
                 self.engine._available()
-            victim = self.engine.servers[number].process
-            threading.Timer(DELAY_SECONDS, os.killpg, (victim.pid, how)).start()
+            attack(self.engine.servers[number], how, request=9)
         before = self.engine.retried
         done = self.engine.generate(*calls)
         self.retried[step] += self.engine.retried - before

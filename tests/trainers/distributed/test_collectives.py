@@ -41,7 +41,6 @@ def two_processes() -> list[subprocess.CompletedProcess[str]]:
     return [subprocess.CompletedProcess(p.args, p.returncode, o) for p, o in zip(started, outputs, strict=True)]
 
 
-@pytest.mark.slow
 def test_a_slow_leader_is_waited_for_longer_than_training_would(
     two_processes: list[subprocess.CompletedProcess[str]],
 ) -> None:
@@ -49,7 +48,6 @@ def test_a_slow_leader_is_waited_for_longer_than_training_would(
         assert "synced once" in process.stdout, process.stdout
 
 
-@pytest.mark.slow
 def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[subprocess.CompletedProcess[str]]) -> None:
     leader, follower = two_processes
     assert leader.returncode == 1

@@ -89,12 +89,10 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("together"), "together", 2)
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_run_of_one(alone: Path, together: Path) -> None:
     assert_alike(alone, together)
 
 
-@pytest.mark.slow
 @pytest.mark.engines
 def test_two_processes_with_sharded_weights_give_the_run_of_one(alone: Path, tmp_path: Path) -> None:
     if find_spec("deepspeed") is None:
@@ -102,7 +100,6 @@ def test_two_processes_with_sharded_weights_give_the_run_of_one(alone: Path, tmp
     assert_alike(alone, run(tmp_path, "sharded", 2, "3"))
 
 
-@pytest.mark.slow
 def test_a_lost_process_ends_the_run_and_resuming_completes_it(together: Path, tmp_path: Path) -> None:
     path, output = write_config(tmp_path, "broken", "null"), tmp_path / "broken.txt"
     launched, broken = start(2, "run", path, output), tmp_path / "broken"

@@ -23,7 +23,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run_driver(tmp_path_factory.mktemp("float32"), "float32")
 
 
-@pytest.mark.slow
 def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(results: dict[str, Any], tmp_path: Path) -> None:
     model = build_policy(tmp_path)
     for context_P, done in zip(calls()[0], results["first"], strict=True):
@@ -38,7 +37,6 @@ def test_logprobs_and_entropies_are_those_of_a_plain_forward_pass(results: dict[
         )
 
 
-@pytest.mark.slow
 def test_responses_end_at_the_first_end_token_or_at_their_own_limit(results: dict[str, Any]) -> None:
     for limit, done in zip(calls()[1], results["first"], strict=True):
         tokens = done["tokens_T"].tolist()
@@ -48,7 +46,6 @@ def test_responses_end_at_the_first_end_token_or_at_their_own_limit(results: dic
     assert {done["stop"] for done in results["first"]} == {"end", "length"}
 
 
-@pytest.mark.slow
 def test_equal_calls_and_seeds_give_equal_tokens_in_any_order(results: dict[str, Any]) -> None:
     first = [done["tokens_T"].tolist() for done in results["first"]]
     assert [done["tokens_T"].tolist() for done in results["again"]] == first
@@ -56,27 +53,23 @@ def test_equal_calls_and_seeds_give_equal_tokens_in_any_order(results: dict[str,
     assert first[0][:12] != first[2]  # one context, two seeds
 
 
-@pytest.mark.slow
 def test_completions_are_reported_as_their_sequences_end(results: dict[str, Any]) -> None:
     assert sorted(results["told"]) == list(range(12)) != results["told"]
     for told, first in zip(results["told completions"], results["first"], strict=True):
         assert told["tokens_T"].tolist() == first["tokens_T"].tolist() and told["stop"] == first["stop"]
 
 
-@pytest.mark.slow
 def test_completions_say_which_weights_sampled_them(results: dict[str, Any]) -> None:
     assert {done["policy_version"] for done in results["first"]} == {0}
     assert {done["policy_version"] for done in results["synced"]} == {1}
 
 
-@pytest.mark.slow
 def test_a_request_that_cannot_fit_is_named(results: dict[str, Any]) -> None:
     assert results["too long"].startswith(
         "rollouts.engine.vllm.max_length: a prompt and its response may need 1080 tokens"
     )
 
 
-@pytest.mark.slow
 def test_the_check_after_a_sync_tells_right_from_wrong(results: dict[str, Any]) -> None:
     verdicts = results["syncs"]
     for name in ("before", "right", "right after that", "cache emptied at last"):
@@ -85,7 +78,6 @@ def test_the_check_after_a_sync_tells_right_from_wrong(results: dict[str, Any]) 
         assert "the engine does not hold the learner's weights" in str(verdicts[name])
 
 
-@pytest.mark.slow
 def test_bfloat16_engine_of_a_float32_learner(tmp_path: Path) -> None:
     verdicts = run_driver(tmp_path, "bfloat16")["syncs"]
     assert 1e-4 < verdicts["right"] < TOLERANCE["bfloat16"]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drivers.vllm_driver import PAD, TEMPERATURE, build_policy, calls, change, logprobs_by_one_pass
+from engine_drivers import attack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +47,6 @@ def check(running: Running) -> float:
     return SyncCheck(engine, learner, policy.config.vocab_size, 256, 1e-4)()
 
 
-@pytest.mark.slow
 def test_tokens_and_logprobs_are_those_of_the_policy(engine: Running) -> None:
     servers, policy = engine
     contexts, limits, seeds = calls()
@@ -62,7 +61,6 @@ def test_tokens_and_logprobs_are_those_of_the_policy(engine: Running) -> None:
     assert servers.retried == 0
 
 
-@pytest.mark.slow
 def test_every_server_gets_new_weights(engine: Running) -> None:
     servers, policy = engine
     assert check(engine) < 1e-4
@@ -81,7 +79,6 @@ def test_every_server_gets_new_weights(engine: Running) -> None:
             server.usable = True
 
 
-@pytest.mark.slow
 def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
     servers, _ = engine
     contexts, limits, seeds = calls()
@@ -103,7 +100,6 @@ def wait_for_both(servers: VllmServersEngine) -> None:
         servers._available()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Running, number: signal.Signals) -> None:
     servers, policy = engine
@@ -116,7 +112,7 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     whole = time.monotonic() - started
     lost, before = servers.servers[1], servers.retried
     assert lost.process is not None
-    threading.Timer(whole / 3, os.killpg, (lost.process.pid, number)).start()
+    attack(lost, number, request=16)
     started = time.monotonic()
     told: list[tuple[int, Completion]] = []
     done = servers.generate(contexts, limits, seeds, lambda i, completion: told.append((i, completion)))
@@ -132,7 +128,6 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     assert check(engine) < 1e-4
 
 
-@pytest.mark.slow
 def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     engine: Running, tmp_path: Path
 ) -> None:
@@ -179,7 +174,6 @@ def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_
         assert sum(any(drawn[i][0] == context for i in share) for share in shares) <= 1
 
 
-@pytest.mark.slow
 def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(tmp_path: Path) -> None:
     policy = build_policy(tmp_path)
     part = VllmServers(kv_cache_gib=0.05, count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS)

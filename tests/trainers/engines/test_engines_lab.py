@@ -49,7 +49,6 @@ class Learnt:
     engine_gap: float
 
 
-@pytest.mark.slow
 @pytest.mark.engines
 def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
     """The third engine is two vLLM servers, with a learner of two ranks under ZeRO-3."""

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.engines
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_engine_and_learner_agree_after_every_sync(tmp_path: Path, dtype: str) -> None:
     run_engine_driver("sync_driver.py", tmp_path, dtype, timeout=400)

@@ -214,7 +214,7 @@ def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     history = trainer.state.log_history
     assert any("eval_rewards/passed/mean" in entry for entry in history)
     assert all("halfway/greso/p_easy" in entry for entry in history if "loss" in entry)
-    assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is no evidence"
+    assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is not evidence"
 
 
 def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_path: Path) -> None:
@@ -288,7 +288,6 @@ def drive(driver: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
 def test_a_run_killed_without_warning_and_resumed(name: str, through: str, tmp_path: Path) -> None:
     steps = 12
@@ -307,7 +306,6 @@ def test_a_run_killed_without_warning_and_resumed(name: str, through: str, tmp_p
         assert any(record["outcome"] == "skipped" for record in records(whole))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
 def test_two_processes_decide_the_same(name: str, through: str, tmp_path: Path) -> None:
     steps = 2 if name == "greso" else 3

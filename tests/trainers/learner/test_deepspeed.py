@@ -49,7 +49,6 @@ def results(folder: Path) -> Load:
     return lambda name: torch.load(folder / f"{name}.pt")  # type: ignore[no-any-return]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["0", "2", "3", "3-offload", "3-lora"])
 def test_two_processes_train_like_one(results: Load, way: str) -> None:
     one = results("train-plain-lora-0-of-1" if way == "3-lora" else "train-plain-0-of-1")
@@ -62,7 +61,6 @@ def test_two_processes_train_like_one(results: Load, way: str) -> None:
         torch.testing.assert_close(two["weights"], one["weights"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_bfloat16_weights_follow_float32_ones(results: Load) -> None:
     one, two = results("train-plain-0-of-1"), results("train-3-bfloat16-0-of-2")
     for name, weight in two["weights"].items():
@@ -72,7 +70,6 @@ def test_bfloat16_weights_follow_float32_ones(results: Load) -> None:
     assert two["metrics"][0]["grad_norm"] == pytest.approx(one["metrics"][0]["grad_norm"], rel=0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["0", "2", "3", "3-offload", "3-bfloat16", "3-lora"])
 def test_a_resumed_run_is_bit_equal_on_as_many_processes(results: Load, way: str) -> None:
     for process in range(2):
@@ -83,7 +80,6 @@ def test_a_resumed_run_is_bit_equal_on_as_many_processes(results: Load, way: str
             assert torch.equal(rest["weights"][name], weight), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["0", "2", "3", "3-lora"])
 def test_a_run_resumes_on_another_number_of_processes(results: Load, way: str) -> None:
     whole, rest = results(f"train-{way}-0-of-2"), results(f"resume-{way}-0-of-1")
@@ -92,7 +88,6 @@ def test_a_run_resumes_on_another_number_of_processes(results: Load, way: str) -
     torch.testing.assert_close(rest["weights"], whole["weights"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["0", "2", "3", "3-lora"])
 def test_a_checkpoint_holds_a_plain_hugging_face_folder(folder: Path, way: str) -> None:
     saved = AutoModelForCausalLM.from_pretrained(folder / way / "policy").state_dict()

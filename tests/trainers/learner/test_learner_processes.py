@@ -63,7 +63,6 @@ def result_of(options: LearnerOptions, accelerator: Accelerator) -> dict[str, An
     return {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
 
 
-@pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": IMPORTABLE}
     subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=300, env=environment)

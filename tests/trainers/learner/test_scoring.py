@@ -137,7 +137,6 @@ print(peak_mib() - before)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peaks of memory in /proc")
 def test_an_update_at_smollm2s_vocabulary_takes_at_most_half_the_memory_of_the_naive_one() -> None:
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)

@@ -138,7 +138,6 @@ def driver() -> Iterator["subprocess.Popen[str]"]:
         process.stdin.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, driver: "subprocess.Popen[str]") -> None:
     moments = MOMENTS if chain == EVERY_MOMENT else ONE_MOMENT

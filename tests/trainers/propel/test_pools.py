@@ -61,7 +61,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return Study(config, 0)
 
 
-@pytest.mark.slow
 def test_what_is_exported(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("an export calls no solver")
@@ -86,9 +85,10 @@ def test_what_is_exported(study: Study, monkeypatch: pytest.MonkeyPatch) -> None
     assert [guessed[p.id] for p in problems] == pytest.approx(rates, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_what_an_export_refuses(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^export: problem 'x' is no task of the domain sums \(unreadable\), so that"):
+    with pytest.raises(
+        UserError, match=r"^export: problem 'x' is not a task of the domain sums \(unreadable\), so that"
+    ):
         export_problems(study, "none", [Problem("x", "2+2=", "4")])
     with monkeypatch.context() as patch:
         patch.setattr(Sums, "check", lambda self, tasks: [self._check(task._replace(start=9)) for task in tasks])
@@ -103,7 +103,6 @@ def test_what_an_export_refuses(study: Study, monkeypatch: pytest.MonkeyPatch) -
         rate_probe(other)
 
 
-@pytest.mark.slow
 def test_the_command_exports(study: Study) -> None:
     recipe = str(REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml")
 
@@ -122,7 +121,7 @@ def test_the_command_exports(study: Study) -> None:
         (("export", "--run", str(RECIPES / "lab" / "sums.yaml"), "--arm=probe"), "without --arm"),
         (
             ("export", "--run", str(RECIPES / "methods" / "propel.yaml")),
-            "is no task of the domain sums (number of lines)",
+            "is not a task of the domain sums (number of lines)",
         ),
     ]:
         done = halfway(*words)

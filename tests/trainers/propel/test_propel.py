@@ -301,7 +301,7 @@ def test_negatives_are_what_fools_the_probe() -> None:
     rows = rows_of([*many_sheets(20, [4]), *many_sheets(20, [2]), "^1/0a4b1="])
     logits = [1.0] * 30 + [-1.0] * 11
     found = negatives(rows, logits, solver(), "false_positives")
-    assert found == rows[:20]  # called useful, but never or too often solved; useful tasks are no negatives
+    assert found == rows[:20]  # called useful, but never or too often solved; useful tasks are not negatives
     semantic = negatives(rows, logits, solver(), "semantic")  # and all of the commonest family, useful or not
     of_family = [row.topic == "3/0" for row in rows]
     assert sum(of_family) == 32 and not all(of_family[:20])
@@ -372,7 +372,7 @@ def test_a_generators_rollout_succeeds_if_it_is_valid(lab_tokenizer: Any) -> Non
     assert outcomes == [(True, 1.0), (True, 1.0), (True, 0.0), invalid, (True, 1.0), invalid]
     metrics = rewarded.metrics
     assert metrics["tasks/valid"] == pytest.approx(4 / 6) and metrics["tasks/solver_trials"] == 32
-    assert metrics["tasks/parsed"] == pytest.approx(4 / 6)  # one is no sheet, one was cut
+    assert metrics["tasks/parsed"] == pytest.approx(4 / 6)  # one is not a sheet, one was cut
     assert metrics["tasks/top_topic"] == pytest.approx(3 / 6) and metrics["reward/valid_mean"] == pytest.approx(3 / 4)
 
 

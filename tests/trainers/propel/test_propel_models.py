@@ -35,7 +35,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return study.config.folder
 
 
-@pytest.mark.slow
 def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft", reason="peft is not installed (extra lora)")
     for name in ("whole", "killed"):

@@ -71,7 +71,7 @@ def test_an_invalid_text_has_its_reason(text: str, reason: str) -> None:
     assert candidate.invalid is not None and candidate.invalid.reason == reason and not candidate.valid
 
 
-def test_money_and_braces_of_sets_are_no_broken_latex() -> None:
+def test_money_and_braces_of_sets_are_not_broken_latex() -> None:
     for question in (
         "A pen costs $3. What do seven of them cost?",
         r"Find the number of subsets of \{1, 2, 3\} with $2$ elements.",
@@ -295,7 +295,6 @@ def study_of(models: dict[str, str], folder: Path, **changes: Any) -> PropelConf
     return study_config({**raw, **changes})
 
 
-@pytest.mark.slow
 def test_a_study_of_texts_from_end_to_end(models: dict[str, str], tmp_path: Path) -> None:
     study = Study(study_of(models, tmp_path), 0)
     corpus = run_corpus(study)
@@ -331,7 +330,6 @@ def test_a_study_of_texts_from_end_to_end(models: dict[str, str], tmp_path: Path
     assert "oracle attempts" in write_summary(study.config).read_text()
 
 
-@pytest.mark.slow
 def test_a_killed_corpus_has_the_same_answers(models: dict[str, str], tmp_path: Path) -> None:
     study = Study(study_of(models, tmp_path), 0)
     whole = run_corpus(study)
