@@ -23,6 +23,7 @@ from halfway.trainers.engines.vllm_servers.transfer import (
     Broadcast,
     Files,
     broadcast,
+    join_store,
     make_group,
     own_address,
     parts,
@@ -41,6 +42,7 @@ class Receiver(Server):
         self.name, self.refuses = name, refuses
         self.group: Any = None
         self.joined = 0
+        self.told: dict[str, Any] = {}
         self.held: dict[str, Tensor] = {}
         self.updates: list[str] = []
         self.process = object()  # type: ignore[assignment]
@@ -54,9 +56,9 @@ class Receiver(Server):
         return {"weight_version": self.label, "success": True}
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
-        limit = timedelta(seconds=seconds)
-        store = distributed.TCPStore(group["address"], group["port"], group["size"], is_master=False, timeout=limit)
+        store = join_store(group["address"], group["port"], group["prefix"], group["size"], seconds)
         self.group = make_group(store, group["rank"], group["size"], "cpu", group["address"], seconds)
+        self.told = group
         self.joined += 1
 
     def receive(self, part: dict[str, Any], seconds: float) -> None:
@@ -192,6 +194,29 @@ def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch:
     one.version = None  # it was lost, and may be another process at the same address
     transfer.send(weights(), [one], "5")
     assert (one.version, one.joined) == ("5", 4)
+
+
+def test_a_broadcast_is_arranged_on_one_address_below_a_secret_prefix() -> None:
+    one, two = Receiver("one"), Receiver("two")
+    first, second = Broadcast(10.0), Broadcast(10.0)
+    first.send(weights(), [one], "1")
+    second.send(weights(), [two], "1")
+    assert listening_addresses(one.told["port"]) == {"127.0.0.1"}
+    stranger = distributed.TCPStore("127.0.0.1", one.told["port"], is_master=False, wait_for_workers=False)
+    keys = [key for key in stranger.list_keys() if not key.startswith("init/")]
+    assert keys and all(key.startswith(one.told["prefix"]) for key in keys)
+    assert one.told["prefix"] != two.told["prefix"] and len(one.told["prefix"]) == 32
+
+
+def listening_addresses(port: int) -> set[str]:
+    """The addresses of this host on which a port accepts connections."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            address, number = line.split()[1].split(":")
+            if int(number, 16) == port and line.split()[3] == "0A":
+                found.add(".".join(str(byte) for byte in reversed(bytes.fromhex(address))))
+    return found
 
 
 def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:

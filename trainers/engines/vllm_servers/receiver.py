@@ -5,7 +5,6 @@ vLLM imports this module by name, before it needs it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from halfway.trainers.engines.vllm.worker import repack_tied_heads
 from halfway.trainers.engines.vllm_servers.server import BACKEND
-from halfway.trainers.engines.vllm_servers.transfer import broadcast, c10d, make_group, own_address
+from halfway.trainers.engines.vllm_servers.transfer import broadcast, join_store, make_group, own_address
 
 
 @dataclass
@@ -25,7 +24,7 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
     """A group of processes for broadcasts, in which the learner has rank 0.
 
     Attributes:
-        address, port: where the learner's store is.
+        address, port, prefix: where the learner's store is, and what the group's keys in it begin with.
         rank: rank of this server's first worker.
         size: size of the group.
         seconds: how long the group waits for a member.
@@ -33,6 +32,7 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
 
     address: str
     port: int
+    prefix: str
     rank: int
     size: int
     seconds: float
@@ -62,10 +62,10 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
 
     def init_transfer_engine(self, init_info: Init) -> None:
         """Join the learner's group, in place of an earlier one."""
-        limit = timedelta(seconds=init_info.seconds)
-        store = c10d.TCPStore(init_info.address, init_info.port, init_info.size, is_master=False, timeout=limit)
+        address, port = init_info.address, init_info.port
+        store = join_store(address, port, init_info.prefix, init_info.size, init_info.seconds)
         rank = init_info.rank + self.parallel_config.rank
-        own = own_address(f"{init_info.address}:{init_info.port}")
+        own = own_address(f"{address}:{port}")
         self._seconds = init_info.seconds
         self._group = make_group(store, rank, init_info.size, str(self.device), own, init_info.seconds)
 

@@ -3,6 +3,7 @@
 The servers' side is `halfway.trainers.engines.vllm_servers.receiver`.
 """
 
+import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -165,18 +166,20 @@ class Broadcast:
         address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
-        store = c10d.TCPStore(address, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
+        store = open_store(address, size, limit)
+        prefix = secrets.token_hex(16)
         first = [1 + sum(server.width for server in servers[:i]) for i in range(len(servers))]
         with ThreadPoolExecutor(len(servers)) as pool:
             answers = [
                 pool.submit(
                     server.join,
-                    {"address": address, "port": store.port, "rank": rank, "size": size, "seconds": self.seconds},
+                    {"address": address, "port": store.port, "prefix": prefix, "rank": rank, "size": size}
+                    | {"seconds": self.seconds},
                     self.seconds,
                 )
                 for server, rank in zip(servers, first, strict=True)
             ]
-            self._group = make_group(store, 0, size, self._device, address, self.seconds)
+            self._group = make_group(c10d.PrefixStore(prefix, store), 0, size, self._device, address, self.seconds)
             for answer in answers:
                 answer.result()
         self._members = members
@@ -213,6 +216,23 @@ def own_address(peer: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((parts.hostname or "", parts.port or 1))  # this sends nothing
         return str(probe.getsockname()[0])
+
+
+def open_store(address: str, size: int, limit: timedelta) -> Any:
+    """The store through which a group of `size` processes finds itself; it listens on this address only.
+
+    Left to itself, it would listen on all of this host's.
+    """
+    with socket.create_server((address, 0), backlog=size + 16) as listening:
+        port, number = listening.getsockname()[1], listening.detach()
+    options = {"is_master": True, "timeout": limit, "wait_for_workers": False, "master_listen_fd": number}
+    return c10d.TCPStore(address, port, size, **options)
+
+
+def join_store(address: str, port: int, prefix: str, size: int, seconds: float) -> Any:
+    """The learner's store as its servers see it, below a prefix that nobody else knows."""
+    store = c10d.TCPStore(address, port, size, is_master=False, timeout=timedelta(seconds=seconds))
+    return c10d.PrefixStore(prefix, store)
 
 
 def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:
