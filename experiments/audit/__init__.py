@@ -2,8 +2,7 @@
 
 - `auditing`: a whole audit, what no log can tell, and the audit as JSON
 - `reading`: finds the logs at a path, recognises their formats and reads them
-- `files`: finds files and reads them in pieces; no file is trusted, and none is executed
-- `beginnings`: reads the beginning of a file: its columns, or why it is not a log
+- `files`: finds files and reads their beginnings and lines; no file is trusted, and none is executed
 - `database`: runs DuckDB on arrays and on Parquet files, and on nothing else
 - `formats`: readers of rollout logs
 - `builder`: collects rollouts into groups

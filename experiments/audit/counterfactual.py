@@ -82,12 +82,9 @@ class Replayed:
         rightly: number of refused visits that were silent.
         silent: number of offered visits that were silent.
         unanswered: number of rollouts that it asked for but the log does not hold, by reason.
-        distance: median number of steps between a request and the group that answers it.
         again: share of the answers that reuse a group, since a controller that chooses problems may ask for a problem
             more often than the run visited it.
         calibration: how well it predicted pass rates; None for a controller that does not.
-        metrics: the controller's metrics at the end.
-        course: for each step, the number of visits offered and the number refused.
     """
 
     name: str
@@ -99,11 +96,8 @@ class Replayed:
     rightly: int = 0
     silent: int = 0
     unanswered: Mapping[str, int] = field(default_factory=dict)
-    distance: float = 0.0
     again: float = 0.0
     calibration: Calibration | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    course: tuple[tuple[int, int], ...] = ()
 
     @property
     def price(self) -> float | None:
@@ -293,21 +287,17 @@ class Replay:
         self.session = Session(world.problems, chain(*members), world.num_rollouts, provides=PROVIDES, host="a log")
         self.pools: dict[str, Pool] = {}
         self.unanswered: Counter[str] = Counter()
-        self.distances: list[int] = []
+        self.answers = 0
         self.used: set[int] = set()  # ids of visits, which the world keeps alive
         self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed rate, observed rate, rate at the previous visit
         self.latest: dict[int, float] = {}
-        self.course: list[tuple[int, int]] = []
 
     def run(self) -> Replayed:
         """Replay the whole world, step by step."""
         for due in self.world.schedule:
             self._remember(due)
-            before = self.skipped
             self._step(due)
-            self.course.append((len(due), self.skipped - before))
-        metrics = self.session.metrics()
         return Replayed(
             name=self.name,
             kind=self.kind,
@@ -318,11 +308,8 @@ class Replay:
             rightly=self.rightly,
             silent=self.silent,
             unanswered=dict(self.unanswered),
-            distance=float(np.median(self.distances)) if self.distances else 0.0,
-            again=1 - len(self.used) / len(self.distances) if self.distances else 0.0,
+            again=1 - len(self.used) / self.answers if self.answers else 0.0,
             calibration=calibration(self.beliefs) if self.beliefs else None,
-            metrics={key.partition("/")[2]: value for key, value in metrics.items() if not key.startswith("log/")},
-            course=tuple(self.course),
         )
 
     def _step(self, due: Sequence[tuple[int, Visit]]) -> None:
@@ -363,7 +350,7 @@ class Replay:
                 self.unanswered[NO_VISIT] += request.num_rollouts
                 self.session.abandon(ticket.id, NO_VISIT)
                 return
-            self.distances.append(abs(visit.step - step))
+            self.answers += 1
             self.used.add(id(visit))
             pool = self.pools[ticket.id] = Pool(visit, Stream(0).at("replay", step, ticket.id).generator())
         passed, count = pool.draw(request.num_rollouts)

@@ -9,8 +9,6 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
-from halfway.experiments.audit.files import LogFile
-
 ROWS = 4096
 DAMAGED = "file that is not Parquet, or is damaged"
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -78,19 +76,17 @@ PARQUET = "read_parquet(?, hive_partitioning = false)"
 
 
 def batches(
-    file: LogFile, columns: Sequence[str] | None, drop: Callable[[str], None]
+    path: Path, root: Path, names: Sequence[str], drop: Callable[[str], None]
 ) -> Iterator[dict[str, Sequence[Any]]]:
-    """Yield a Parquet file in pieces of up to `ROWS` rows, as Python values by column.
+    """Yield these columns of a Parquet file at or below `root`, in pieces of up to `ROWS` rows, as Python values.
 
     Args:
-        columns: the columns to read; None = all.
         drop: called with the reason if the file is damaged.
     """
-    names = list(dict.fromkeys(file.columns if columns is None else columns))
     chosen = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
     try:
-        with closing(connected(file.given).cursor()) as cursor:
-            cursor.execute(f"SELECT {chosen} FROM {PARQUET}", [str(file.path.resolve())])
+        with closing(connected(root).cursor()) as cursor:
+            cursor.execute(f"SELECT {chosen} FROM {PARQUET}", [str(path.resolve())])
             while rows := cursor.fetchmany(ROWS):
                 yield dict(zip(names, zip(*rows, strict=True), strict=True))
     except duckdb.Error:

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.beginnings import begun, why_unknown
-from halfway.experiments.audit.files import LogFile, find, number_in
+from halfway.experiments.audit.files import LogFile, begun, find, number_in, why_unknown
 from halfway.experiments.audit.formats.base import Choices, Reader
 from halfway.experiments.audit.formats.registry import FORMATS, readers
 from halfway.experiments.audit.formats.table import ColumnNames

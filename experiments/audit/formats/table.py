@@ -105,7 +105,7 @@ class Table(Reader):
 
 def _batches(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
     if file.kind == ".parquet":
-        return batches(file, columns.used, into.drop)
+        return batches(file.path, file.given, columns.used, into.drop)
     return _lines(file, columns, into) if file.kind in LINES else _csv(file, columns, into)
 
 

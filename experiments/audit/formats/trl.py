@@ -42,7 +42,7 @@ class Trl(Reader):
         earlier: object = None
         for file in files:
             columns: dict[str, list[Any]] = {}
-            for batch in batches(file, None, into.drop):
+            for batch in batches(file.path, file.given, list(file.columns), into.drop):
                 for name, values in batch.items():
                     columns.setdefault(name, []).extend(values)
             if not columns:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
-from halfway.experiments.audit.auditing import Audited
+from halfway.experiments.audit.auditing import Audit, Audited
 from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
 from halfway.experiments.audit.measures import (
     CategoryChange,
@@ -18,7 +18,7 @@ from halfway.experiments.audit.measures import (
     spending,
     wasted,
 )
-from halfway.experiments.audit.page import silence
+from halfway.experiments.audit.page import page
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.audit.suspects import fisher, inverted
 from halfway.experiments.audit.tables import facts, over_time
@@ -74,8 +74,7 @@ def test_silence_and_its_price() -> None:
 def test_a_single_step_is_shown_without_a_range() -> None:
     found = findings(log(VISITS))
     assert [row[0] for row in over_time(found).rows] == ["0", "1", "2"]
-    chart = silence(found.over_time)
-    assert "<title>step 1: mixed 25.0 % of 4</title>" in chart and "steps" not in chart
+    assert "<title>step 1: mixed 25.0 % of 4</title>" in page(Audit((Audited(log(VISITS), found),), ()))
     assert ("steps", "3, from 0 to 2") in facts(Audited(log(VISITS), found)).rows
     one = log(VISITS[4:8])
     assert ("steps", "1 (step 1)") in facts(Audited(one, findings(one))).rows
@@ -88,9 +87,10 @@ def test_the_number_of_files_is_shown_with_the_right_plural(files: int, said: st
 
 
 def test_several_steps_are_shown_as_a_range() -> None:
-    found = findings(log([(step, "p", 1, 2) for step in range(24)]))
+    several = log([(step, "p", 1, 2) for step in range(24)])
+    found = findings(several)
     assert [row[0] for row in over_time(found).rows][:2] == ["0-1", "2-3"]
-    assert "<title>steps 22-23: mixed 100.0 % of 2</title>" in silence(found.over_time)
+    assert "<title>steps 22-23: mixed 100.0 % of 2</title>" in page(Audit((Audited(several, found),), ()))
 
 
 def test_what_became_of_problems() -> None:
