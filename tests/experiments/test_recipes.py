@@ -81,7 +81,7 @@ def test_every_arm_of_a_comparison_is_acceptable(name: str, tmp_path: Path, monk
     for instance in yaml_files.read(FILES[name]).get("instances", ()):
         Path(instance["model"]["path"]).mkdir(parents=True)  # made by a command that the file names
     config = comparison(name)  # checks every arm
-    own = {str(changes.get("problems")): arm for arm, changes in config.arms.items()}
+    own = {str(changes.fields.get("problems")): arm for arm, changes in config.arms.items()}
     for arm in own.values():
         build_problems(config.run(arm, config.seeds[0]))
 
