@@ -101,7 +101,7 @@ class Dare(PassRateController[DareState]):
             if group.size:
                 problem = group.request.problem.id
                 stored.pop(problem, None)  # the newest goes to the end
-                stored[problem] = replace(group, weights=None)
+                stored[problem] = group.bare()
                 rate_P[state.problems.position(problem)] = group.pass_rate
         kept = list(stored.items())[-self.capacity :]
         return replace(state, rate_P=rate_P, groups=dict(kept))

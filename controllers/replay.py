@@ -139,7 +139,7 @@ class Replay(PassRateController[ReplayState]):
             and g.request.ticket not in extended and g.request.ticket not in state.used
         ]  # fmt: skip
         return {
-            g.request.ticket: _bare(replace(g, rollouts=(state.successes[g.request.problem.id], *g.rollouts[1:])))
+            g.request.ticket: replace(g, rollouts=(state.successes[g.request.problem.id], *g.rollouts[1:])).bare()
             for g in failed
             if g.request.problem.id in state.successes
         }
@@ -156,12 +156,12 @@ class Replay(PassRateController[ReplayState]):
             if group.degenerate and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
                 continue
             if self.kind == "groups":
-                stored.append(_bare(group))
+                stored.append(group.bare())
                 trained.append(0)
                 stored_at.append(step)
             elif group.request.origin is Origin.FRESH and group.num_passed:
                 successes.pop(problem, None)  # the newest goes to the end
-                passed = next(rollout for rollout in reversed(_bare(group).rollouts) if rollout.success)
+                passed = next(rollout for rollout in reversed(group.bare().rollouts) if rollout.success)
                 successes[problem] = passed
         rollouts = [group.rollouts for group in stored]
         start = _first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens)
@@ -190,13 +190,6 @@ class Replay(PassRateController[ReplayState]):
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
         """stored: number of groups or successes kept; replayed: number of groups replayed so far."""
         return {"stored": float(len(state.groups) + len(state.successes)), "replayed": float(state.replayed)}
-
-
-def _bare(group: Group) -> Group:
-    """The group, stripped of everything that training does not read."""
-    request = replace(group.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
-    rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in group.rollouts)
-    return replace(group, request=request, rollouts=tuple(rollouts), weights=None)
 
 
 def _length(rollout: Rollout) -> int:

@@ -186,6 +186,12 @@ class Group:
     def num_generated(self) -> int:
         return sum(rollout.num_generated for rollout in self.rollouts)
 
+    def bare(self) -> "Group":
+        """The group without what training does not read, to be stored."""
+        request = replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
+        rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in self.rollouts)
+        return replace(self, request=request, rollouts=tuple(rollouts), weights=None)
+
     @property
     def num_tokens(self) -> int:
         """Tokens of whole sequences, prompts, replayed parts and observations included: what a pass over it costs."""

@@ -1,9 +1,11 @@
 """Controller states as plain JSON data, and back."""
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+import msgspec.inspect
 import numpy as np
 
 from halfway.curriculum.problems import ProblemSet
@@ -37,7 +39,9 @@ def save_state(state: Any) -> Any:
 
 
 def require_savable(state: Any, owner: str = "controllers") -> None:
-    """Refuse a state that `save_state` could not save, before a run has spent anything.
+    """Refuse a state that `save_state` could not save, or `restore_state` not restore, before a run has spent anything.
+
+    The declared types of its fields are read too, since what is empty now may hold more later.
 
     Args:
         owner: whose state it is, for the message.
@@ -59,6 +63,28 @@ def require_savable(state: Any, owner: str = "controllers") -> None:
             msgspec.to_builtins(value, enc_hook=_encode_without_values)
         except (NotImplementedError, TypeError) as error:
             raise UserError(f"{owner}: the field {name!r} of its state cannot be saved ({error}); {remedy}") from None
+    declared = get_type_hints(type(state))
+    for name in _saved_fields(state):
+        parts = _parts(msgspec.inspect.type_info(declared[name]), set())
+        foreign = [kind.cls for kind in parts if isinstance(kind, msgspec.inspect.CustomType)]
+        unknown = next((cls for cls in foreign if cls is not np.ndarray), None)
+        if unknown is not None:
+            what = f"the field {name!r} of its state may hold a {unknown.__name__}"
+            raise UserError(f"{owner}: {what}, which cannot be restored; {remedy}")
+
+
+def _parts(kind: msgspec.inspect.Type, seen: set[int]) -> Iterator[msgspec.inspect.Type]:
+    """A declared type and all types that it is made of."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    yield kind
+    for name in kind.__struct_fields__:
+        value = getattr(kind, name)
+        for part in value if isinstance(value, tuple) else (value,):
+            inner = part.type if isinstance(part, msgspec.inspect.Field) else part
+            if isinstance(inner, msgspec.inspect.Type):
+                yield from _parts(inner, seen)
 
 
 def _saved_fields(state: Any) -> dict[str, Any]:

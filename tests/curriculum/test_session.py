@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
 
 PROBLEMS = problem_set(60, generated=120)
-PROVIDES = ALWAYS_PROVIDED | {"values"}
+PROVIDES = ALWAYS_PROVIDED | {"values", "rescored"}
 
 
 def chain_of(*names: str) -> Chain:
@@ -388,6 +388,13 @@ class Remembers:
 
 
 @dataclass(frozen=True)
+class Gathers:
+    """A state with a field that is empty at first, and later holds what cannot be saved."""
+
+    others: Mapping[str, Nested] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Keeper(PassRateController[Any]):
     """Begins with the state that it is told to."""
 
@@ -405,6 +412,10 @@ class Keeper(PassRateController[Any]):
             r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a ProblemSet\); hold None",
         ),
         (Remembers(object()), r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a object\)"),
+        (
+            Gathers(),
+            r"controllers\.outer\.keeper: the field 'others' of its state may hold a ProblemSet, which cannot be",
+        ),
         ([1, 2], r"controllers\.outer\.keeper: its state is a list, which cannot be saved; hold None or a dataclass"),
     ],
 )
