@@ -48,9 +48,10 @@ def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any
     return {k: locate(v, folder) if is_path(k, v) else v for k, v in options.items()}
 
 
-def is_path(name: str, value: Any) -> bool:
+def is_path(name: object, value: Any) -> bool:
     """Whether an option is the path of a file or folder, judging by its name."""
-    return (name == "path" or name.endswith("_path")) and isinstance(value, str) and value != ""
+    named = isinstance(name, str) and (name == "path" or name.endswith("_path"))
+    return named and isinstance(value, str) and value != ""
 
 
 def locate(value: str, folder: Path) -> str:

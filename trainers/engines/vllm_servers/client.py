@@ -73,7 +73,8 @@ class Client:
         failed: dict[Server, ServerError] = {}
         # A server may close a connection that is kept open just when it is used again, which looks like a lost server.
         connector = TCPConnector(limit=0, force_close=True)
-        async with ClientSession(connector=connector, timeout=ClientTimeout(total=None)) as session:
+        options: Any = {"timeout": ClientTimeout(total=None), "auto_decompress": False}
+        async with ClientSession(connector=connector, **options) as session:
             tasks = [asyncio.create_task(self._do(each, version, session, failed, finished)) for each in errands]
             try:
                 await asyncio.gather(*tasks)

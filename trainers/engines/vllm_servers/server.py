@@ -5,20 +5,23 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 
 from halfway.curriculum.rollouts import IntArray, Stop
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.distributed.restart_pause import restart_pause
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.part import GIB
@@ -29,6 +32,7 @@ from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+Kind = TypeVar("Kind")
 PROBE_SECONDS = 5.0
 # A healthy but busy server may take this many times as long over a request as a silent one before it counts as lost.
 PATIENCE = 10
@@ -44,6 +48,67 @@ SERVER_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
     "OMP_WAIT_POLICY": "PASSIVE",
 }
+
+
+MOST_BYTES, BYTES_A_TOKEN = 1 << 20, 1 << 9
+"""The longest answer, and what a sequence may add to that for each of its tokens."""
+
+
+class Span(msgspec.Struct):
+    """Tokens of a sequence that were sampled by one version of the weights."""
+
+    version: str
+
+
+class Logprob(msgspec.Struct):
+    """Of one token. JSON has neither infinity nor NaN."""
+
+    logprob: Annotated[float, msgspec.Meta(le=1e-3)]
+
+
+class Logprobs(msgspec.Struct):
+    """Of a sequence, one for each token."""
+
+    content: list[Logprob]
+
+
+class Choice(msgspec.Struct):
+    """A sampled sequence, and the weights that sampled it."""
+
+    token_ids: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
+    logprobs: Logprobs
+    finish_reason: str | None = None
+    weight_versions: list[Span] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Generated(msgspec.Struct):
+    """The answer to a request for one sequence."""
+
+    choices: Annotated[list[Choice], msgspec.Meta(min_length=1, max_length=1)]
+
+
+class Model(msgspec.Struct):
+    """What a server says about its model."""
+
+    max_model_len: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Models(msgspec.Struct):
+    """The models of a server, of which Halfway's have one."""
+
+    data: Annotated[list[Model], msgspec.Meta(min_length=1)]
+
+
+class Held(msgspec.Struct):
+    """The name of the weights that a server holds."""
+
+    weight_version: str | int | None
+
+
+class Emptied(msgspec.Struct):
+    """Whether a server has emptied its cache."""
+
+    success: bool | None = None
 
 
 def version_in(name: str) -> int:
@@ -76,6 +141,7 @@ class Server:
             before work.
         usable: False from a failure until it has been revived.
         width: number of workers over which the model is split.
+        vocabulary: number of tokens of the policy; a completion with others is not accepted.
         attempts: number of starts since it was last usable.
         started: when it was last started, on the monotonic clock.
         failure: what went wrong last.
@@ -88,6 +154,7 @@ class Server:
     version: str | None = None
     usable: bool = False
     width: int = 1
+    vocabulary: int = 2**31
     attempts: int = 0
     started: float = 0.0
     failure: str = ""
@@ -148,22 +215,26 @@ class Server:
 
         Raises:
             RefusedError: if the server rejects the request.
-            ServerError: if there is no answer within `seconds` of silence, or an error.
+            ServerError: if there is no answer within `seconds` of silence, or no end within twice as long, or an error.
         """
         parts = urlsplit(f"//{self.address}")
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
+        limit = threading.Timer(2 * seconds, _hang_up, [connection])
+        limit.daemon = True
+        limit.start()
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            content = response.read()
+            content = response.read(MOST_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
         finally:
+            limit.cancel()
             connection.close()
-        return self._accepted(path, response.status, content)
+        return self._accepted(path, response.status, content, MOST_BYTES)
 
-    async def ask(self, session: "ClientSession", path: str, body: Any, seconds: float) -> Any:
+    async def ask(self, session: "ClientSession", path: str, body: Any, seconds: float, most: int = MOST_BYTES) -> Any:
         """The answer to a request that may take long, as JSON.
 
         Beyond `seconds`, it is waited for only as long as the server is healthy.
@@ -188,17 +259,35 @@ class Server:
             asking.cancel()
 
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
-        headers = {"Content-Type": "application/json"}
-        async with session.post(f"http://{self.address}{path}", data=json.dumps(body), headers=headers) as response:
-            return self._accepted(path, response.status, await response.read())
+        most = MOST_BYTES + BYTES_A_TOKEN * body["sampling_params"]["max_tokens"]
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        url, content = f"http://{self.address}{path}", bytearray()
+        async with session.post(url, data=json.dumps(body), headers=headers, allow_redirects=False) as response:
+            async for part in response.content.iter_any():
+                content += part
+                if len(content) > most:
+                    break
+            return self._accepted(path, response.status, bytes(content), most)
 
-    def _accepted(self, path: str, status: int, content: bytes) -> Any:
-        """The content of an answer. Raises ServerError if its status is not 200."""
+    def _accepted(self, path: str, status: int, content: bytes, most: int) -> Any:
+        """The content of an answer. Raises ServerError if its status is not 200, or if it is damaged or too long."""
         if status != http.client.OK:
             wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
-            text = " ".join(content.decode(errors="replace").split())
+            text = clean(" ".join(content[:10_000].decode(errors="replace").split()))
             raise (RefusedError if wrong else ServerError)(f"{self.address}{path}: status {status}: {text[:300]}")
-        return json.loads(content) if content.startswith((b"{", b"[")) else None
+        if len(content) > most:
+            raise ServerError(f"{self.address}{path}: its answer is longer than {most} bytes")
+        try:
+            return msgspec.json.decode(content) if content.startswith((b"{", b"[")) else None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise ServerError(f"{self.address}{path}: its answer is damaged ({one_line(error)})") from error
+
+    def _read(self, path: str, answer: Any, kind: type[Kind]) -> Kind:
+        """An answer of this kind. Raises ServerError for any other."""
+        try:
+            return msgspec.convert(answer, kind)
+        except msgspec.ValidationError as error:
+            raise ServerError(f"{self.address}{path}: answers something else ({one_line(error)})") from error
 
     def last_words(self) -> str:
         """What went wrong last, and what its log says about it, on one line, since the log is removed with the run."""
@@ -224,7 +313,7 @@ class Server:
         if not self.healthy():
             return False
         try:
-            held = str(self.call("GET", "/weight_info")["weight_version"])
+            held = str(self._read("/weight_info", self.call("GET", "/weight_info"), Held).weight_version)
         except ServerError as error:
             self.failure = str(error)
             return False
@@ -235,7 +324,7 @@ class Server:
 
     def max_length(self) -> int:
         """Most tokens of prompt and response together. Raises ServerError if it does not say."""
-        return int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
+        return self._read("/v1/models", self.call("GET", "/v1/models"), Models).data[0].max_model_len
 
     def sleep(self, seconds: float) -> None:
         """Move its weights to the host's memory and drop its cache, so that others can use its device.
@@ -284,7 +373,7 @@ class Server:
         else:
             self.call("POST", "/update_weight_version", {"new_version": version}, seconds)
         answer = self.call("POST", "/reset_prefix_cache", seconds=seconds)
-        if (answer or {}).get("success") is False:
+        if self._read("/reset_prefix_cache", answer or {}, Emptied).success is False:
             raise ServerError(f"{self.address}: could not empty its prefix cache: a request is still running")
         self.call("POST", "/resume", seconds=seconds)
         self.version = version
@@ -312,27 +401,42 @@ class Server:
                 f"rollouts.engine: the vLLM server refused a sequence of {len(context_P)} + {sampling['max_tokens']} "
                 f"tokens ({error}); lower rollouts.max_response_tokens, or start it with the flags that Halfway uses"
             ) from error
-        [choice] = answer["choices"]
-        if "weight_versions" not in choice:
+        [choice] = self._read(GENERATE, answer, Generated).choices
+        if choice.weight_versions is msgspec.UNSET:
             raise UserError(
                 f"rollouts.engine: the vLLM server {self.address} does not say which weights sampled a sequence; "
                 "install vLLM 0.32 there, or use rollouts.engine=vllm"
             )
-        versions = {span["version"] for span in choice["weight_versions"] or ()}
+        versions = {span.version for span in choice.weight_versions or ()}
         if versions != {version}:
-            raise OtherWeightsError(f"{self.address}: sampled with weights {sorted(versions)}, not {version!r}")
-        stops: dict[str, Stop] = {"stop": "end", "length": "length"}
-        if choice["finish_reason"] not in stops:
-            raise ServerError(f"{self.address}: ended a request with {choice['finish_reason']!r}")
-        tokens_T = np.asarray(choice["token_ids"], np.int32)
-        logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+            raise OtherWeightsError(
+                f"{self.address}: sampled with weights {one_line(sorted(versions))}, not {version!r}"
+            )
+        return self._completion(choice, version, sampling["max_tokens"])
+
+    def _completion(self, choice: Choice, version: str, limit: int) -> Completion:
+        """A choice as a completion. Raises ServerError if its parts contradict each other."""
+        stops: dict[str | None, Stop] = {"stop": "end", "length": "length"}
+        if choice.finish_reason not in stops:
+            raise ServerError(f"{self.address}: ended a request with {one_line(choice.finish_reason)}")
+        if max(choice.token_ids, default=0) >= self.vocabulary:
+            raise ServerError(f"{self.address}: sampled a token beyond the {self.vocabulary} of the policy")
+        count, logprobs = len(choice.token_ids), [entry.logprob for entry in choice.logprobs.content]
+        if count > limit or len(logprobs) != count:
+            raise ServerError(f"{self.address}: {count} tokens of {limit}, with {len(logprobs)} log-probabilities")
         return Completion(
-            tokens_T=tokens_T,
+            tokens_T=np.asarray(choice.token_ids, np.int32),
             logprobs_T=np.asarray(logprobs, np.float32),
-            entropies_T=np.full(len(tokens_T), np.nan, np.float32),
-            stop=stops[choice["finish_reason"]],
+            entropies_T=np.full(count, np.nan, np.float32),
+            stop=stops[choice.finish_reason],
             policy_version=version_in(version),
         )
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    """End a connection whose answer drips."""
+    with suppress(OSError, AttributeError):  # it may not be open yet, or no longer
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def server_command(

@@ -56,6 +56,9 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
             command = server_command(setup.model_path, address, dtype, options, setup.max_sequences, chunked)
             log, devices = folder / f"server-{number}.log", own_devices(number, width)
             servers.append(Server(address, command, log, devices, width=width))
+    shape = getattr(setup.policy, "config", None)
+    for server in servers:
+        server.vocabulary = int(getattr(shape, "vocab_size", server.vocabulary))
     engine = VllmServersEngine(servers, options, setup, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()
