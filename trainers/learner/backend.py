@@ -2,7 +2,6 @@
 
 import copy
 import errno
-import io
 import math
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -97,10 +96,7 @@ class PlainBackend:
         if not self.accelerator.is_main_process:
             return
         save_policy(self.policy, folder, True)
-        # Through memory, since torch reports a full disk as an internal error without saying so.
-        buffer = io.BytesIO()
-        torch.save(self.optimizer.state_dict(), buffer)
-        (folder / OPTIMIZER_FILE).write_bytes(buffer.getbuffer())
+        save_tensors(self.optimizer.state_dict(), folder / OPTIMIZER_FILE)
 
     def load(self, folder: Path) -> None:
         policy = self.policy
@@ -156,6 +152,17 @@ def set_lr(optimizer: Any, lr: float) -> None:
     """Give all parameters one learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = lr
+
+
+def save_tensors(state: object, path: Path) -> None:
+    """`torch.save`, which reports a full disk as an internal error. Raises OSError if the file cannot be written."""
+    with path.open("wb") as file:  # and not by its path, since then torch does not tell the system's error at all
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 def save_policy(policy: Any, folder: Path, writes: bool) -> None:

@@ -1,7 +1,6 @@
 """The critic: values of states, from a head on the policy's trunk or from a separate model."""
 
 import copy
-import io
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +17,7 @@ from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
-from halfway.trainers.learner.backend import apply_gradients, set_lr
+from halfway.trainers.learner.backend import apply_gradients, save_tensors, set_lr
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -134,11 +133,8 @@ class Critic:
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer, `critic.pt`. Raises OSError if that is not possible."""
-        # Through memory, since torch reports a full disk as an internal error without saying so.
-        buffer = io.BytesIO()
         state = {"weights": self.state_dict(), "optimizer": self._optimizer.state_dict()}
-        torch.save({**state, "steps": self._steps, "updates": self._updates}, buffer)
-        (folder / CRITIC_FILE).write_bytes(buffer.getbuffer())
+        save_tensors({**state, "steps": self._steps, "updates": self._updates}, folder / CRITIC_FILE)
 
     def load(self, folder: Path) -> None:
         """Continue from what `save` wrote.

@@ -22,6 +22,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
@@ -162,6 +163,19 @@ def test_judged_seconds_are_those_of_training(tmp_path: Path) -> None:
     assert run.train().judge_seconds == 4 * GROUPS
     assert [step["judge_seconds"] for step in records(tmp_path, "steps")] == [GROUPS * i for i in range(1, 5)]
     assert [one["judge_seconds"] for one in records(tmp_path, "evaluations")] == [0, 2 * GROUPS, 4 * GROUPS]
+
+
+def test_a_step_counts_what_no_verifier_could_judge(tmp_path: Path) -> None:
+    class Hard(SimulatedRollouts):
+        def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+            if self.policy_version == 1:
+                for reason in ("time", "died", "time"):
+                    counted(Unjudged(reason))  # type: ignore[arg-type]
+            return super().run(requests, stream)
+
+    take_counts()
+    training(tmp_path, ONCE, Budget(steps=3), rollouts=Hard()).train()
+    assert [step.get("unjudged") for step in records(tmp_path, "steps")] == [None, {"died": 1, "time": 2}, None]
 
 
 def test_rollouts_that_cannot_say_count_no_judged_seconds(tmp_path: Path) -> None:
