@@ -5,8 +5,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `audit`: shows from any trainer's rollout log where its rollouts went
 - `cli`: the commands of `halfway`
 - `scripts`: what the scripts share: help from the docstring, mistakes in one line
-- `catalogue`: lists and explains everything that a YAML file can name
-- `controllers_page`: writes the page about all controllers
+- `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
 - `config`: reads YAML files into checked settings
 - `running`: builds, launches and tracks runs
 - `comparing`: trains many runs side by side: tuning, arms, seeds

@@ -490,12 +490,10 @@ def list_parts(
     ] = False,
 ) -> None:
     """List the parts that a YAML file can name, with options and defaults, or explain one part's options."""
-    from halfway.experiments.catalogue import catalogue, explained
+    from halfway.experiments.catalogue import catalogue, controllers_page, explained
 
     if markdown:
-        from halfway.experiments.controllers_page import page
-
-        typer.echo(page(), nl=False)
+        typer.echo(controllers_page(), nl=False)
         return
     one = explained(name)
     for heading, parts in (one or catalogue(name)).items():

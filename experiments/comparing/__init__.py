@@ -3,9 +3,8 @@
 - `compare`: runs or continues a whole comparison: first the sweeps, then every arm with every seed
 - `tuning`: the sweep over every arm's grid, and the setting that it chooses
 - `additions`: what may be added to a comparison that has begun
-- `jobs`: the runs that are to be trained
+- `jobs`: the runs that are to be trained, and their progress bars
 - `runner`: trains the unfinished runs, several at a time, and looks after their processes, records and failures
 - `processes`: the processes that train the runs
 - `warm_worker`: a process that imports once and then forks for each run
-- `board`: shows progress bars for many runs
 """

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from halfway.experiments.comparing.board import Board, board_of
-from halfway.experiments.comparing.jobs import Failure, Job
+from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import RunProcess, Workforce, end
 from halfway.experiments.running.runs import LOG, RecordForwarder
 from halfway.experiments.running.tracking import PARENT_TAG, Tracker

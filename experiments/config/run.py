@@ -1,7 +1,7 @@
 """The fields of a run. Importing and checking needs neither torch nor MLflow."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from halfway.curriculum.support.validation import typed
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.names import require_name
-from halfway.experiments.config.paths import model_config
+from halfway.experiments.config.paths import PROBLEM_SOURCES, model_config, openable
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.learner.options import LearnerOptions
@@ -56,6 +56,12 @@ class ProblemOptions:
         more = self.also_train is None or (self.also_train >= 1 and bool(self.also))
         require(more, "problems.also_train", self.also_train, "name a source in problems.also, and give at least 1")
         require(self.seed >= 0, "problems.seed", self.seed, "give 0 or more")
+
+    @property
+    def opened(self) -> "ProblemOptions":
+        """The same options, with paths that can be opened from the current folder."""
+        sources = {name: getattr(self, name) for name in PROBLEM_SOURCES}
+        return replace(self, **{name: replace(source, part=openable(source.part)) for name, source in sources.items()})
 
 
 @dataclass(frozen=True)

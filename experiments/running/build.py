@@ -12,7 +12,7 @@ from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
-from halfway.experiments.config.paths import find_model, openable
+from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.policy import Policy, load_policy, prepare_torch
 from halfway.trainers.prompt_states import NEED, with_prompt_states
@@ -67,12 +67,12 @@ def build_problems(config: RunConfig) -> ProblemSplit:
             them.
     """
     stream = Stream(config.problems.seed).at("problems")
-    options = config.problems
-    problems = split(openable(options.source.part), options.train, config.evaluation.problems, stream)
+    options = config.problems.opened
+    problems = split(options.source.part, options.train, config.evaluation.problems, stream)
     if options.also:
-        problems = with_also(problems, openable(options.also.part), options.also_train, stream.at("also"))
+        problems = with_also(problems, options.also.part, options.also_train, stream.at("also"))
     if options.generated:
-        problems = with_generated(problems, openable(options.generated.part), stream.at("generated"))
+        problems = with_generated(problems, options.generated.part, stream.at("generated"))
     own = [*problems.train, *problems.heldout]
     name, environment = config.environment.name, config.environment.part
     for where, some in (("source", own), ("generated", problems.train.generated)):

@@ -7,7 +7,6 @@ from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import write_problems
-from halfway.experiments.config.paths import openable
 from halfway.experiments.config.run import RunConfig
 
 
@@ -25,7 +24,7 @@ def check_rows(config: RunConfig, file: Path | None) -> str:
         raise UserError("--rows: the run's environment is not `repository`, whose tasks can be tried; leave it out")
     train = config.problems.train
     wanted = None if train is None else train + config.evaluation.problems
-    loaded = openable(config.problems.source.part).load(wanted, Stream(config.problems.seed))
+    loaded = config.problems.opened.source.part.load(wanted, Stream(config.problems.seed))
     tasks = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
     if not tasks.problems:
         raise UserError(f"problems.source: no task holds: {tasks.report}")

@@ -8,6 +8,7 @@ import pytest
 from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner, Result
 
+from halfway.controllers import CONTROLLERS
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app, split_seeds
 from halfway.trainers.distributed.cluster import DEVICES
@@ -215,3 +216,16 @@ def test_seeds_may_be_words_or_one_list() -> None:
         split_seeds(["x"], "0")
     with pytest.raises(UserError, match="--seeds: '-1'"):
         split_seeds([], "-1")
+
+
+def test_the_page_about_controllers_is_up_to_date_and_names_every_one() -> None:
+    printed = CliRunner().invoke(app, ["list", "--markdown"]).stdout
+    assert (REPOSITORY / "controllers" / "README.md").read_text() == printed, (
+        "run `halfway list --markdown > controllers/README.md`"
+    )
+    rows = [line for line in printed.splitlines() if line.startswith("| [`")]
+    assert [row.split("`")[1] for row in rows] == CONTROLLERS.names()
+    [greso] = [row for row in rows if "[`greso`]" in row]
+    assert (
+        "2506.02177" in greso and "streaks" in greso and "`target=0.25`" in greso and greso.endswith("| all others |")
+    )

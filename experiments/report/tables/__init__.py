@@ -4,6 +4,5 @@
 - `arms`: one row per arm
 - `contrasts`: pairs of arms where they have spent equally
 - `costs`: areas, and what it costs to reach a score
-- `kinds`: results by kind of problem
 - `text`: a table as text, and the format of its numbers
 """

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.report.kinds import start_table, strata_table
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.arms import arm_table, quick_table, rollout_table
 from halfway.experiments.report.tables.contrasts import (
@@ -14,7 +15,6 @@ from halfway.experiments.report.tables.contrasts import (
     quick_contrasts,
 )
 from halfway.experiments.report.tables.costs import saving_tables
-from halfway.experiments.report.tables.kinds import start_table, strata_table
 from halfway.experiments.report.tables.text import TextTable
 from halfway.experiments.report.tuning import tuning_table
 
@@ -27,9 +27,9 @@ def tables(summary: Summary) -> list[TextTable]:
         *saving_tables(summary),
         other_contrasts_table(summary),
         equal_cost_table(summary),
-        strata_table(summary),
+        strata_table(summary.strata),
         rollout_table(summary),
-        start_table(summary),
+        start_table(summary.starts),
         tuning_table(summary.tuned),
     ]
     return [table for table in made if table.rows]

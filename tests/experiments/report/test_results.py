@@ -14,7 +14,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.kinds import reported, strata_rows
+from halfway.experiments.report.kinds import reported, start_table, strata_rows
 from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
@@ -27,7 +27,6 @@ from halfway.experiments.report.statistics.intervals import (
 from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import arm_table, quick_table
-from halfway.experiments.report.tables.kinds import start_table
 from halfway.experiments.report.tuning import read_tuning
 
 
@@ -292,7 +291,7 @@ def test_arms_keep_the_declared_order_and_files_are_written(tmp_path):
 def test_tables_print_values_with_their_intervals(tmp_path):
     summary = summarize(comparison(tmp_path, {"a": {0: ([decision()], [step_record()], curve(0.4, 0.6))}}))
     assert quick_table(summary).rows[0][1] == "0.400 -> 0.600\n[0.561, 0.639]"
-    assert start_table(summary).rows == ()
+    assert start_table(summary.starts).rows == ()
     caption = quick_table(summary).caption
     assert all(f"{column}: " in caption for column in ("Valid groups", "3/8..5/8", "Wasted"))
     assert quick_table(summary).rich().row_count == 1
