@@ -23,10 +23,6 @@ BY_SEED = (
     "of GRPO's, seed by seed. *: clear after Holm's adjustment over the arms. ≥: some run never got there, and counts "
     "with all that it spent."
 )
-POOLED = (
-    "Then what mean curves spend until they have GRPO's final score, as a multiple of what GRPO's spends. *: clear "
-    "after Holm's adjustment over the arms."
-)
 
 
 class Number(msgspec.Struct, array_like=True, frozen=True):
@@ -107,16 +103,10 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Contest(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """The same arms in one or more regimes, by name.
-
-    Attributes:
-        pooled: whether `spent` compares mean curves; otherwise it compares runs seed by seed, and `reached` counts
-            those that arrive.
-    """
+    """The same arms in one or more regimes, by name."""
 
     name: str
     regimes: dict[str, Regime]
-    pooled: bool = False
 
 
 def read_contest(path: Path) -> Contest:
@@ -128,7 +118,7 @@ def read_contest(path: Path) -> Contest:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contest)
     except (OSError, msgspec.MsgspecError) as error:
-        raise UserError(f"{path}: {error}; restore it with git, or write it again with publish.py beside it") from None
+        raise UserError(f"{path}: {error}; restore it with git") from None
 
 
 def regimes_table(contests: Sequence[Contest]) -> TextTable:
@@ -173,8 +163,7 @@ def arms_table(contest: Contest) -> TextTable:
         f"Every arm of {contest.name} beside plain GRPO",
         tuple(columns),
         tuple(rows),
-        "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. "
-        + (POOLED if contest.pooled else BY_SEED),
+        "pass@1: held-out difference at equal rollouts, with its 95 % interval over seeds and problems. " + BY_SEED,
     )
 
 
@@ -208,7 +197,7 @@ def cheapest(regime: Regime, measure: str, told: str) -> tuple[str, Number] | No
 def cheapest_table(contests: Sequence[Contest]) -> TextTable:
     """The cheapest arm by each measure of cost, by the criterion of every single seed."""
     rows, without = [], 0
-    for contest in (contest for contest in contests if not contest.pooled):
+    for contest in contests:
         for name, regime in contest.regimes.items():
             for told in dict.fromkeys(arm.told for arm in regime.others.values()):
                 found = [cheapest(regime, measure, told) for measure in MEASURES]

@@ -47,7 +47,8 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     policy = load_policy(config.model, model_path)
     if NEED in config.chain.needs:
         problems = problems._replace(train=with_prompt_states(problems.train, policy))
-    return _assemble(config, folder, problems, _build_parts(config, policy))
+    parts = _build_parts(config, policy)
+    return _assemble(config, folder, problems, parts)
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner, Result
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.cli import app, split_seeds
+from halfway.experiments.cli import app, resumable, split_seeds
 from halfway.trainers.distributed.cluster import DEVICES
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
@@ -216,6 +217,12 @@ def test_seeds_may_be_words_or_one_list() -> None:
         split_seeds(["x"], "0")
     with pytest.raises(UserError, match="--seeds: '-1'"):
         split_seeds([], "-1")
+
+
+def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as left, resumable(Path("runs/x")):
+        raise KeyboardInterrupt
+    assert left.value.exit_code == 130 and "halfway resume runs/x" in capsys.readouterr().err
 
 
 def test_the_page_about_controllers_is_up_to_date_and_names_every_one() -> None:

@@ -137,7 +137,7 @@ def test_tinker_has_groups_but_no_problems() -> None:
     assert log.history.tokens_V.tolist() == [2 + 3 + 4 + 5] * 6 and log.reading.measure == "tokens"
 
 
-def test_open_instruct(tmp_path: Path) -> None:
+def test_open_instructs_groups_are_the_prompts_of_a_step(tmp_path: Path) -> None:
     place = {"a": 0, "b": 1, "c": 2}
     lines = [
         {
@@ -155,7 +155,7 @@ def test_open_instruct(tmp_path: Path) -> None:
     assert history.category_P == ("math",) * 3
 
 
-def test_roll(tmp_path: Path) -> None:
+def test_roll_writes_a_step_as_one_line_of_columns(tmp_path: Path) -> None:
     for step in STORY:
         of_step = [row for row in rows() if row[0] == step]
         columns = {
@@ -209,7 +209,7 @@ def test_old_nemo_rl_needs_the_size_of_its_groups(tmp_path: Path) -> None:
     assert log.history.passed_V.tolist() == [0, 4, 1] and not log.reading.identified
 
 
-def test_old_results_of_verifiers(tmp_path: Path) -> None:
+def test_results_of_older_verifiers_are_read_without_steps(tmp_path: Path) -> None:
     lines = [
         {"example_id": "abc".index(name), "prompt": [{"role": "user", "content": PROMPT[name]}], "answer": "",
          "completion": [{"role": "assistant", "content": f"{i}"}], "reward": float(reward), "task": "default"}
@@ -221,7 +221,7 @@ def test_old_results_of_verifiers(tmp_path: Path) -> None:
     assert log.history.problems == ("0", "1", "2") and log.history.passed_V.tolist() == [2, 4, 3]
 
 
-def test_trinitys_database(tmp_path: Path) -> None:
+def test_trinitys_database_has_groups_but_no_problems(tmp_path: Path) -> None:
     base = sqlite3.connect(tmp_path / "explorer_output.db")
     base.execute(
         "CREATE TABLE pipeline_input (id INTEGER PRIMARY KEY, timestamp TEXT, task_id TEXT, run_id INTEGER, "
@@ -291,7 +291,7 @@ def write_steps(path: Path) -> Path:
         (write_steps, "steps_of_polaris.jsonl"),
     ],
 )
-def test_plain_tables(write: Any, name: str, tmp_path: Path) -> None:
+def test_a_table_is_read_in_every_kind_of_file(write: Any, name: str, tmp_path: Path) -> None:
     log = read_one(write(tmp_path / name))
     assert log.reading.format == "table"
     assert counted(log) == COUNTED and log.history.silent_V.sum() == 3

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.cli import app
 from halfway.experiments.comparing import processes, runner
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
@@ -95,7 +92,7 @@ def test_arms_can_be_added_and_not_changed(comparison: ComparisonConfig) -> None
         prepare_comparison(other, comparison.folder)
 
 
-def test_it_may_begin_with_some_arms(comparison: ComparisonConfig) -> None:
+def test_a_comparison_may_begin_with_some_of_its_arms(comparison: ComparisonConfig) -> None:
     some = prepare_comparison(with_arms(comparison, ["b"]), comparison.folder)
     assert list(some.arms) == ["b"] and go(some) == []
     whole = prepare_comparison(comparison, comparison.folder)
@@ -237,35 +234,3 @@ def test_a_run_directory_keeps_its_settings(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^seed: .* was started with 0, not 5;.*halfway resume"):
         prepare(parse_run_config({**raw, "seed": 5}), tmp_path)
     assert json.dumps(to_plain(parse_run_config(raw)))
-
-
-def test_a_comparison_from_the_command_line(
-    tmp_path: Path,
-    tiny_model: PreTrainedModel,
-    tiny_tokenizer: PreTrainedTokenizerBase,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The real thing, once: child process, training, tracking, table and report."""
-    tiny_model.save_pretrained(tmp_path / "policy")
-    tiny_tokenizer.save_pretrained(tmp_path / "policy")
-    (tmp_path / "real.yaml").write_text(
-        "base:\n"
-        "  problems: {source: running_sums, train: 8}\n"
-        "  model: {path: policy}\n"
-        "  fill: {groups: 2}\n"
-        "  rollouts: {num_rollouts: 2, max_response_tokens: 8}\n"
-        "  evaluation: {points: 1, samples: 1, problems: 2}\n"
-        "  threads: 1\n"
-        "budget: {steps: 1}\n"
-        "seeds: [5]\n"
-        "arms: {plain: {controllers: [uniform]}}\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["compare", "real.yaml"])
-    assert result.exit_code == 0, result.output
-    assert "report: runs/real/report.html" in result.stdout and Path("runs/real/report.html").exists()
-    assert "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db" in result.stdout
-    folder = Path("runs/real/plain/seed-5")
-    assert read_state(folder) == "finished" and "held-out pass@1" in (folder / "log.txt").read_text()
-    copied = json.loads((folder / "mlflow.json").read_text())
-    assert (copied["complete"], copied["step"], copied["evaluation"]) == (True, 0, 1)

@@ -94,7 +94,9 @@ def test_a_choice_among_equals_is_at_an_edge_only_where_they_agree() -> None:
         (True, [True, False], False),
     ],
 )
-def test_the_edge_of_a_grid(value: Any, tried: Sequence[Any], edge: bool) -> None:
+def test_only_the_smallest_and_largest_of_several_numbers_are_an_edge(
+    value: Any, tried: Sequence[Any], edge: bool
+) -> None:
     assert at_edge(value, tried) is edge
 
 
@@ -297,7 +299,7 @@ def test_an_interrupted_final_goes_on_with_the_seeds_that_the_file_has_since(
         ({"final_seeds": (0, 102)}, r"^tune\.final_seeds: .*the comparison has \[0\] too"),
     ],
 )
-def test_seeds_of_finals_that_cannot_be(contest: ComparisonConfig, changes: dict[str, Any], error: str) -> None:
+def test_impossible_seeds_of_finals_are_refused(contest: ComparisonConfig, changes: dict[str, Any], error: str) -> None:
     tune = replace(contest.tune, share=0.5, finals=2, final_seeds=(102,))
     with pytest.raises(UserError, match=error):
         replace(contest, tune=replace(tune, **changes))

@@ -140,7 +140,7 @@ def test_no_run_sees_what_an_earlier_one_left_behind(
         ("import sys; print('error: learner.lr', file=sys.stderr); sys.exit(2)", 2, "error: learner.lr"),
     ],
 )
-def test_a_run_that_dies_dies_alone(
+def test_a_run_that_dies_leaves_its_worker_alive(
     workforce: Workforce, tmp_path: Path, program: str, status: int, words: str
 ) -> None:
     assert run(workforce, tmp_path / "bad", program) == status

@@ -83,7 +83,7 @@ def test_options_beside_an_engine_are_refused(tmp_path: Path) -> None:
         ("7", r"^rollouts: 7 is not acceptable"),
     ],
 )
-def test_mistakes_cost_one_line(tmp_path: Path, rollouts: str, said: str) -> None:
+def test_mistakes_in_an_engine_are_refused_in_one_line(tmp_path: Path, rollouts: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as refused:
         load_config(written(tmp_path, rollouts))
     assert "\n" not in str(refused.value)

@@ -65,13 +65,6 @@ def test_losses_and_arms_that_never_arrive_are_shown_like_gains() -> None:
     assert rows["bound"][-1] == "≥ x0.90"
 
 
-def test_a_contest_of_mean_curves_counts_no_runs_and_is_in_no_table_by_seed() -> None:
-    pooled = msgspec.structs.replace(contest(fast=msgspec.structs.replace(FAST, reached={})), pooled=True)
-    table = arms_table(pooled)
-    assert table.rows[0][3] == "-" and "mean curves" in table.caption and "same seed" not in table.caption
-    assert cheapest_table([pooled]).rows == ()
-
-
 def test_a_regime_that_several_contests_share_is_shown_once() -> None:
     assert len(regimes_table([contest(fast=FAST), contest(slow=SLOW)]).rows) == 1
 

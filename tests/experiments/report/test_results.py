@@ -55,7 +55,6 @@ def test_t_interval_of_two_and_three_seeds_has_the_closed_form():
 def test_one_seed_has_no_t_interval():
     estimate = over_seeds([0.5])
     assert (estimate.low, estimate.high) == (None, None)
-    assert (estimate.low, estimate.high) == (None, None)
 
 
 def test_wilson_interval_of_no_hits_is_not_empty():
@@ -128,7 +127,7 @@ def test_shares_of_the_band_count_the_right_groups(tmp_path):
     assert arm.band_trained.value == pytest.approx(4 / 5)
 
 
-def test_costs_of_an_arm(tmp_path):
+def test_rollouts_steps_and_seconds_of_an_arm_are_those_of_its_records(tmp_path):
     steps = [step_record(0, 64, trained=4), step_record(1, 160, trained=6)]
     groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two are degenerate and trained all the same
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, steps, [])}})).arms
@@ -297,7 +296,7 @@ def test_tables_print_values_with_their_intervals(tmp_path):
     assert quick_table(summary).rich().row_count == 1
 
 
-def test_strata_at_the_end():
+def test_strata_are_those_of_the_last_evaluation():
     strata = {"10": Stratum(2, 4), "2": Stratum(2, 16)}
     run = run_of("a", 0, scores=[0.1, 0.2])
     run = replace(run, evaluations=[replace(evaluation, strata=strata) for evaluation in run.evaluations])

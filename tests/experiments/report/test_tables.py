@@ -107,7 +107,7 @@ def test_what_is_missing_is_said() -> None:
     assert "No run of grpo has two evaluations yet" in headless.caption
 
 
-def test_the_plan_in_words(written: Path) -> None:
+def test_the_plan_is_said_in_words(written: Path) -> None:
     summary = summarize(load_comparison_records(written))
     assert plan_text(summary) == "judged at equal rollouts; contrasts named: 1; targets 0.35"
     unplanned = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
@@ -183,11 +183,13 @@ def test_a_single_arm_has_no_savings_and_one_seed_no_intervals() -> None:
         (PooledRatio(0.9, 0.7, None, 0.08, 0.2, 0.4), "x0.90 [0.70, never] (8 %)"),
     ],
 )
-def test_a_ratio_in_a_cell(ratio: PooledRatio | None, text: str) -> None:
+def test_a_ratio_says_its_interval_whether_it_is_clear_and_how_often_it_never_arrives(
+    ratio: PooledRatio | None, text: str
+) -> None:
     assert ratio_text(ratio) == text
 
 
-def test_the_seconds_say_what_they_are_good_for() -> None:
+def test_seconds_are_warned_of_where_updates_take_longer_than_rollouts() -> None:
     assert "reverse" not in timing_text(Timing(0.8, 0.2, 0.5))
     text = timing_text(Timing(0.3, 0.6, 2.04))
     assert "reverse" in text and "a trained token costs as much as 2 generated" in text and "78% to 91%" in text
@@ -222,7 +224,7 @@ def test_finals_have_a_column_if_there_were_any() -> None:
     assert [row[2:4] for row in table.rows] == [("-", "-"), ("0.450", "100: 0.600; 101: 0.300")]
 
 
-def test_numbers() -> None:
+def test_numbers_have_as_many_digits_as_they_need() -> None:
     assert interval(Estimate(1234.567, 1000, 2000), 1) == "1,234.6 [1,000.0, 2,000.0]"
     assert interval(Estimate(0.5, None, 0.7)) == "0.500"
     assert [p_value(p) for p in (None, 0.0001, 0.04567, 1.0)] == ["-", "<.001", ".046", "1.000"]

@@ -20,7 +20,7 @@ def test_rising_leaves_what_rises_and_pools_what_falls() -> None:
     )
 
 
-def test_first_crossings() -> None:
+def test_a_curve_first_reaches_a_target_between_the_points_around_it() -> None:
     amounts_E = np.array([0.0, 10.0, 30.0])
     curve = np.array([0.2, 0.4, 0.4])
     targets = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
