@@ -27,6 +27,7 @@ These fields are there only where they apply:
 |---|---|---|
 | hint_share, hint_place | float, str | part of the reference solution given, and where: "prompt" or "response" |
 | policy_versions | [int] | of a group that several weights generated: all of them, oldest first |
+| lag | int | updates by which the learner was ahead of the weights that generated it, if it was |
 | weights | [float] | factor on the loss of each rollout, if a controller gave any |
 | replayed_responses | int | executed once more by the environment to replay a prefix; steps.jsonl has their seconds |
 
@@ -80,6 +81,7 @@ def _where_it_applies(group: Group) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"hint_share": hint.share, "hint_place": hint.place} if hint else {}
     fields |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
     fields |= {"replayed_responses": cost.responses} if cost else {}
+    fields |= {"lag": group.lag} if group.lag else {}
     return fields | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 

@@ -108,6 +108,8 @@ class Group:
         dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
         weights: how the group trains; None = all rollouts alike, with the learner's advantages.
         replay_cost: None if nothing was replayed through the environment.
+        lag: how many updates the learner was ahead of the weights that sampled the group (the oldest of several) when
+            its outcome was recorded; 0 also where that is not known.
     """
 
     request: Request
@@ -117,6 +119,7 @@ class Group:
     dropped: Mapping[str, int] = field(default_factory=dict)
     weights: LossWeights | None = None
     replay_cost: ReplayCost | None = None
+    lag: int = 0
 
     @property
     def size(self) -> int:

@@ -163,7 +163,7 @@ class Session:
         """
         expected = self._expecting(ticket)
         request = expected.request if group.request.origin is expected.request.origin else group.request
-        self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost)
+        self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost, lag=group.lag)
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
@@ -338,7 +338,8 @@ def joined(group: Group, more: Group) -> Group:
     )
     cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
     dropped = _summed(group.dropped, more.dropped)
-    return replace(group, request=asked, rollouts=group.rollouts + more.rollouts, dropped=dropped, replay_cost=cost)
+    rollouts, lag = group.rollouts + more.rollouts, max(group.lag, more.lag)
+    return replace(group, request=asked, rollouts=rollouts, dropped=dropped, replay_cost=cost, lag=lag)
 
 
 def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -175,6 +175,8 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     check_needs(config)
     check_precision(config.model, config.learner)
     config.rollouts.engine.part.check(config.planned())
+    if config.rollouts.staleness:
+        check_staleness(config)
     return config
 
 
@@ -200,6 +202,31 @@ def check_needs(config: RunConfig) -> None:
         pool,
         "no controller proposes generated problems; list probe before the one that chooses problems, or remove it",
     )
+
+
+def check_staleness(config: RunConfig) -> None:
+    """Raise UserError for what cannot be sampled ahead, or not be trained on late."""
+    staleness, engine, learner, fill = config.rollouts.staleness, config.rollouts.engine, config.learner, config.fill
+    apart = engine.part.goes_apart
+    remedy = "it cannot sample while the learner updates; use transformers, or vllm_servers with sleep=false"
+    require(apart, "rollouts.staleness", staleness, f"rollouts.engine={engine.name}: {remedy}; or give 0")
+    require(
+        learner.mismatch != "none" or learner.old_logprobs == "engine",
+        "learner.mismatch",
+        learner.mismatch,
+        f"with rollouts.staleness={staleness} older weights have sampled what trains, and nothing would correct for it;"
+        " use token_truncated or token_masked",
+    )
+    for label, member in config.chain.members.items():
+        needs = {"rounds": "extends groups round by round", "values": "needs values of tokens as they are sampled"}
+        for need, what in needs.items():
+            remedy = f"controllers.{label} {what}; give 0, or leave it out"
+            require(need not in member.needs, "rollouts.staleness", staleness, remedy)
+    plain_rounds = fill.request == "fixed" and fill.first_request == fill.groups and fill.surplus == "discard"
+    remedy = (
+        "rounds are as large as what is missing and leave no surplus; leave fill.request, its size and fill.surplus"
+    )
+    require(plain_rounds, "rollouts.staleness", staleness, f"{remedy} at their defaults, or give 0")
 
 
 def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:

@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from halfway.trainers.learner.learner import PolicyGradientLearner
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.collector import Collector
+    from halfway.trainers.rollouts.process_pool import ProcessPool
 
     # Rollouts, learner, a function that hands the weights to the engine, and whether the engine serves all processes.
-    Parts = tuple[Collector, PolicyGradientLearner, Callable[[], None], bool]
+    Parts = tuple[Collector | ProcessPool, PolicyGradientLearner, Callable[[], None], bool]
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
@@ -88,29 +90,39 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
+    from halfway.trainers.rollouts.process_pool import ProcessPool
 
     options, part = config.rollouts, config.rollouts.engine.part
+    apart = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
     # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
-    # needs whole weights, so it gets a copy.
+    # needs whole weights, so it gets a copy. So does one in another process.
     spread = config.learner.deepspeed.zero_stage == 3
-    copied = copy.deepcopy(policy.model) if spread and part.uses_module else None
+    copied = copy.deepcopy(policy.model) if (spread or apart) and part.uses_module else None
     if config.model.lora.rank:
         add_adapters(policy.model, config.model.lora)
     learner = PolicyGradientLearner(
         policy.model, config.learner, policy.padding, options.temperature, tokenizer=policy.tokenizer
     )
     wait_for_all()  # so that the group exists before the first process starts servers
-    sampled = learner.policy if copied is None else copied.to(learner.policy.device)
-    engine = part.build(policy.engine_setup(options, sampled))
-    collector = policy.collector(
-        engine,
-        config.environment.part,
-        options.max_response_tokens,
-        options.max_context_tokens,
-        options.max_diverged,
-    )
+    limits = (options.max_response_tokens, options.max_context_tokens, options.max_diverged)
+    rollouts: Any
+    if apart:
+        parts = part.apart(policy.engine_setup(options, learner.policy if copied is None else copied))
+        there = (replace(policy, model=None), parts.there, config.environment.part, *limits)
+        rollouts = ProcessPool(partial(sampling_process, config.seed, config.threads, *there))
+        engine = parts.here(rollouts.on_engine)
+    else:
+        sampled = learner.policy if copied is None else copied.to(learner.policy.device)
+        engine = part.build(policy.engine_setup(options, sampled))
+        rollouts = policy.collector(engine, config.environment.part, *limits)
     sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
-    return collector, learner, sync, engine.serves_all
+    return rollouts, learner, sync, engine.serves_all
+
+
+def sampling_process(seed: int, threads: int, policy: Policy, *options: Any) -> "Collector":
+    """The collector of a process that only samples, see `Policy.collector`."""
+    prepare_torch(seed, threads)
+    return policy.collector(*options)
 
 
 def _assemble(
@@ -132,13 +144,18 @@ def _assemble(
     rollouts: Rollouts
     learner: AppraisingLearner
     rollouts, learner, sync, _ = parts
-    collector: Any = rollouts
+    own: Any = rollouts
     shut_down = None
     if distributed.is_initialized() and distributed.get_world_size() > 1:
+        if config.rollouts.staleness and not parts[-1]:
+            raise UserError(
+                f"rollouts.staleness: {config.rollouts.staleness} is not acceptable; with several processes, only the "
+                "engine vllm_servers samples apart from them; use that, or 0"
+            )
         rollouts = learner = group = WorkerGroup(*parts)
         sync, shut_down = group.sync, group.shut_down
     if config.rollouts.engine.part.sleeps:
-        learner = Colocated(learner, collector.engine.sleep)
+        learner = Colocated(learner, own.engine.sleep)
     critic = {"values"} if config.learner.advantage == "gae" else set()
     provides = ALWAYS_PROVIDED | {"measured", "rescored"} | critic
     session = Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
@@ -150,6 +167,8 @@ def _assemble(
         folder=folder,
         session=session,
         rollouts=ValuedRollouts(rollouts, learner) if "values" in config.chain.needs else rollouts,
+        pool=own if config.rollouts.staleness else None,
+        staleness=config.rollouts.staleness,
         learner=learner,
         sync=sync,
         fill=config.fill,

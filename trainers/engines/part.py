@@ -1,9 +1,9 @@
 """What the rest of the code asks of a rollout engine before it is built: options, checks, memory, and its servers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.errors import require
@@ -64,6 +64,19 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+class Apart(NamedTuple):
+    """An engine that samples in another process than the learner's.
+
+    Attributes:
+        there: what samples, like an `Engine`. It is pickled on its way to that process.
+        here: what stands for it in the learner's process and takes the weights; made from a function that calls a
+            method of `there`, by name and with arguments, once nothing is being sampled.
+    """
+
+    there: Any
+    here: Callable[[Callable[..., Any]], Engine]
+
+
 class EnginePart(ABC):
     """A registered engine: a frozen dataclass of its options, which can build it and describes it before that.
 
@@ -100,6 +113,19 @@ class EnginePart(ABC):
         If so, a learner that spreads its weights over processes keeps a whole copy for it.
         """
         return True
+
+    @property
+    def goes_apart(self) -> bool:
+        """Whether it can sample in another process while the learner updates, see `apart`."""
+        return False
+
+    def apart(self, setup: EngineSetup) -> Apart:
+        """Build the engine in two parts, for two processes.
+
+        Args:
+            setup: with a copy of the policy in main memory, if the engine `uses_module`.
+        """
+        raise NotImplementedError
 
     @property
     def changes_process(self) -> bool:

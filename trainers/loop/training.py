@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
+from halfway.trainers.rollouts.pool import InlinePool, Pool
 
 FORWARD_SHARE = 1 / 3
 """What a token costs that is scored and not trained: a pass forward, a third of one forward and back."""
@@ -46,6 +47,10 @@ class Training:
         scorer: scores earlier rollouts under the present weights; None = no member needs it.
         finish: called once the budget is spent.
         carried: surplus groups of the last step, on which the next step trains (fill option "carry").
+        pool: where rollouts are under way; None = they are awaited as soon as they are drawn.
+        staleness: batches that may be outstanding beyond the one that trains next, so that they are sampled while the
+            learner updates. No group trains more updates after its weights than this.
+        waiting: the outstanding groups by ticket, in the order they were drawn; None = still under way.
     """
 
     folder: Path
@@ -66,10 +71,17 @@ class Training:
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
     carried: tuple[Group, ...] = ()
+    pool: Pool | None = None
+    staleness: int = 0
+    waiting: dict[str, Group | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = RunLog(self.folder)
         self.stream = Stream(self.seed)
+
+    @cached_property
+    def _pool(self) -> Pool:
+        return InlinePool(self.rollouts) if self.pool is None else self.pool
 
     def train(self) -> Progress:
         """Train until the budget is spent, from the newest checkpoint if there is one."""
@@ -92,20 +104,23 @@ class Training:
         return self.progress
 
     def step(self, clock: Stopwatch) -> None:
-        """One step: draw and roll out until the batch is full, observe, update, sync, log."""
+        """One step: draw and take groups until the batch is full, observe, update, sync, log.
+
+        With staleness, what is outstanding is sampled during the update, and has come back before the weights change:
+        one version of the weights writes a group, and groups are recorded in the order they were drawn.
+        """
         step = self.progress.step
         self.measure_if_due(clock)
         self.score_if_needed(clock)
+        judged = judge_seconds(self.rollouts)
         filling = Filling.begin(self.fill, self.carried)
-        while (wanted := filling.wanted()) or (self.session.continues and filling.rounds < self.fill.max_rounds):
-            with clock.time("propose"):
-                tickets = self.session.next_batch(wanted)
-            if not (wanted or tickets):
+        while (wanted := self.wanted(filling)) or (self.session.continues and filling.rounds < self.fill.max_rounds):
+            self.draw(wanted, clock)
+            due = list(self.waiting)[: wanted if self.staleness else None]
+            if not (wanted or due):
                 break  # the groups in hand are not extended any further
             with clock.time("rollout"):
-                before = judge_seconds(self.rollouts)
-                groups = self.roll_out(tickets, self.stream.at(step, filling.rounds, "rollout"))
-                clock.judged += judge_seconds(self.rollouts) - before
+                groups = self.take(due)
             filling = filling.add(self.session.weigh(groups))
         skips = self.session.skipped
         with clock.time("observe"):
@@ -113,11 +128,62 @@ class Training:
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
+        if self.staleness:
+            with clock.time("drain"):
+                self.await_groups(list(self.waiting))
         with clock.time("sync"):
             self.sync()
+        clock.judged += judge_seconds(self.rollouts) - judged
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
         self.record(filling, skips, learned, clock)
+
+    def wanted(self, filling: Filling) -> int:
+        """Groups of the next round; 0 = stop. With staleness no more than are missing, so that nothing is left over."""
+        wanted = filling.wanted()
+        return min(wanted, filling.missing) if self.staleness else wanted
+
+    def draw(self, wanted: int, clock: Stopwatch) -> None:
+        """Draw tickets and have them rolled out: those of a round, or as many as staleness lets be outstanding."""
+        numbers, batch = [wanted], self.fill.groups
+        if self.staleness:
+            room = wanted + self.staleness * batch - len(self.waiting)
+            numbers = [min(batch, room - drawn) for drawn in range(0, room, batch)]
+        for number in numbers:
+            with clock.time("propose"):
+                tickets = self.session.next_batch(number)
+            with clock.time("rollout"):
+                self.submit(tickets)
+
+    def submit(self, tickets: Sequence[Ticket]) -> None:
+        """Have the tickets of one draw rolled out. Stored groups are complete already."""
+        self.waiting |= {ticket.id: stored_group(ticket) for ticket in tickets}
+        asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
+        if asked:
+            self._pool.submit(asked, self.stream.at(asked[0].step, asked[0].round, "rollout"))
+
+    def await_groups(self, tickets: Sequence[str]) -> None:
+        """Wait until these tickets' rollouts have come back."""
+        away = [ticket for ticket in tickets if self.waiting[ticket] is None]
+        self.waiting |= zip(away, self._pool.take(away), strict=True)
+
+    def take(self, tickets: Sequence[str]) -> list[Group]:
+        """Record these tickets' outcomes. Returns their groups: new ones, what extends those in hand, and stored ones.
+
+        A group now learns its lag: how many updates the learner is ahead of the weights that sampled it.
+        """
+        self.await_groups(tickets)
+        taken = [group for ticket in tickets if (group := self.waiting.pop(ticket)) is not None]
+        for group in taken:
+            if group.request.stored is None:
+                self.session.record_group(group.request.ticket, self.aged(group))
+        in_hand = {group.request.ticket: group for group in self.session.in_hand()}
+        return [in_hand.get(group.request.extends or group.request.ticket, group) for group in taken]
+
+    def aged(self, group: Group) -> Group:
+        """The group with its lag."""
+        ahead = self.learner.policy_version - group.policy_version if group.policy_versions else 0
+        return replace(group, lag=ahead) if ahead > 0 else group
 
     def record(
         self, filling: Filling, skips: Sequence[tuple[int, Skip]], learned: Mapping[str, float], clock: Stopwatch
@@ -167,17 +233,6 @@ class Training:
         trained = self.progress.trained_tokens + math.ceil(passed_over * FORWARD_SHARE)
         self.progress = replace(self.progress, trained_tokens=trained)
 
-    def roll_out(self, tickets: Sequence[Ticket], stream: Stream) -> list[Group]:
-        """The groups of the tickets: new groups, groups in hand with what extends them, and stored groups."""
-        asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
-        for group in self.rollouts.run(asked, stream):
-            self.session.record_group(group.request.ticket, group)
-        group_of = {group.request.ticket: group for group in self.session.in_hand()}
-        for ticket in tickets:
-            if ticket.request.stored is not None:
-                group_of[ticket.id] = replace(ticket.request.stored, request=ticket.request, weights=None)
-        return [group_of[ticket.request.extends or ticket.id] for ticket in tickets]
-
     def evaluate_if_due(self, clock: Stopwatch) -> None:
         """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
@@ -199,6 +254,7 @@ class Training:
                 "progress": to_plain(self.progress),
                 "session": self.session.state_dict(),
                 "carried": to_plain(self.carried),
+                "waiting": to_plain(tuple(self.waiting.values())),
                 "log_sizes": self.log.sizes(),
             }
             self.checkpoints.write(self.progress.step, state, self.learner.save)
@@ -218,6 +274,8 @@ class Training:
             self.session.load_state_dict(state["session"])
             self.progress = from_plain(Progress, state["progress"])
             self.carried = from_plain(tuple[Group, ...], state["carried"])
+            outstanding = from_plain(tuple[Group, ...], state["waiting"])
+            self.waiting = {group.request.ticket: group for group in outstanding}
             self.learner.load(folder)
         self.sync()
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
@@ -227,8 +285,15 @@ class Training:
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]
+        endings += [partial(self._pool.close)]
         for ending in endings:
             # After a failure, the error that stopped the run must stay visible, not a later one: on a full disk, for
             # example, the status cannot be written either.
             with nullcontext() if state == "finished" else suppress(UserError):
                 ending()
+
+
+def stored_group(ticket: Ticket) -> Group | None:
+    """The earlier group on which a ticket trains again; None if it asks for new rollouts."""
+    request = ticket.request
+    return None if request.stored is None else replace(request.stored, request=request, weights=None)

@@ -1,6 +1,8 @@
 """Turns requests into scored groups, with an engine and an environment.
 
 - `collector`: rolls out turn by turn: prompt, sample, judge; prefixes are replayed
+- `pool`: rollouts under way, between being drawn and being recorded
+- `process_pool`: one whose rollouts are sampled and judged in a process of their own
 - `attempts`: rollouts in progress
 - `chat`: turns prompts and observations into tokens, with or without a chat template
 - `background`: judging in another thread while the engine still samples

@@ -33,6 +33,10 @@ class RolloutOptions:
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
+        staleness: batches that may be sampled ahead, in a process of their own, while the learner updates. What trains
+            was then sampled by weights up to this many updates old, so it needs a correction (`learner.mismatch`);
+            0 = sampling and updates take turns. 1 lets them overlap where every group trains; more, where silent groups
+            are replaced (`fill.policy: refill`).
     """
 
     engine: Annotated[Component[EnginePart], Reader(_engine, WANTED)] = field(default_factory=lambda: _engine(""))
@@ -43,6 +47,7 @@ class RolloutOptions:
     max_diverged: float = 0.2
     max_sequences: int = 512
     sync_tolerance: float = 0.0
+    staleness: int = 0
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
@@ -56,3 +61,4 @@ class RolloutOptions:
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
         tolerance = self.sync_tolerance
         require(tolerance >= 0, "rollouts.sync_tolerance", tolerance, "give 0 (= no check) or a number of nats")
+        require(0 <= self.staleness <= 8, "rollouts.staleness", self.staleness, "give a number of batches from 0 to 8")

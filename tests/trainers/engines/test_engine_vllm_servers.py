@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine, assign
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
 
@@ -144,7 +145,7 @@ def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     assert other.version.endswith("-0") and other.replicas == 2 and check((other, own)) < 1e-4
     with pytest.raises(UserError, match=r"rollouts\.engine\.vllm_servers\.max_length: .* may need 1000003 tokens"):
         other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
-    too_long, other._max_length = other._max_length, None
+    too_long, other.max_length = other.max_length, None
     assert too_long is not None
     with pytest.raises(UserError, match=rf"refused a sequence of {too_long} \+ 4 tokens .*status 400"):
         other.generate([np.full(too_long, 5, np.int32)], [4], [0])

@@ -187,7 +187,7 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
     engine = build_engine(tmp_path, server, start_seconds=4.0)
     engine._lost(server, ServerError("it died"))
     with pytest.raises(UserError, match=r"no server can work any more: it died; its log: OSError: no model there"):
-        engine._available()
+        engine.available()
     pauses = np.diff(starts)
     assert 2 <= len(pauses) <= 4 and all(pauses > 0.2 * 2.0 ** np.arange(1, len(pauses) + 1))
     engine.close()

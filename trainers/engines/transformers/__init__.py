@@ -2,4 +2,5 @@
 
 - `part`: what is registered
 - `engine`: the engine: batches, with a key-value cache
+- `replica`: the same in another process, so that the learner can update meanwhile
 """

@@ -1,10 +1,11 @@
 """The engine `transformers` as a registered part."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.engines.part import EngineMemory, EnginePart, PlannedRun, bytes_of
+from halfway.trainers.engines.part import Apart, EngineMemory, EnginePart, PlannedRun, bytes_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,23 @@ class Transformers(EnginePart):
             setup.max_sequences,
             setup.policy_version,
         )
+
+    @property
+    def goes_apart(self) -> bool:
+        return True
+
+    def apart(self, setup: EngineSetup) -> Apart:
+        from halfway.trainers.engines.transformers.replica import ElsewhereEngine, ReplicaEngine
+
+        there = ReplicaEngine(
+            setup.policy,
+            setup.eos_token_ids,
+            setup.pad_token_id,
+            setup.temperature,
+            setup.max_sequences,
+            setup.policy_version,
+        )
+        return Apart(there, partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
         """A cache of keys and values for full responses, whose memory stays reserved during the update."""

@@ -1,7 +1,9 @@
 """Sampling through vLLM servers: one or many, here or elsewhere, any of which may die.
 
 - `part`: what is registered; `options`: its options, and what follows from them
-- `engine`: the engine: spreads sequences over servers, restarts lost servers
+- `engine`: the engine: keeps servers, gives them weights, restarts lost ones
+- `spreading`: spreads sequences over servers, in rounds
+- `elsewhere`: samples through them in another process
 - `start`: starts it: servers, their folder and devices
 - `server`: one server: its process, if it is ours, started again after its end, and its endpoints
 - `client`: sends sequences to servers over a bounded number of connections

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.engines.part import PlannedRun, Service
+from halfway.trainers.engines.part import Apart, PlannedRun, Service
 from halfway.trainers.engines.vllm_servers.options import ServerOptions
 from halfway.trainers.engines.vllm_servers.server import SERVER_ENVIRONMENT, server_command
 
@@ -17,6 +18,16 @@ class VllmServers(ServerOptions):
         from halfway.trainers.engines.vllm_servers.start import vllm_servers_engine
 
         return vllm_servers_engine(self, setup)
+
+    @property
+    def goes_apart(self) -> bool:
+        return not self.sleep
+
+    def apart(self, setup: EngineSetup) -> Apart:
+        from halfway.trainers.engines.vllm_servers.elsewhere import ServersElsewhere
+
+        engine: Any = self.build(setup)
+        return Apart(ServersElsewhere(engine, setup), lambda call: engine)
 
     def services(self, run: PlannedRun) -> Sequence[Service]:
         """With GPUs, as many servers as a host has devices for; otherwise `count`."""

@@ -1,0 +1,79 @@
+"""Sampling through servers in another process than the one that starts them and gives them weights."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from multiprocessing.managers import BaseManager
+from typing import Any
+
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.spreading import Spreading
+
+
+class Keeper:
+    """Answers, in the process of the engine that keeps the servers, what another process asks about them."""
+
+    def __init__(self, engine: VllmServersEngine):
+        self._engine = engine
+
+    def available(self) -> tuple[list[str], str]:
+        """Addresses of the servers with the current weights, and the name of these weights."""
+        servers, version = self._engine.available()
+        return [server.address for server in servers], version
+
+    def failed(self, errors: Mapping[str, ServerError]) -> None:
+        """Take note of the servers, by address, that failed."""
+        self._engine.failed(
+            {server: errors[server.address] for server in self._engine.servers if server.address in errors}
+        )
+
+    def last_words(self) -> str:
+        return self._engine.last_words()
+
+
+class _Manager(BaseManager):
+    """Connects the other process with the keeper."""
+
+
+class ServersElsewhere(Spreading):
+    """Samples in another process through the servers of an engine here, which it asks before every round."""
+
+    def __init__(self, engine: VllmServersEngine, setup: EngineSetup):
+        super().__init__(engine.options, setup, len(engine.servers))
+        self.max_length = engine.max_length
+        self._key = os.urandom(32)
+        self._address = _serve(Keeper(engine), self._key)
+        self._servers: dict[str, Server] = {}
+
+    @property
+    def replicas(self) -> int:
+        return len(self.available()[0])
+
+    def available(self) -> tuple[Sequence[Server], str]:
+        addresses, version = self._keeper.available()
+        return [self._servers.setdefault(address, Server(address)) for address in addresses], version
+
+    def failed(self, errors: Mapping[Server, ServerError]) -> None:
+        if errors:
+            self._keeper.failed({server.address: error for server, error in errors.items()})
+
+    def last_words(self) -> str:
+        return str(self._keeper.last_words())
+
+    @cached_property
+    def _keeper(self) -> Any:
+        _Manager.register("keeper")
+        manager: Any = _Manager(self._address, self._key)
+        manager.connect()
+        return manager.keeper()
+
+
+def _serve(keeper: Keeper, key: bytes) -> Any:
+    """Answer for the keeper, in a thread. Returns the address to connect to."""
+    _Manager.register("keeper", callable=lambda: keeper)
+    server = _Manager(authkey=key).get_server()
+    threading.Thread(target=server.serve_forever, name="keeper", daemon=True).start()
+    return server.address

@@ -1,0 +1,135 @@
+"""Spreading sequences over vLLM servers, in rounds, until each is answered."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.engines.vllm.options import LARGEST_SEED
+from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
+from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
+from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+
+
+class Spreading(ABC):
+    """Spreads sequences over servers by load; those that share a context, such as a group, go to one server.
+
+    The others sample again, with the same seeds, what a failed server has not answered. Several threads may call
+    `generate` at once.
+
+    Attributes:
+        max_length: most tokens of prompt and response together; None = not known yet.
+        retried: number of sequences that had to be sampled again.
+    """
+
+    serves_all = True
+
+    def __init__(self, options: ServerOptions, setup: EngineSetup, num_servers: int):
+        self.options = options
+        self.max_length: int | None = None
+        self.retried = 0
+        self._temperature, self._end_tokens = setup.temperature, list(setup.eos_token_ids)
+        room = room_for_connections(setup.max_sequences * num_servers) // num_servers
+        self.client = Client(max(1, min(setup.max_sequences, room)), options.seconds)
+
+    @abstractmethod
+    def available(self) -> tuple[Sequence[Server], str]:
+        """The servers with the current weights, at least one, and the name of these weights. Waits for them.
+
+        Raises:
+            UserError: if there is none in time.
+        """
+
+    @abstractmethod
+    def failed(self, errors: Mapping[Server, ServerError]) -> None:
+        """Take note of the servers that failed in a round."""
+
+    @abstractmethod
+    def last_words(self) -> str:
+        """What is known about the servers that cannot work."""
+
+    def generate(
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
+
+        Raises:
+            UserError: if a context and its limit together exceed what a server was made for, or if sequences are still
+                unanswered after the allowed number of rounds.
+        """
+        longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
+        # A server would silently lower the limit.
+        if self.max_length is not None and longest > self.max_length:
+            raise UserError(
+                f"{FIELD}.max_length: a prompt and its response may need {longest} tokens and a server holds "
+                f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
+            )
+        samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
+        done: dict[int, Completion] = {}
+
+        def accept(i: int, completion: Completion) -> None:
+            done[i] = completion
+            if finished is not None:
+                finished(i, completion)
+
+        for number in range(self.options.rounds):
+            missing = [i for i in range(len(contexts)) if i not in done]
+            if not missing:
+                break
+            self.retried += len(missing) if number > 0 else 0
+            self._round(missing, contexts, samplings, accept)
+        if len(done) < len(contexts):
+            raise UserError(
+                f"{NEEDED_BY}: {len(contexts) - len(done)} sequences found no server in "
+                f"{self.options.rounds} rounds; {self.last_words()}"
+            )
+        return [done[i] for i in range(len(contexts))]
+
+    def _round(
+        self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]], done: Finished
+    ) -> None:
+        """Send out what is missing, once. `done` gets the answers as they come."""
+        servers, version = self.available()
+        shares = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
+        # In turns, so that every server has something to do from the beginning.
+        errands = [
+            Errand(i, server, contexts[i], samplings[i])
+            for turn in zip_longest(*shares)
+            for server, i in zip(servers, turn, strict=True)
+            if i is not None
+        ]
+        self.failed(self.client.run(errands, version, done))
+
+    def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
+        return {
+            "temperature": self._temperature,
+            "max_tokens": limit,
+            "seed": seed & LARGEST_SEED,
+            "stop_token_ids": self._end_tokens,
+            "ignore_eos": True,  # the model's own: ours are above
+            "logprobs": 0,  # of the sampled token alone
+            "detokenize": False,
+        }
+
+
+def assign(
+    missing: Sequence[int], contexts: Sequence[IntArray], limits: Sequence[int], num_servers: int
+) -> list[list[int]]:
+    """The sequences of every server: equal contexts together, with about equally many tokens to generate each."""
+    groups: dict[bytes, list[int]] = {}
+    for i in missing:
+        groups.setdefault(contexts[i].tobytes(), []).append(i)
+    shares: list[list[int]] = [[] for _ in range(num_servers)]
+    loads = [0] * num_servers
+    for group in sorted(groups.values(), key=lambda group: -sum(limits[i] for i in group)):
+        server = loads.index(min(loads))
+        shares[server] += group
+        loads[server] += sum(limits[i] for i in group)
+    return shares
