@@ -127,12 +127,12 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     families raise on text that they cannot read. Such a response fails, as long as the family can still score the
     entry's own answer; if it cannot, the entry is broken and the exception is passed on.
 
-    `EVALUATING` families compute with what they read, so they do it in `helpers`.
+    Families that evaluate what they read do it in `helpers`.
     """
     verdicts: dict[int, bool] = {}
     tasks: list[tuple[str, str]] = []
     for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
-        if _carried(problem.answer)["family"] in EVALUATING:
+        if _carried(problem.answer)["family"] in EVALUATING | LITERAL:
             tasks.append((problem.answer, response))
         else:
             verdicts[row] = passes(problem.answer, response)
