@@ -80,6 +80,15 @@ class Trial:
         return Session(self.problems, controller or self.controller, self.size, seed, provides=NEEDS)
 
 
+CHECKS: dict[str, Check] = {}
+
+
+def promise(check: Check) -> Check:
+    """Make a function one of `controller_checks`."""
+    CHECKS[check.__name__] = check
+    return check
+
+
 def check_controller(controller: PassRateController[Any], problems: ProblemSet | None = None) -> None:
     """Run all of `controller_checks` on a controller, in a chain in which it has work to do.
 
@@ -111,15 +120,17 @@ def trial_of(controller: PassRateController[Any], problems: ProblemSet | None = 
 
 def controller_checks() -> Mapping[str, Check]:
     """Every promise of the contract by name, as a function of a trial that raises AssertionError if it is broken."""
-    return {check.__name__: check for check in CHECKS}
+    return CHECKS
 
 
+@promise
 def equal_seeds_give_equal_decisions_and_other_seeds_give_others(trial: Trial) -> None:
     first, again, other = (_run(trial.session(seed), range(12)) for seed in (0, 0, 1))
     assert first == again, "two runs with one seed differ"
     assert first != other, "two seeds give the same decisions, so nothing is drawn from the stream"
 
 
+@promise
 def a_saved_state_continues_as_the_original_does(trial: Trial) -> None:
     whole = trial.session()
     expected = [_step(whole, step) for step in range(30)]
@@ -132,6 +143,7 @@ def a_saved_state_continues_as_the_original_does(trial: Trial) -> None:
         assert decisions == expected[stop:], f"decisions differ after a restart at step {stop}"
 
 
+@promise
 def a_full_plan_passes_unchanged(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(8))
@@ -147,6 +159,7 @@ def a_full_plan_passes_unchanged(trial: Trial) -> None:
     assert save_state(after) == save_state(state), "a plan that lacks nothing changed the state"
 
 
+@promise
 def plans_are_filled(trial: Trial) -> None:
     session = trial.session()
     for step in range(20):
@@ -156,6 +169,7 @@ def plans_are_filled(trial: Trial) -> None:
         _finish(session, tickets, step)
 
 
+@promise
 def what_is_in_flight_is_not_proposed_again(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(4))
@@ -165,6 +179,7 @@ def what_is_in_flight_is_not_proposed_again(trial: Trial) -> None:
     assert len(set(fresh)) == len(fresh), "a problem in flight was proposed once more"
 
 
+@promise
 def groups_that_teach_nothing_are_fine(trial: Trial) -> None:
     for passed in (0, trial.size):
         session = trial.session()
@@ -178,6 +193,7 @@ def groups_that_teach_nothing_are_fine(trial: Trial) -> None:
             session.commit()
 
 
+@promise
 def groups_that_are_lost_are_fine(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(3))
@@ -189,6 +205,7 @@ def groups_that_are_lost_are_fine(trial: Trial) -> None:
     assert len(session.next_batch(trial.wanted)) == trial.wanted, "after lost groups a plan was short"
 
 
+@promise
 def steps_without_groups_are_fine(trial: Trial) -> None:
     session = trial.session()
     for _ in range(5):
@@ -196,6 +213,7 @@ def steps_without_groups_are_fine(trial: Trial) -> None:
     assert len(session.next_batch(trial.wanted)) == trial.wanted, "after empty steps a plan was short"
 
 
+@promise
 def metrics_are_finite_floats(trial: Trial) -> None:
     session = trial.session()
     for steps in (range(0), range(1), range(1, 15)):
@@ -204,6 +222,7 @@ def metrics_are_finite_floats(trial: Trial) -> None:
             assert type(value) is float and math.isfinite(value), f"{name} is {value!r}"
 
 
+@promise
 def no_call_changes_the_state_it_is_given(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(6))
@@ -217,6 +236,7 @@ def no_call_changes_the_state_it_is_given(trial: Trial) -> None:
     assert json.dumps(save_state(state)) == before, "the state that was passed in has changed"
 
 
+@promise
 def groups_of_unknown_problems_are_refused_or_ignored(trial: Trial) -> None:
     session = trial.session()
     stranger = _group(Problem("nobody knows it", "?", "0"), 1, trial.size)
@@ -228,6 +248,7 @@ def groups_of_unknown_problems_are_refused_or_ignored(trial: Trial) -> None:
         assert save_state(after) == save_state(session.state), "a problem of another set changed the state"
 
 
+@promise
 def prefixed_and_generated_groups_say_nothing_of_their_problems(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(6))
@@ -245,6 +266,7 @@ def prefixed_and_generated_groups_say_nothing_of_their_problems(trial: Trial) ->
     assert informed == uninformed, "outcomes of prefixes or generated problems changed which fresh problem comes next"
 
 
+@promise
 def weights_are_sound_and_keep_groups_in_place(trial: Trial) -> None:
     session = trial.session()
     _run(session, range(5))
@@ -263,19 +285,23 @@ def weights_are_sound_and_keep_groups_in_place(trial: Trial) -> None:
     assert first == again, "weights are not a function of groups, state and stream"
 
 
+@promise
 def a_neighbour_that_does_nothing_changes_nothing(trial: Trial) -> None:
     members = trial.controller.members if isinstance(trial.controller, Chain) else {trial.name: trial.controller}
-    for more in (("idle", PassRateController[None]()),):
-        longer = chain(*members.items(), more)
-        nested = chain(("inner", chain(*members.items())), more)
-        plain, beside, inside = (
-            [[request[:3] for request in step] for step in _run(trial.session(controller=c), range(8))]
-            for c in (chain(*members.items()), longer, nested)
+    more = ("idle", PassRateController[None]())
+    plain, beside, inside = (
+        [[request[:3] for request in step] for step in _run(trial.session(controller=tried), range(8))]
+        for tried in (
+            chain(*members.items()),
+            chain(*members.items(), more),
+            chain(("inner", chain(*members.items())), more),
         )
-        assert plain == beside, "a member that does nothing shifted a draw"
-        assert plain == inside, "nesting the chain shifted a draw"
+    )
+    assert plain == beside, "a member that does nothing shifted a draw"
+    assert plain == inside, "nesting the chain shifted a draw"
 
 
+@promise
 def a_single_problem_is_enough(trial: Trial) -> None:
     alone = replace(trial, problems=ProblemSet(trial.problems[:1], trial.problems.generated), wanted=3)
     session = alone.session()
@@ -285,6 +311,7 @@ def a_single_problem_is_enough(trial: Trial) -> None:
         _finish(session, tickets, step)
 
 
+@promise
 def a_configuration_compares_prints_and_hashes(trial: Trial) -> None:
     members = trial.controller.members if isinstance(trial.controller, Chain) else {trial.name: trial.controller}
     for member in members.values():
@@ -294,6 +321,7 @@ def a_configuration_compares_prints_and_hashes(trial: Trial) -> None:
             assert repr(member).startswith(f"{type(member).__name__}("), "its options are not in its name"
 
 
+@promise
 def needs_and_claims_are_words_of_the_contract(trial: Trial) -> None:
     strange = {need for need in trial.controller.needs if need not in NEEDS and not need.startswith("feature:")}
     assert not strange, f"needs {sorted(strange)}, unknown to the contract; choose from {sorted(NEEDS)} or feature:NAME"
@@ -304,27 +332,6 @@ def needs_and_claims_are_words_of_the_contract(trial: Trial) -> None:
     for claim in ("hints", "rounds", "rollouts", "stored", "prefixes"):
         if claim in trial.controller.claims:
             assert claim in trial.controller.needs, f"claims {claim!r}, so it has to need it too"
-
-
-CHECKS: tuple[Check, ...] = (
-    equal_seeds_give_equal_decisions_and_other_seeds_give_others,
-    a_saved_state_continues_as_the_original_does,
-    a_full_plan_passes_unchanged,
-    plans_are_filled,
-    what_is_in_flight_is_not_proposed_again,
-    groups_that_teach_nothing_are_fine,
-    groups_that_are_lost_are_fine,
-    steps_without_groups_are_fine,
-    metrics_are_finite_floats,
-    no_call_changes_the_state_it_is_given,
-    groups_of_unknown_problems_are_refused_or_ignored,
-    prefixed_and_generated_groups_say_nothing_of_their_problems,
-    weights_are_sound_and_keep_groups_in_place,
-    a_neighbour_that_does_nothing_changes_nothing,
-    a_single_problem_is_enough,
-    a_configuration_compares_prints_and_hashes,
-    needs_and_claims_are_words_of_the_contract,
-)
 
 
 def _simulated(version: int) -> SimulatedRollouts:

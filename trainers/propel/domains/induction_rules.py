@@ -1,14 +1,13 @@
 """What a generated function may look like, judged by reading it: nothing is run here.
 
 The rules are about meaning, not about safety, which is the sandbox's business: a function must give equal results in
-every process, and must be one function. Names are resolved: whatever reaches a module that is not allowed is refused,
-under any alias and through any other module.
+every process, and must be one function. A name is refused wherever it stands, also as an attribute of anything, so that
+no alias and no other module leads to it.
 """
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
-from importlib import import_module
-from types import ModuleType
 
 from halfway.curriculum.boxes.sandbox import Result
 from halfway.curriculum.boxes.sandbox_worker import literal
@@ -19,17 +18,7 @@ from halfway.trainers.propel.domains.base import Invalid
 MAX_CODE = 8_192
 MAX_INPUT = 1_024
 
-MODULES: Mapping[str, frozenset[str]] = dict.fromkeys(PURE_MODULES, frozenset[str]()) | {
-    "collections": frozenset({"namedtuple"}),
-    "operator": frozenset({"attrgetter", "methodcaller"}),
-    "statistics": frozenset({"NormalDist"}),
-    "string": frozenset({"Formatter"}),
-    "typing": frozenset({"get_type_hints"}),
-}
-"""Modules that a function may import, each with the attributes that differ between processes, or that reach any name by
-a string."""
-
-# Names that begin with two underscores are banned too.
+# Names that begin with an underscore are banned as attributes and imports too, those with two of them everywhere.
 BANNED_NAMES = frozenset(
     {
         *("breakpoint", "compile", "dir", "eval", "exec", "exit", "help", "input", "open", "quit"),
@@ -37,6 +26,12 @@ BANNED_NAMES = frozenset(
         *("hash", "id"),  # differ from process to process
     }
 )
+BANNED_ATTRIBUTES = (sys.stdlib_module_names - {part for name in PURE_MODULES for part in name.split(".")}) | {
+    *("namedtuple", "NormalDist"),  # differ from process to process
+    *("attrgetter", "methodcaller", "Formatter", "get_type_hints"),  # reach any name by a string
+}
+"""Attributes that no function may use: other modules, which some pure ones hold, and a few members of pure ones."""
+
 REFUSED: Mapping[type[ast.AST], str] = {
     ast.ClassDef: "a class",
     ast.AsyncFunctionDef: "an async function",
@@ -77,78 +72,27 @@ def _is_text(node: ast.stmt) -> bool:
 
 def _troubles(tree: ast.Module) -> Iterator[str]:
     """What the code uses although it may not."""
-    aliases: dict[str, ModuleType] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _import(node, aliases)
-    bases = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if type(node) in REFUSED:
             yield REFUSED[type(node)]
-        elif isinstance(node, ast.Name):
-            if node.id in BANNED_NAMES or node.id.startswith("__"):
-                yield f"the name {node.id}"
-            elif node.id in aliases and (id(node) not in bases or not isinstance(node.ctx, ast.Load)):
-                yield f"the module {node.id} as a value"
-        elif isinstance(node, ast.arg) and node.arg in aliases:
-            yield f"the module {node.arg} as an argument's name"
-        elif isinstance(node, ast.Attribute):
-            yield from _attribute(node, aliases)
+        elif isinstance(node, ast.Import):
+            yield from (f"import {alias.name}" for alias in node.names if alias.name not in PURE_MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            if origin not in PURE_MODULES:
+                yield f"import {origin}"
+            yield from (f"{origin}.{alias.name}" for alias in node.names if _hidden(alias.name))
+        elif isinstance(node, ast.Name) and (node.id in BANNED_NAMES or node.id.startswith("__")):
+            yield f"the name {node.id}"
+        elif isinstance(node, ast.Attribute) and _hidden(node.attr):
+            yield f"the attribute {node.attr}"
         elif isinstance(node, ast.MatchClass):  # its keywords read attributes
-            yield from (f"the attribute {name}" for name in node.kwd_attrs if name.startswith("_"))
+            yield from (f"the attribute {name}" for name in node.kwd_attrs if _hidden(name))
 
 
-def _import(node: ast.Import | ast.ImportFrom, aliases: dict[str, ModuleType]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.name not in MODULES:
-                yield f"import {alias.name}"
-            else:
-                top = alias.name if alias.asname else alias.name.partition(".")[0]
-                aliases[alias.asname or top] = import_module(top)
-        return
-    origin = "." * node.level + (node.module or "")
-    if origin not in MODULES:
-        yield f"import {origin}"
-        return
-    module = import_module(origin)
-    for alias in node.names:
-        trouble = _member(module, alias.name)
-        if trouble is not None:
-            yield trouble
-        elif isinstance(vars(module)[alias.name], ModuleType):
-            aliases[alias.asname or alias.name] = vars(module)[alias.name]
-
-
-def _member(module: ModuleType, name: str) -> str | None:
-    """Why a module's attribute may not be used."""
-    full = f"{module.__name__}.{name}"
-    if name == "*":
-        return f"from {module.__name__} import *"
-    if name.startswith("_") or name in MODULES[module.__name__] or name not in vars(module):
-        return full
-    value = vars(module)[name]
-    return full if isinstance(value, ModuleType) and value.__name__ not in MODULES else None
-
-
-def _attribute(node: ast.Attribute, aliases: Mapping[str, ModuleType]) -> Iterator[str]:
-    if node.attr.startswith("_"):
-        yield f"the attribute {node.attr}"
-    module = _module(node.value, aliases)
-    if module is not None and (trouble := _member(module, node.attr)) is not None:
-        yield trouble
-
-
-def _module(node: ast.expr, aliases: Mapping[str, ModuleType]) -> ModuleType | None:
-    """The module that an expression stands for, if any, following allowed attributes only."""
-    if isinstance(node, ast.Name):
-        return aliases.get(node.id)
-    if isinstance(node, ast.Attribute):
-        outer = _module(node.value, aliases)
-        if outer is not None and _member(outer, node.attr) is None:
-            value = vars(outer)[node.attr]
-            return value if isinstance(value, ModuleType) else None
-    return None
+def _hidden(name: str) -> bool:
+    """Whether an attribute or an imported member of this name is refused."""
+    return name == "*" or name.startswith("_") or name in BANNED_ATTRIBUTES
 
 
 def arguments(text: str) -> Result | Invalid:
