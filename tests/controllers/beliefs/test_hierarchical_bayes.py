@@ -174,7 +174,7 @@ def test_fixed_point_is_close_to_the_mean(counts):
     assert np.abs(by_node(mean_sigmoid(*given), 1)[0] - exact_rates).max() < 0.012
 
 
-def test_mean_sigmoid():
+def test_the_mean_of_a_sigmoid_is_that_of_many_draws():
     draws = np.random.default_rng(0).normal(1.2, 2.0, 400_000)
     assert mean_sigmoid(np.asarray([1.2]), np.asarray([4.0]))[0] == pytest.approx(sigmoid(draws).mean(), abs=2e-3)
     assert mean_sigmoid(np.asarray([0.7]), np.zeros(1))[0] == pytest.approx(1 / (1 + math.exp(-0.7)))

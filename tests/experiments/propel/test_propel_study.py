@@ -57,7 +57,7 @@ def test_every_stage_resumes_to_the_same_bits(
     assert [name for name in theirs if mine[name] != theirs[name]] == []
 
 
-def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
+def test_the_files_of_a_study_agree_with_one_another(peaceful: PropelConfig) -> None:
     folder = peaceful.folder / "seed-0"
     assert (folder / "sweep.png").stat().st_size > 5_000
     sweep = json.loads((folder / "sweep.json").read_text())
@@ -93,7 +93,7 @@ def test_what_a_study_leaves(peaceful: PropelConfig) -> None:
     assert lookup["probe_gain"] == pytest.approx(difference) and f"{difference:+.3f} [" in text
 
 
-def test_an_arm_of_no_steps_is_its_generator(peaceful: PropelConfig) -> None:
+def test_an_arm_without_steps_is_its_base_generator(peaceful: PropelConfig) -> None:
     evaluations = peaceful.folder / "seed-0" / "evaluations"
     base, still = (json.loads((evaluations / f"{arm}.json").read_text()) for arm in ("base", "still"))
     assert still == base and still["step"] == 0

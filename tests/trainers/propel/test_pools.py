@@ -61,7 +61,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return Study(config, 0)
 
 
-def test_what_is_exported(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_holds_each_valid_task_once_with_a_guessed_rate(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("an export calls no solver")
 
@@ -85,7 +87,9 @@ def test_what_is_exported(study: Study, monkeypatch: pytest.MonkeyPatch) -> None
     assert [guessed[p.id] for p in problems] == pytest.approx(rates, abs=1e-6)
 
 
-def test_what_an_export_refuses(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_without_valid_tasks_or_of_another_model_is_refused(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(
         UserError, match=r"^export: problem 'x' is not a task of the domain sums \(unreadable\), so that"
     ):

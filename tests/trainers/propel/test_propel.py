@@ -175,7 +175,7 @@ def test_costs_count_every_trial(lab_tokenizer: Any, tmp_path: Path) -> None:
     assert account.generations == 20 and account.valid >= account.labelled
 
 
-def test_surface_features(lab_tokenizer: Any, tmp_path: Path) -> None:
+def test_surface_features_are_those_of_the_labelled_tasks(lab_tokenizer: Any, tmp_path: Path) -> None:
     corpus, _, _ = make_corpus(lab_tokenizer, tmp_path)
     found = surface(corpus, ("length", "topic", "lines"))
     assert found["length"].tolist() == [len(row.text) for row in corpus.labelled]
@@ -184,7 +184,7 @@ def test_surface_features(lab_tokenizer: Any, tmp_path: Path) -> None:
         surface(corpus, ("colour",))
 
 
-def test_bands() -> None:
+def test_a_band_holds_the_pass_counts_between_its_ends() -> None:
     assert Band().counts(8) == (1, 3) and [Band().holds(k, 8) for k in range(5)] == [False, True, True, True, False]
     third = Band(1 / 3, 2 / 3)
     assert third.counts(3) == (1, 2) and [third.holds(k, 3) for k in range(4)] == [False, True, True, False]
@@ -388,7 +388,7 @@ def test_a_generators_scores_by_hand() -> None:
     assert scores.top_topic == pytest.approx(4 / 7) and scores.different == pytest.approx(6 / 7)
 
 
-def test_what_the_domain_says_of_valid_tasks_in_numbers() -> None:
+def test_numeric_features_of_valid_tasks_have_mean_and_median() -> None:
     rows = try_all(written(TEXTS[:4]), solver(), Stream(0))
     facts = [{"failing": 1, "kind": "name"}, {"failing": 2}, {"failing": 6, "line": 2}, {"failing": 90}]
     rows = [replace(row, features=json.dumps(fact)) for row, fact in zip(rows, facts, strict=True)]

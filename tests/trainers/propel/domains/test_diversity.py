@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halfway.trainers.propel.domains.diversity import block_self_bleu_3, distinct_3, self_bleu_3, top_share, units
 
 
-def test_units() -> None:
+def test_units_are_words_and_marks_or_characters() -> None:
     assert units("a+b = 12", "words") == ["a", "+", "b", "=", "12"]
     assert units("a+b", "characters") == ["a", "+", "b"]
 
@@ -73,7 +73,7 @@ def test_self_bleu_saturates_where_that_of_blocks_does_not() -> None:
     assert block_self_bleu_3(repeated, "characters") > of_many + 0.05
 
 
-def test_top_share() -> None:
+def test_top_share_is_that_of_the_commonest_topic_among_all_texts() -> None:
     assert top_share(["a", "b", "a", ""]) == 0.5
     assert top_share(["", "", "a"]) == pytest.approx(1 / 3)
     assert top_share(["", ""]) == 0.0

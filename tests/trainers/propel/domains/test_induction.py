@@ -103,7 +103,7 @@ def test_a_function_of_its_arguments_is_accepted(code: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "reason"), REFUSED)
-def test_what_is_not_one_function_is_refused(code: str, reason: str) -> None:
+def test_code_that_does_not_define_one_function_is_refused(code: str, reason: str) -> None:
     refused = function_name(code)
     assert isinstance(refused, Invalid) and refused.reason == reason
 
@@ -225,7 +225,7 @@ RUN = [
 
 
 @needs_sandbox
-def test_what_a_run_shows_is_refused() -> None:
+def test_functions_that_fail_or_differ_when_run_are_refused() -> None:
     domain = replace(FENCED, seconds=4.0, distinct_results=2)
     candidates = read(domain, [text(code) for code, _ in RUN])
     assert [c.invalid.reason if c.invalid else "valid" for c in candidates] == [reason for _, reason in RUN]

@@ -88,7 +88,7 @@ def test_any_text_is_read(text: str) -> None:
             assert candidate.valid != (candidate.invalid is not None)
 
 
-def test_topics() -> None:
+def test_the_topic_is_that_whose_words_occur_most() -> None:
     def topic(question: str) -> str:
         return Maths().topic(MathsTask(question))
 
@@ -223,7 +223,9 @@ def test_four_equal_answers_are_a_reference() -> None:
         (boxed("]]]", "]]]"), boxed("]]]", "]]]"), "oracles: unreadable answer"),
     ],
 )
-def test_anything_less_is_none(first: tuple[str, str], second: tuple[str, str], reason: str) -> None:
+def test_answers_that_do_not_all_agree_give_no_reference(
+    first: tuple[str, str], second: tuple[str, str], reason: str
+) -> None:
     verdict = settle(first, second)
     assert isinstance(verdict.outcome, Invalid) and verdict.outcome.reason == reason and verdict.attempts == 4
     assert len(verdict.answers) == 4
@@ -250,7 +252,7 @@ def test_only_what_follows_the_rules_is_asked_about_and_each_problem_once() -> N
     assert by_rules[0].problem is not None and by_rules[0].problem.id == candidates[0].problem.id  # type: ignore[union-attr]
 
 
-def test_nobody_is_asked_about_nothing() -> None:
+def test_oracles_are_not_asked_about_texts_that_break_the_rules() -> None:
     oracle = Scripted({})
     assert Panel((oracle, oracle)).settle([]) == [] and read(Maths(), ["no"], Panel((oracle,)))[0].oracle_attempts == 0
     assert oracle.asked == 0

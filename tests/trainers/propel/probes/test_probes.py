@@ -110,7 +110,7 @@ def test_poolings_by_hand() -> None:
     assert POOLINGS["mean_last_50"](long_ND).item() == pytest.approx(34.5)  # of 10 to 59
 
 
-def test_what_is_too_long_loses_its_beginning(tiny_model: Qwen3ForCausalLM) -> None:
+def test_a_reading_that_is_too_long_loses_its_beginning(tiny_model: Qwen3ForCausalLM) -> None:
     tokens_T = np.arange(3, 13, dtype=np.int32)
     whole = Reading("a", tokens_T, 2)
     cut = replace(OPTIONS, max_tokens=6)
