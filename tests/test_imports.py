@@ -186,7 +186,7 @@ def test_nothing_imports_the_research_record() -> None:
 def test_no_test_imports_another() -> None:
     """What they share is in `tests/support/`."""
     found = {path.name: imports(path) for path in (REPOSITORY / "tests").rglob("*.py")}
-    assert "learner_harness.OPTIONS" in found["test_ppo.py"]
+    assert "learner_harness.PPO" in found["test_ppo.py"]
     assert {test: name for test, names in found.items() for name in names if name.startswith("test_")} == {}
 
 

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import REPOSITORY
+from skipped import skipped_line
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support import extras
@@ -141,3 +142,18 @@ def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UserError) as raised:
         load_extra("no_such_package", "a test")
     assert str(raised.value) == f"a test: {line}"
+
+
+# The last line of a run of the tests names what was skipped and what would run it.
+
+
+def test_reasons_are_counted_by_their_remedy() -> None:
+    reasons = ["Skipped: vLLM is not installed (extra vllm)", "Skipped: DeepSpeed is not installed (extra deepspeed)"]
+    reasons += ["Skipped: could not import 'trinity': No module named 'trinity'", "Skipped: could not import 'trl': no"]
+    assert skipped_line([*reasons, "Skipped: needs /dev/full"]) == (
+        "skipped: 2 need `make test-engines`; 1 need `make test-hosts`; 1 need the package trl; 1 (needs /dev/full)"
+    )
+
+
+def test_nothing_is_said_if_nothing_was_skipped() -> None:
+    assert skipped_line([]) == ""

@@ -9,29 +9,20 @@ from halfway.curriculum import signals
 from halfway.trainers.learner.objective.advantages import advantages
 
 
-def test_entropy_published_values():
-    # Rollout Pass-Rate Control, E.1: 4/8, 3/8, 2/8, 1/8; the blog: H(0.1), H(0.01).
-    assert signals.entropy([4 / 8, 3 / 8, 2 / 8, 1 / 8]).round(3).tolist() == [1.0, 0.954, 0.811, 0.544]
-    assert signals.entropy([0.1, 0.01]).round(2).tolist() == [0.47, 0.08]
-    assert signals.entropy([0.0, 1.0]).tolist() == [0.0, 0.0]
-
-
-def test_survival_published_values():
-    assert signals.survival([0.5, 0.25, 0.125], 8).round(3).tolist() == [0.992, 0.900, 0.656]
-
-
-def test_leave_one_out_energy_published_values():
-    energy = signals.leave_one_out_energy([4, 3, 5, 2, 6, 1, 7], 8)
-    assert energy.round(3).tolist() == [0.327, 0.306, 0.306, 0.245, 0.245, 0.143, 0.143]
-
-
-def test_pair_counts_published_values():
-    assert signals.num_pairs(np.arange(9), 8).tolist() == [0, 7, 12, 15, 16, 15, 12, 7, 0]
-
-
-def test_mean_centred_variance_published_values():
-    # The blog: p (1 - p) is 0.25 at one half and 0.109 at one eighth.
-    assert signals.mean_centred_variance([4, 1], 8).tolist() == [0.25, pytest.approx(0.109, abs=5e-4)]
+# Rollout Pass-Rate Control, E.1; the last two rows are from its blog: H(0.1), H(0.01), and p (1 - p).
+@pytest.mark.parametrize(
+    ("values", "published"),
+    [
+        (signals.entropy([4 / 8, 3 / 8, 2 / 8, 1 / 8, 0.0, 1.0]), [1.0, 0.954, 0.811, 0.544, 0.0, 0.0]),
+        (signals.survival([0.5, 0.25, 0.125], 8), [0.992, 0.900, 0.656]),
+        (signals.leave_one_out_energy([4, 3, 5, 2, 6, 1, 7], 8), [0.327, 0.306, 0.306, 0.245, 0.245, 0.143, 0.143]),
+        (signals.num_pairs(np.arange(9), 8), [0, 7, 12, 15, 16, 15, 12, 7, 0]),
+        (signals.entropy([0.1, 0.01]).round(2), [0.47, 0.08]),
+        (signals.mean_centred_variance([4, 1], 8), [0.25, 0.109]),
+    ],
+)
+def test_published_values(values, published):
+    np.testing.assert_array_equal(values.round(3), published)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.9])

@@ -28,7 +28,6 @@ def run_of(
         tokens: tokens generated per rollout; half as many are trained.
     """
     heights = [sum(passed) / len(passed) / SAMPLES for passed in passed_EP] if passed_EP is not None else scores
-    assert heights is not None
     spent = [
         {"rollouts": 100 * i, "tokens": 100 * i * tokens, "trained_tokens": 50 * i * tokens}
         for i in range(len(heights))

@@ -10,11 +10,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 
 PAD = 0
 
 OPTIONS = LearnerOptions(lr=1e-3)
+PPO = replace(OPTIONS, advantage="gae", critic=CriticOptions(lr=1e-2, gae_lambda=0.9, gamma=0.95))
+SEPARATE = replace(PPO, critic=replace(PPO.critic, kind="separate"))
 
 
 def make_turn(tokens: list[int], replayed: int = 0, observation: tuple[int, ...] = ()) -> Turn:
@@ -52,6 +54,11 @@ def learner(
 
 def weights(trained: PolicyGradientLearner) -> dict[str, torch.Tensor]:
     return {name: values.clone() for name, values in trained.policy.state_dict().items()}
+
+
+def critic_weights(trained: PolicyGradientLearner) -> dict[str, torch.Tensor]:
+    """The weights of the critic, with which the learner has to have been built; without one, none."""
+    return {name: values.clone() for name, values in trained._critic.state_dict().items()} if trained._critic else {}
 
 
 def assert_same_weights(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
@@ -98,7 +105,7 @@ def plain_logprobs(model: torch.nn.Module, tokens: list[int], temperature: float
     return torch.cat([logprobs_T.new_zeros(1), logprobs_T])
 
 
-def build_model() -> Qwen3ForCausalLM:
+def build_model(**changes: Any) -> Qwen3ForCausalLM:
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=40,
@@ -108,7 +115,7 @@ def build_model() -> Qwen3ForCausalLM:
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=8,
-        initializer_range=0.3,
+        **{"initializer_range": 0.3} | changes,
     )
     return Qwen3ForCausalLM(config).double()
 

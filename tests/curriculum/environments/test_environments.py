@@ -12,8 +12,6 @@ from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.registries import ENVIRONMENTS
-from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab.ledger import Account
@@ -104,14 +102,6 @@ def test_ledger_refuses_what_it_cannot_play() -> None:
         Ledger().start([Problem("x", "1+1=", "2")])
     with pytest.raises(UserError, match=r"environment\.max_turns: 0"):
         Ledger(max_turns=0)
-
-
-def test_every_built_in_name_resolves() -> None:
-    assert {name: ENVIRONMENTS.get(name) for name in ENVIRONMENTS.builtin} == {
-        "ledger": Ledger,
-        "repository": Repository,
-        "single_turn": SingleTurn,
-    }
 
 
 # ---------------------------------------------------------------- replay

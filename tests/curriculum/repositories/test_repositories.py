@@ -15,7 +15,6 @@ from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_re
 
 from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.repositories.archives import RepositoryArchives, unpacked
 from halfway.curriculum.repositories.checking import checked
 from halfway.curriculum.repositories.environment import Repository
@@ -217,10 +216,6 @@ def test_held_out_rows_come_from_a_file_of_their_own(tmp_path: Path) -> None:
     assert images == ["r2e/x", "swebench/sweb.eval.x86_64.means_1776_means-1:latest"]
 
 
-def test_names_resolve() -> None:
-    assert SOURCES.get("repository_rows") is RepositoryRows and SOURCES.get("repository_archives") is RepositoryArchives
-
-
 # What is not a task.
 
 
@@ -245,9 +240,9 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
         "the fault does not apply": replace(sound, bug=nothing),
     }
     problems = [to_problem(task, str(i), "s", {}) for i, task in enumerate(tasks.values())]
-    told: list[int] = []
-    loaded = checked(problems, Bubblewrap(), 60, parallel=2, tell=lambda: told.append(1))
-    assert loaded.problems == (problems[0],) and len(told) == len(problems)
+    reported: list[int] = []
+    loaded = checked(problems, Bubblewrap(), 60, parallel=2, tell=lambda: reported.append(1))
+    assert loaded.problems == (problems[0],) and len(reported) == len(problems)
     assert loaded.report.dropped == dict.fromkeys(list(tasks)[1:], 1)
     lucky = to_problem(
         replace(sound, base=fickle, fail_to_pass=(*FAIL, "tests/test_means.py::test_luck")), "x", "s", {}

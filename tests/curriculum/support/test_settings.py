@@ -7,6 +7,7 @@ import pytest
 
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.natural import natural
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import typed
 
@@ -88,3 +89,10 @@ def test_a_mistake_is_one_line_with_field_value_and_remedy(fields: dict[str, Any
 def test_an_error_of_the_settings_themselves_gets_the_path_in_front(path: str) -> None:
     with pytest.raises(UserError, match=rf"^{path}\.size: -1\.0 is not acceptable; give a positive number$"):
         typed(Ring, {"size": -1}, path)
+
+
+# Names are ordered by the numbers in them.
+
+
+def test_numbers_in_names_sort_by_value() -> None:
+    assert sorted(["s10", "s9", "", "a", "7"], key=natural) == ["", "7", "a", "s9", "s10"]

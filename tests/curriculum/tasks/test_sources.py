@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfway.curriculum.problems import Problem, fingerprint
-from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import reasoning_gym
@@ -436,20 +435,6 @@ def test_a_further_sources_problems_train_behind_the_others() -> None:
 def test_the_fingerprint_tells_sets_apart() -> None:
     problems = RunningSums().load(5, STREAM).problems
     assert fingerprint(problems) == fingerprint(list(problems)) != fingerprint(problems[::-1])
-
-
-def test_every_built_in_name_resolves() -> None:
-    assert {name: SOURCES.get(name).__name__ for name in SOURCES.builtin} == {
-        "file": "File",
-        "harbor_tasks": "HarborTasks",
-        "ledger": "LedgerAccounts",
-        "operator_sheets": "OperatorSheets",
-        "pool": "Pool",
-        "reasoning_gym": "ReasoningGym",
-        "repository_archives": "RepositoryArchives",
-        "repository_rows": "RepositoryRows",
-        "running_sums": "RunningSums",
-    }
 
 
 @pytest.mark.parametrize("family", sorted(EVALUATING | LITERAL))

@@ -1,6 +1,5 @@
 """Verifiers: known verdicts, and errors of one line."""
 
-import importlib
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -206,9 +205,3 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "import_module", missing)
     with pytest.raises(UserError, match=r"needs the package math_verify; pip install 'halfway\[tasks\]'"):
         verify(problem("1", "symbolic"), "1")
-
-
-def test_every_built_in_name_resolves() -> None:
-    for name, target in VERIFIERS.builtin.items():
-        module, _, attribute = target.partition(":")
-        assert VERIFIERS.get(name) is getattr(importlib.import_module(module), attribute)

@@ -127,11 +127,11 @@ def main(folder: Path, dtype: Any) -> None:
     contexts, limits, seeds = calls()
     first = engine.generate(contexts, limits, seeds)
     results: dict[str, Any] = {"first": plain(first), "again": plain(engine.generate(contexts, limits, seeds))}
-    told: dict[int, Completion] = {}
+    reported: dict[int, Completion] = {}
     whole, engine._policy = engine._policy, None  # entropies are known at the end only
-    engine.generate(contexts, limits, seeds, told.__setitem__)
+    engine.generate(contexts, limits, seeds, reported.__setitem__)
     engine._policy = whole
-    results |= {"told": list(told), "told completions": plain([told[i] for i in sorted(told)])}
+    results |= {"reported": list(reported), "reported completions": plain([reported[i] for i in sorted(reported)])}
     order = np.random.default_rng(1).permutation(len(contexts)).tolist()
     shuffled = engine.generate(*([values[i] for i in order] for values in (contexts, limits, seeds)))
     results |= {"order": order, "shuffled": plain(shuffled)}

@@ -71,6 +71,5 @@ def test_only_engines_that_use_the_module_cost_a_copy(engine: str, copied: bool)
     config = load_run_config(recipe, [f"rollouts.engine={engine}"])
     assert config.rollouts.engine.part.uses_module == copied
     shape = config.shape
-    assert shape is not None
     _, parts = rank_parts(config, shape)
     assert parts["copy to sample from"] == pytest.approx(14.2 if copied else 0, abs=0.1)

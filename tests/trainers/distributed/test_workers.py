@@ -29,7 +29,7 @@ checkpoint: {every: 2}
 tracking: {mlflow: false}
 threads: 1
 """
-STEPS = 8
+STEPS = 6
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, deepspeed: {zero_stage: %s}}\n"
 
 

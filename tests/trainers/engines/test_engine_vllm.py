@@ -54,9 +54,9 @@ def test_equal_calls_and_seeds_give_equal_tokens_in_any_order(results: dict[str,
 
 
 def test_completions_are_reported_as_their_sequences_end(results: dict[str, Any]) -> None:
-    assert sorted(results["told"]) == list(range(12)) != results["told"]
-    for told, first in zip(results["told completions"], results["first"], strict=True):
-        assert told["tokens_T"].tolist() == first["tokens_T"].tolist() and told["stop"] == first["stop"]
+    assert sorted(results["reported"]) == list(range(12)) != results["reported"]
+    for reported, first in zip(results["reported completions"], results["first"], strict=True):
+        assert reported["tokens_T"].tolist() == first["tokens_T"].tolist() and reported["stop"] == first["stop"]
 
 
 def test_completions_say_which_weights_sampled_them(results: dict[str, Any]) -> None:

@@ -141,7 +141,6 @@ def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path
     unknown = tmp_path / f"{start.PREFIX}unknown"
     unknown.mkdir()
     run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert run.stdout is not None
     other = Path(run.stdout.readline().strip())
     mine = own_folder(str(tmp_path))
     assert own_folder(str(tmp_path)).exists() and mine.exists() and other.exists()

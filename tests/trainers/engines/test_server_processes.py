@@ -50,7 +50,6 @@ def start(folder: Path) -> "tuple[subprocess.Popen[str], list[int]]":
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert run.stdout is not None
     return run, [int(run.stdout.readline()) for _ in range(2)]
 
 

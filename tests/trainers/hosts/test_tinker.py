@@ -65,7 +65,6 @@ async def checkpoint(folder: Path, batch: int) -> int:
     client: Any = SimpleNamespace(save_state=saved)
     await save_checkpoint_async(client, f"{batch:06d}", str(folder), loop_state={"batch": batch})
     found = get_last_checkpoint(str(folder))
-    assert found is not None and found.batch is not None
     return int(found.batch)
 
 

@@ -177,7 +177,7 @@ def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> Non
     assert (log.reading.format, own.reading.format) == ("trl", "decisions")
     assert log.reading.traps == () and not log.reading.dropped
 
-    def told(history: Any) -> list[tuple[int, int, int, int]]:
+    def outcomes(history: Any) -> list[tuple[int, int, int, int]]:
         """(step, passes, rollouts, how often the problem has come before) of every group."""
         steps = history.step_V - history.step_V.min()
         columns = (steps, history.passed_V, history.size_V, history.problem_V)
@@ -188,7 +188,7 @@ def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> Non
             seen[problem] += 1
         return sorted(found)
 
-    assert told(log.history) == told(own.history)
+    assert outcomes(log.history) == outcomes(own.history)
     assert len(log.history) == 3 * GROUPS and len(log.history.problems) == 2 * GROUPS
 
 
@@ -281,18 +281,21 @@ def test_other_problems_and_checkpoints_of_others_are_refused(tmp_path: Path) ->
         same.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
-def drive(driver: str, *arguments: str) -> None:
-    command = [sys.executable, str(DRIVERS / driver), *arguments]
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `trl_driver` has written."""
+    folder = tmp_path_factory.mktemp("driven")
+    command = [sys.executable, str(DRIVERS / "trl_driver.py"), str(folder)]
     environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
+    return folder
 
 
-@pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
-def test_a_run_killed_without_warning_and_resumed(name: str, through: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["greso", "prefixes"])
+def test_a_run_killed_without_warning_and_resumed(name: str, driven: Path) -> None:
     steps = 12
-    drive("trl_kill_driver.py", name, through, str(tmp_path), str(steps))
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole, broken = driven / name / "whole", driven / name / "broken"
     assert (whole / "losses.json").read_bytes() == (broken / "losses.json").read_bytes()
     assert len(json.loads((whole / "losses.json").read_text())) == steps
     decisions = Path("halfway") / "decisions.jsonl"
@@ -306,11 +309,10 @@ def test_a_run_killed_without_warning_and_resumed(name: str, through: str, tmp_p
         assert any(record["outcome"] == "skipped" for record in records(whole))
 
 
-@pytest.mark.parametrize(("name", "through"), [("greso", "rows"), ("prefixes", "rollouts")])
-def test_two_processes_decide_the_same(name: str, through: str, tmp_path: Path) -> None:
-    steps = 2 if name == "greso" else 3
-    drive("trl_driver.py", name, through, str(tmp_path), str(steps))
-    states = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+@pytest.mark.parametrize(("name", "steps"), [("greso", 2), ("prefixes", 3)])
+def test_two_processes_decide_the_same(name: str, steps: int, driven: Path) -> None:
+    ranks = driven / name / "ranks"
+    states = [json.loads((ranks / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert states[0] == states[1]
-    groups = [record for record in records(tmp_path) if record["outcome"] != "skipped"]
+    groups = [record for record in records(ranks) if record["outcome"] != "skipped"]
     assert len(groups) == steps * GROUPS and {record["n"] for record in groups} == {SIZE}

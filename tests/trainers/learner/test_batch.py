@@ -191,15 +191,15 @@ def test_sequences_know_their_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_options", "error"),
+    ("changes", "error"),
     [
         ({"minibatch_groups": -1}, r"^learner\.minibatch_groups: -1 is not acceptable; give 0"),
         ({"minibatch_groups": 8, "num_minibatches": 4}, r"^learner\.num_minibatches: 4 .*minibatch_groups=8 sets"),
     ],
 )
-def test_only_one_says_how_many_minibatches_there_are(given_options: dict[str, int], error: str) -> None:
+def test_only_one_says_how_many_minibatches_there_are(changes: dict[str, int], error: str) -> None:
     with pytest.raises(UserError, match=error):
-        replace(OPTIONS, **given_options)
+        replace(OPTIONS, **changes)
 
 
 @given(st.lists(st.integers(2, 40), max_size=30), st.integers(1, 100))

@@ -13,8 +13,11 @@ from accelerate.state import AcceleratorState
 from learner_harness import (
     OPTIONS,
     PAD,
+    PPO,
+    SEPARATE,
     assert_close,
     assert_same_weights,
+    critic_weights,
     gradients,
     learner,
     make_group,
@@ -89,11 +92,16 @@ def test_the_gradient_of_an_update_is_that_of_the_policy_gradient_by_hand(tiny_m
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-6)
 
 
-@pytest.mark.parametrize("normalization", ["token", "sequence", "constant"])
-def test_many_small_microbatches_equal_one_large_one(tiny_model: Qwen3ForCausalLM, normalization: Any) -> None:
+@pytest.mark.parametrize(
+    ("options", "normalization"),
+    [(OPTIONS, "token"), (OPTIONS, "sequence"), (OPTIONS, "constant"), (PPO, "token"), (SEPARATE, "token")],
+)
+def test_many_small_microbatches_equal_one_large_one(
+    tiny_model: Qwen3ForCausalLM, options: LearnerOptions, normalization: Any
+) -> None:
     tiny_model.double()
     options = replace(
-        OPTIONS,
+        options,
         normalization=normalization,
         normalization_length=20,
         kl_coefficient=0.1,
@@ -123,7 +131,6 @@ def test_no_gradient_reaches_the_logits_of_prefix_positions(tiny_model: Qwen3For
     logprobs_BT, _ = token_logprobs(tiny_model, tokens_BT, mask_BT)
     logprobs_BT.sum().backward()
     gradient_BCV = inputs["logits"].grad
-    assert gradient_BCV is not None
     reached_C = (gradient_BCV[0] != 0).any(-1)  # columns 1..10 predict positions 2..11
     assert reached_C.tolist() == [6 <= column <= 8 for column in range(1, 11)]
 
@@ -331,31 +338,37 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tiny_model:
     assert all(p.grad is None for p in trained.policy.parameters())
 
 
-RESUMED = [
-    OPTIONS,
-    replace(OPTIONS, schedule="cosine", total_updates=40, warmup_steps=5, num_minibatches=2, kl_coefficient=0.1),
-]
+COSINE = replace(OPTIONS, schedule="cosine", total_updates=40, warmup_steps=5, num_minibatches=2, kl_coefficient=0.1)
+EPOCHS = {"num_minibatches": 2, "num_epochs": 2, "schedule": "cosine", "total_updates": 40}
+SHARED, OWN = (replace(o, critic=replace(o.critic, warmup_steps=2), **EPOCHS) for o in (PPO, SEPARATE))
 
 
-@pytest.mark.parametrize("options", RESUMED, ids=["plain", "all"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("options", "tied", "saved_after"),
+    [
+        *((options, tied, 3) for options in (OPTIONS, COSINE) for tied in (False, True)),
+        *((options, False, steps) for options in (SHARED, OWN) for steps in (1, 3)),  # in the warm-up, or after it
+    ],
+)
 def test_a_resumed_learner_continues_bit_for_bit(
-    tiny_model: Qwen3ForCausalLM, tmp_path: Path, options: LearnerOptions, tied: bool
+    tiny_model: Qwen3ForCausalLM, tmp_path: Path, options: LearnerOptions, tied: bool, saved_after: int
 ) -> None:
     if tied:
         tiny_model.config.tie_word_embeddings = True
         tiny_model.tie_weights()
     never_stopped = learner(tiny_model, options)
-    train(never_stopped, range(3))
+    train(never_stopped, range(saved_after))
     never_stopped.save(tmp_path)
-    expected = train(never_stopped, range(3, 6))
+    version = never_stopped.policy_version
+    expected = train(never_stopped, range(saved_after, 6))
 
     resumed = learner(tiny_model, options)
     resumed.load(tmp_path)
-    assert resumed.policy_version == 3
-    assert train(resumed, range(3, 6)) == expected
+    assert resumed.policy_version == version
+    assert train(resumed, range(saved_after, 6)) == expected
     assert_same_weights(weights(resumed), weights(never_stopped))
-    assert resumed.policy_version == 6
+    assert_same_weights(critic_weights(resumed), critic_weights(never_stopped))
+    assert resumed.policy_version == never_stopped.policy_version == (4 if options.critic.warmup_steps == 2 else 6)
 
 
 def test_a_run_that_diverged_can_go_on_with_a_lower_learning_rate(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
@@ -369,8 +382,12 @@ def test_a_run_that_diverged_can_go_on_with_a_lower_learning_rate(tiny_model: Qw
     assert {tuple(group["betas"]) for group in slower._backend.optimizer.param_groups} == {(0.5, 0.6)}
 
 
-def test_the_saved_policy_is_a_plain_hugging_face_folder(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
-    trained = learner(tiny_model)
+@pytest.mark.parametrize("options", [OPTIONS, PPO, SEPARATE], ids=["grpo", "shared", "separate"])
+def test_the_saved_policy_is_a_plain_hugging_face_folder(
+    tiny_model: Qwen3ForCausalLM, tmp_path: Path, options: LearnerOptions
+) -> None:
+    """A critic is not part of it."""
+    trained = learner(tiny_model, options)
     train(trained, range(1))
     trained.save(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "policy").state_dict()

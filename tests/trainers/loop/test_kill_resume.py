@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 from drivers.kill_driver import MOMENTS
 from paths import DRIVERS, IMPORTABLE
+from repositories import needs_boxes
 
 CHAINS = {
     "greso": """
@@ -106,23 +108,28 @@ GENERATED = """  generated:
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
 
 
-def final_state(folder: Path) -> dict[str, object]:
-    """Everything that must be equal: all except the seconds, which no two runs share."""
+CLOCKS = {"seconds", "tool_seconds", "judge_seconds", "wall_seconds", "log_sizes"}
+
+
+def timeless(value: Any) -> Any:
+    """The same value without what depends on the time: seconds, and the sizes of files that hold them."""
+    if isinstance(value, dict):
+        return {name: timeless(entry) for name, entry in value.items() if name not in CLOCKS}
+    return [timeless(entry) for entry in value] if isinstance(value, list) else value
+
+
+def final_state(folder: Path) -> dict[str, Any]:
+    """Everything that must be equal: all that does not depend on the time."""
     last = max((folder / "checkpoints").glob("step-*"))
-    loop = json.loads((last / "loop.json").read_text())
-    for name in ("seconds", "judge_seconds"):
-        loop["progress"].pop(name)
-    loop.pop("log_sizes")  # the sizes of files that hold seconds
     files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
-    for name in ("loop.json", "manifest.txt"):  # the second holds the checksum of the first
-        files.pop(Path(name))
-    evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    loop = json.loads(files.pop(Path("loop.json")))
+    files.pop(Path("manifest.txt"))  # it holds the checksum of loop.json
+    evaluations = folder / "evaluations.jsonl"
+    lines = evaluations.read_text().splitlines() if evaluations.exists() else []
     return {
         "decisions": (folder / "decisions.jsonl").read_bytes(),
-        "evaluations": [
-            {k: v for k, v in record.items() if k not in ("seconds", "judge_seconds")} for record in evaluations
-        ],
-        "loop": loop,
+        "evaluations": [timeless(json.loads(line)) for line in lines],
+        "loop": timeless(loop),
         "files": files,
     }
 
@@ -134,7 +141,6 @@ def driver() -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, str(DRIVERS / "kill_driver.py")]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as process:
         yield process
-        assert process.stdin is not None
         process.stdin.close()
 
 
@@ -157,7 +163,6 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, drive
             for i, (start, a) in enumerate(answers)
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert driver.stdin is not None and driver.stdout is not None
     driver.stdin.write(json.dumps([str(tmp_path), str(config), moments]) + "\n")
     driver.stdin.flush()
     assert driver.stdout.readline() == "ended as planned\n"
@@ -167,3 +172,24 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, drive
     assert [mark for mark in MARKS[chain] if mark not in decisions] == []
     for moment in moments:
         assert final_state(tmp_path / moment) == expected, f"killed during {moment}"
+
+
+# A run on repositories that is killed amid its episodes goes on to the same bits.
+
+
+@needs_boxes
+def test_a_run_killed_amid_episodes_of_repositories_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, DRIVERS / "repository_kill_driver.py", tmp_path],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE},
+    )
+    peace, killed = (final_state(tmp_path / name) for name in ("peace", "killed"))
+    assert peace == killed
+    assert {json.loads(line)["step"] for line in peace["decisions"].splitlines()} == {0, 1, 2}
+    assert peace["files"][Path("weights.txt")] != b"0 "
+    for name in ("peace", "killed"):
+        steps = [json.loads(line) for line in (tmp_path / name / "steps.jsonl").read_text().splitlines()]
+        # Judging is the commands and more: opening trees, saving them, running the tests of what was submitted.
+        spent = [(step["tool_seconds"], step["judge_seconds"]) for step in steps]
+        assert spent == sorted(spent) and all(0 < tools < judged for tools, judged in spent)

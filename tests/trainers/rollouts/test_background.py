@@ -13,7 +13,7 @@ from halfway.trainers.rollouts.background import BackgroundCalls
 
 @given(st.lists(st.integers(), max_size=50))
 def test_every_item_has_its_result_in_order(items: list[int]) -> None:
-    with BackgroundCalls(lambda given: [2 * item for item in given]) as doubled:
+    with BackgroundCalls(lambda items: [2 * item for item in items]) as doubled:
         for item in items:
             doubled.add(item)
         assert list(doubled.results()) == [(item, 2 * item) for item in items]
@@ -23,11 +23,11 @@ def test_what_comes_in_during_a_call_is_taken_together() -> None:
     calls: list[list[int]] = []
     begun, go_on = threading.Event(), threading.Event()
 
-    def work(given: Sequence[int]) -> Sequence[int]:
-        calls.append([*given])
+    def work(items: Sequence[int]) -> Sequence[int]:
+        calls.append([*items])
         begun.set()
         assert go_on.wait(timeout=30)
-        return given
+        return items
 
     with BackgroundCalls(work) as same:
         same.add(0)
@@ -40,8 +40,8 @@ def test_what_comes_in_during_a_call_is_taken_together() -> None:
 
 
 def test_an_exception_of_the_work_is_raised_with_the_results() -> None:
-    def divide(given: Sequence[int]) -> list[float]:
-        return [1 / item for item in given]
+    def divide(items: Sequence[int]) -> list[float]:
+        return [1 / item for item in items]
 
     with BackgroundCalls(divide) as inverted, pytest.raises(ZeroDivisionError):
         inverted.add(0)
@@ -51,10 +51,10 @@ def test_an_exception_of_the_work_is_raised_with_the_results() -> None:
 def test_leaving_early_drops_what_has_not_begun() -> None:
     done: list[int] = []
 
-    def work(given: Sequence[int]) -> Sequence[int]:
+    def work(items: Sequence[int]) -> Sequence[int]:
         time.sleep(0.2)
-        done.extend(given)
-        return given
+        done.extend(items)
+        return items
 
     with pytest.raises(KeyError), BackgroundCalls(work) as slow:
         slow.add(0)

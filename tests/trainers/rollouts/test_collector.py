@@ -481,7 +481,6 @@ def test_what_a_replay_took_is_known(tiny_tokenizer: PreTrainedTokenizerFast) ->
     (parent,) = collector.run([Request(base, 1)], STREAM)
     assert parent.replay_cost is None
     whole = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
-    assert whole.prefix is not None
     first, second, *rest = whole.prefix.turns
     broken = replace(whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest)))
     began = time.perf_counter()

@@ -1,10 +1,14 @@
 """What README and CONTRIBUTING show works as it stands: the session, the two configurations, the controller."""
 
+import doctest
 import json
+import pkgutil
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +17,7 @@ import pytest
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
+from halfway import controllers, curriculum, experiments
 from halfway.experiments.cli import app
 from halfway.testing import check_controller
 
@@ -89,3 +94,47 @@ def validate(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     checked = CliRunner().invoke(app, ["validate", "my.yaml", "learner.lr=3e-4", "seed=1"])
     assert checked.exit_code == 0 and "ok: my.yaml" in checked.output, checked.output
+
+
+# The examples in docstrings are run.
+
+
+def modules() -> Iterator[str]:
+    packages: list[ModuleType] = [curriculum, controllers, experiments]
+    for package in packages:
+        yield package.__name__
+        yield from (found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(name)) if test.examples]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples(name: str) -> None:
+    for test in examples(name):
+        failures = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+        assert failures.failed == 0, test.name
+
+
+@pytest.mark.parametrize(
+    "name", ["halfway.curriculum.streams", "halfway.curriculum.controller", "halfway.curriculum.support.yaml_bases"]
+)
+def test_examples_were_found(name: str) -> None:
+    assert examples(name)
+
+
+# Every notebook runs from top to bottom.
+
+
+NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    assert any(cell.get("outputs") for cell in notebook.cells)
