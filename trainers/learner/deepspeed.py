@@ -221,6 +221,7 @@ def convert(folder: Path) -> None:
         ]
         # The converter runs as a separate program; as a rank it would wait for the others.
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        environment["PYTHONSAFEPATH"] = "1"  # it imports nothing from the folder in which the user stands
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]

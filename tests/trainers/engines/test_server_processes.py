@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from halfway.trainers.engines.vllm_servers.server import Server
+
 RUN = """
 import atexit, sys
 from pathlib import Path
@@ -75,3 +77,15 @@ def test_servers_and_weights_end_with_a_run_that_is_killed(tmp_path: Path, numbe
     while any(map(lives, everyone)) or list(tmp_path.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_server_executes_nothing_of_the_folder_in_which_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timeit.py").write_text("open('executed', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    server = Server("127.0.0.1:1", (sys.executable, "-m", "timeit", "-n1", "-r1"), tmp_path / "log")
+    server.start()
+    assert server.process is not None
+    server.process.wait(60)
+    assert "1 loop" in (tmp_path / "log").read_text() and not (tmp_path / "executed").exists()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from halfway.curriculum import UserError
-from halfway.trainers.learner.deepspeed import DeepSpeedBackend, deepspeed_config
+from halfway.trainers.learner.deepspeed import DeepSpeedBackend, convert, deepspeed_config
 from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import CheckpointOptions
@@ -76,3 +76,13 @@ def test_what_is_half_written_goes_when_a_process_is_lost(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="has died"):
         Checkpoints(tmp_path, CheckpointOptions()).write(3, {}, save)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_converter_executes_nothing_of_the_folder_in_which_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deepspeed.py").write_text("open('executed', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="cannot be converted"):  # there are no shards
+        convert(tmp_path)
+    assert not (tmp_path / "executed").exists()

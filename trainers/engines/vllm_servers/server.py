@@ -47,6 +47,7 @@ SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
     "OMP_WAIT_POLICY": "PASSIVE",
+    "PYTHONSAFEPATH": "1",  # imports nothing from the folder in which the user stands
 }
 
 
