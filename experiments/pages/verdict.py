@@ -86,23 +86,24 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     baseline = plan["baseline"] or "grpo"
     regimes, gains = {}, {}
     for name, found in curves.items():
-        stage, runs_of = _compared(found, plan, baseline)
+        stage, runs_of = compared(found, plan, baseline)
         if len(runs_of) > 1:
             regimes[name], gains[name] = _regime(stage, runs_of, baseline, plan["instances"])
     stages = {regime.stage for regime in regimes.values()}
-    last = [name for name in gains if regimes[name].stage == ("confirming" if "confirming" in stages else "screening")]
-    pooled = {axis.name: _pooled([gains[name][axis.name] for name in last]) for axis in AXES}
+    last = "confirming" if "confirming" in stages else "screening"
+    used = [gains[name] for name in gains if regimes[name].stage == last]
+    pooled = {axis.name: _pooled([found[axis.name] for found in used], last) for axis in AXES}
     return Verdict(baseline, regimes, pooled)
 
 
-def _compared(curves: Sequence[Curve], plan: Mapping[str, Any], baseline: str) -> tuple[str, dict[str, list[Run]]]:
+def compared(curves: Sequence[Curve], plan: Mapping[str, Any], baseline: str) -> tuple[str, dict[str, list[Run]]]:
     """The runs with the seeds of the last stage that has begun, of the arms that are in each of its instances."""
     number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
     whole = [curve for curve in curves if curve.evaluations[-1].rollouts > 0.9 * longest]
     for stage in ("confirming", "screening"):
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
-        if baseline in runs_of:
+        if len(runs_of.get(baseline, ())) > 1:
             return stage, {arm: runs for arm, runs in runs_of.items() if places[arm] >= places[baseline]}
     return "screening", {}
 
@@ -116,7 +117,8 @@ def _regime(
     for axis in AXES:
         amount, pooled = common_reach(used, axis), pool(parts, axis)
         gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
-        axes[axis.name] = _rows(pooled, gains[axis.name], baseline, amount)
+        clear = _clear(gains[axis.name], stage)
+        axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount)
     regime = Regime(
         stage,
         float(np.mean([run.evaluations[0].pass_at_1 for run in used])),
@@ -128,8 +130,9 @@ def _regime(
     return regime, gains
 
 
-def _rows(pooled: Pooled, gains: Mapping[str, CrossedMean], baseline: str, amount: float) -> dict[str, Row]:
-    clear = _clear(gains)
+def _rows(
+    pooled: Pooled, gains: Mapping[str, CrossedMean], clear: Mapping[str, bool], baseline: str, amount: float
+) -> dict[str, Row]:
     observed = dict(zip(pooled.arms, areas(pooled, amount)[0].tolist(), strict=True))
     points = {name: int(np.searchsorted(pooled.grid_G, part * amount)) for name, part in BUDGETS.items()}
     best = {name: best_shares(pooled.draws_DAG[:, :, point]).tolist() for name, point in points.items()}
@@ -146,20 +149,21 @@ def _rows(pooled: Pooled, gains: Mapping[str, CrossedMean], baseline: str, amoun
     return rows
 
 
-def _clear(gains: Mapping[str, CrossedMean]) -> dict[str, bool]:
+def _clear(gains: Mapping[str, CrossedMean], stage: str) -> dict[str, bool]:
+    """Which gains are clear after Holm's adjustment; none in screening, which chooses arms and tests nothing."""
     adjusted = holm([gain.p for gain in gains.values()])
-    return {arm: p is not None and p < LEVEL for arm, p in zip(gains, adjusted, strict=True)}
+    return {arm: stage == "confirming" and p is not None and p < LEVEL for arm, p in zip(gains, adjusted, strict=True)}
 
 
 def _number(gain: CrossedMean, clear: bool) -> Number:
     return Number(gain.mean, gain.estimate.low, gain.estimate.high, clear)
 
 
-def _pooled(gains: Sequence[Mapping[str, CrossedMean]]) -> dict[str, Number]:
+def _pooled(gains: Sequence[Mapping[str, CrossedMean]], stage: str) -> dict[str, Number]:
     """The gains over regimes of the arms that are in all of them."""
     arms = [arm for arm in (gains[0] if gains else {}) if all(arm in found for found in gains)]
     over = {arm: over_regimes([found[arm] for found in gains]) for arm in arms}
-    clear = _clear(over)
+    clear = _clear(over, stage)
     return {arm: _number(gain, clear[arm]) for arm, gain in over.items()}
 
 

@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from halfway.curriculum.support.atomic import replacing_folder
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models.authors import write_operators, write_sums
@@ -40,6 +42,8 @@ VOCABULARY = (*(PAD + END + "^@0123456789+-=/>:?|!" + sums.LABELS),)
 OPERATORS = (*(PAD + END + "^/=01234567" + operators.LABELS + operators.OPERATORS),)
 """The tokens of operator sheets."""
 
+MOST_BEGUN = 10
+
 IGNORED = -100  # the label that torch's cross-entropy ignores
 
 
@@ -54,6 +58,8 @@ class WarmStart:
         first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest. For
             operators, these sheets are from the first stratum only, since with all tables at once nothing but copying
             is learned for 700 steps.
+        first_loss: the largest mean loss of the last twenty of the first steps with which training goes on; a model
+            above it has learned nothing but copying, and another one is begun, with the next seed.
         min_lines, max_lines: range of the later sheets' lines, drawn uniformly per batch, for sums and operators.
         hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
         table: of the operators, for operator sheets.
@@ -65,6 +71,7 @@ class WarmStart:
     lr: float = 3e-3
     seed: int = 0
     first_steps: int = 100
+    first_loss: float = math.inf
     min_lines: int = 4
     max_lines: int = 12
     hidden: int = 96
@@ -80,7 +87,7 @@ RECIPES = {
     "running_sums": WarmStart("running_sums"),
     "long_sums": WarmStart("long_sums", steps=1100, batch_tokens=4000, min_lines=8, max_lines=20, hidden=48, layers=2),
     "operator_sheets": WarmStart(
-        "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, min_lines=3, max_lines=7
+        "operator_sheets", steps=1500, batch_tokens=1500, first_steps=250, first_loss=0.4, min_lines=3, max_lines=7
     ),
     "ledger": WarmStart("ledger", steps=500),
     "sums_generator": WarmStart("sums_generator", steps=350, layers=4),
@@ -205,7 +212,22 @@ def collate(demonstrations: Sequence[list[Part]], tokenizer: Any) -> tuple[Any, 
 
 
 def train(recipe: WarmStart) -> Any:
-    """Train a model; equal recipes give equal models on equal machines."""
+    """Train a model; equal recipes give equal models on equal machines.
+
+    Raises:
+        UserError: if every one of `MOST_BEGUN` models has learned nothing but copying.
+    """
+    for number in range(MOST_BEGUN):
+        model = _trained(replace(recipe, seed=recipe.seed + number))
+        if model is not None:
+            return model
+    raise UserError(
+        f"{recipe.task}: no model of {MOST_BEGUN} has a loss below {recipe.first_loss} after the first steps"
+    )
+
+
+def _trained(recipe: WarmStart) -> Any:
+    """A trained model, or None if its loss is too high after the first steps."""
     import torch
     from rich.progress import track
 
@@ -214,6 +236,7 @@ def train(recipe: WarmStart) -> Any:
     model, tokenizer = build_model(recipe), build_tokenizer(recipe.task)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_lr_factor, steps=recipe.steps))
+    losses: list[float] = []
     for step in track(range(recipe.steps), description="warm start"):
         tokens_BT, labels_BT = collate(draw_batch(step, recipe, rng), tokenizer)
         loss = model(input_ids=tokens_BT, labels=labels_BT).loss
@@ -222,6 +245,9 @@ def train(recipe: WarmStart) -> Any:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        losses.append(loss.item())
+        if step + 1 == recipe.first_steps and fmean(losses[-20:]) > recipe.first_loss:
+            return None
     return model.eval()
 
 

@@ -1,10 +1,10 @@
 """Asks by simulation whether a planned contest can show what it is meant to show.
 
 A regime's runs are described by what was measured: the mean curve of its baseline, and the deviations of single runs
-from the mean of their arm and instance. A simulated contest draws every run as a mean curve plus one of these
-deviations. An arm that saves a share of the rollouts runs through the baseline's mean curve that much faster; so that
-nothing beyond the measured curve is needed, simulated contests end that much earlier. Instances differ by nothing here,
-since contests compare arms within them.
+from what their arm and their instance have on average. A simulated contest draws every run as a mean curve plus one of
+these deviations. An arm that saves a share of the rollouts runs through the baseline's mean curve that much faster; so
+that nothing beyond the measured curve is needed, simulated contests end that much earlier. Instances differ by nothing
+here, since contests compare arms within them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Spread:
     Attributes:
         grid_G: amounts, from 0 to the budget.
         mean_G: the baseline's mean curve.
-        deviations_NG: of single runs from their cell's mean, as large on average as those of new runs.
+        deviations_NG: of single runs from their arm's and instance's, as large on average as those of new runs.
     """
 
     grid_G: Array
@@ -57,20 +57,26 @@ class Design:
         return self.runs // self.instances
 
 
-def spread_of(cells: Sequence[Sequence[Run]], axis: Axis) -> Spread:
-    """Describe a regime by its runs.
+def spread_of(runs_of: Mapping[str, Sequence[Run]], baseline: str, instances: int, axis: Axis) -> Spread:
+    """Describe a regime by its runs, those of one learning rate for each arm.
+
+    Deviations are the residuals of curves to which every arm and every instance adds a curve of its own, so one run of
+    each arm in each instance is enough.
 
     Args:
-        cells: the runs of one arm in one instance each, the baseline's first; a cell of one run has no deviations.
+        runs_of: by arm; seed s is of instance s modulo `instances`.
     """
-    reach = common_reach([run for runs in cells for run in runs], axis)
-    grid_G = np.linspace(0.0, reach, POINTS + 1)
-    tables = [np.stack([scores_at(run, axis, grid_G, apart=False)[:, 0] for run in runs]) for runs in cells]
-    deviations = [
-        (table - table.mean(axis=0)) * np.sqrt(len(table) / (len(table) - 1)) for table in tables if len(table) > 1
-    ]
-    assert deviations, "no cell has two runs, so nothing is known about their spread"
-    return Spread(grid_G, tables[0].mean(axis=0), np.concatenate(deviations))
+    runs = [(arm, run) for arm, found in runs_of.items() for run in found]
+    grid_G = np.linspace(0.0, common_reach([run for _, run in runs], axis), POINTS + 1)
+    curves_NG = np.stack([scores_at(run, axis, grid_G, apart=False)[:, 0] for _, run in runs])
+    columns = [[arm == name for arm, _ in runs] for name in runs_of]
+    columns += [[run.seed % instances == place for _, run in runs] for place in range(instances)]
+    effects_NK = np.array(columns, np.float64).T
+    free = len(runs) - int(np.linalg.matrix_rank(effects_NK))
+    assert free > 0, "there are no more runs than arms and instances, so nothing is known about their spread"
+    fitted_NG = effects_NK @ np.linalg.lstsq(effects_NK, curves_NG)[0]
+    own = [arm == baseline for arm, _ in runs]
+    return Spread(grid_G, curves_NG[own].mean(axis=0), (curves_NG - fitted_NG) * np.sqrt(len(runs) / free))
 
 
 def contest(

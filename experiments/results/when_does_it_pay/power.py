@@ -2,12 +2,11 @@
 
     python experiments/results/when_does_it_pay/power.py
 
-Writes power.json, with a row for each regime whose baseline has runs, and for all of them together.
+Writes power.json, with rows for each regime that has runs.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from rich.table import Table
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
-from halfway.experiments.pages.run_curves import Curve, read_curves
+from halfway.experiments.pages.run_curves import by_arm, read_curves
+from halfway.experiments.pages.verdict import compared
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.power import (
     Design,
@@ -29,8 +29,10 @@ from halfway.experiments.report.analysis.power import (
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent
-RUNS = (4, 8, 16)
-CONTESTS = 200
+RUNS = (8, 16, 32)
+CONTESTS = 100
+FEWEST = 5
+"""Residuals, beyond what arms and instances add, from which a spread is estimated."""
 
 
 @script
@@ -40,14 +42,8 @@ def main() -> int:
     parser.add_argument("--contests", type=int, default=CONTESTS, help="simulated contests behind each number")
     contests = parser.parse_args().contests
     plan = yaml_bases.parse(FOLDER / "plan.yaml")
-    files = {regime: FOLDER / "curves" / f"{regime}.jsonl.gz" for regime in plan["regimes"]}
-    spreads = {
-        regime: found for regime, path in files.items() if path.exists() and (found := spread(read_curves(path), plan))
-    }
-    sets = {regime: [found] for regime, found in spreads.items()}
-    if len(spreads) > 1:
-        sets["all of these"] = list(spreads.values())
-    rows = [row(name, found, runs, plan, contests) for name, found in sets.items() for runs in RUNS]
+    spreads = {regime: found for regime in plan["regimes"] if (found := spread(regime, plan))}
+    rows = [row(regime, found, runs, plan, contests) for regime, found in spreads.items() for runs in RUNS]
     write_json(FOLDER / "power.json", {"contests": contests, "rows": rows})
     table = Table(*rows[0]) if rows else Table("nothing has been run yet")
     for each in rows:
@@ -56,30 +52,27 @@ def main() -> int:
     return 0
 
 
-def spread(curves: Sequence[Curve], plan: Mapping[str, Any]) -> Spread | None:
-    """What the runs of a regime are like, by plain recipes at one learning rate, in one instance; None if unknown."""
-    plain = sorted((c for c in curves if c.arm in plan["plain"]), key=lambda c: (c.arm != "grpo", *cell(c, plan)))
-    cells = [[curve.run for curve in found] for _, found in groupby(plain, key=lambda c: cell(c, plan))]
-    longest = max((runs[0].evaluations[-1].rollouts for runs in cells), default=0)
-    whole = [runs for runs in cells if runs[0].evaluations[-1].rollouts == longest]
-    return spread_of(whole, ROLLOUTS) if any(len(runs) > 1 for runs in whole) else None
+def spread(regime: str, plan: Mapping[str, Any]) -> Spread | None:
+    """What the runs of a regime are like, those of an earlier look if there are few; None if there are none."""
+    path, number = FOLDER / "curves" / f"{regime}.jsonl.gz", plan["instances"]
+    runs_of = compared(read_curves(path), plan, "grpo")[1] if path.exists() else {}
+    places = {run.seed % number for run in runs_of.get("grpo", [])}
+    if sum(map(len, runs_of.values())) - len(runs_of) - len(places) >= FEWEST:
+        return spread_of(runs_of, "grpo", number, ROLLOUTS)
+    earlier = [curve for curve in read_curves(FOLDER / "curves" / "screening.jsonl.gz") if curve.regime == regime]
+    return spread_of(by_arm(earlier), earlier[0].arm, 1, ROLLOUTS) if earlier else None
 
 
-def cell(curve: Curve, plan: Mapping[str, Any]) -> tuple[str, float, int]:
-    return curve.arm, curve.lr, curve.seed % plan["instances"]
-
-
-def row(
-    name: str, spreads: Sequence[Spread], runs: int, plan: Mapping[str, Any], contests: int
-) -> dict[str, str | int | float]:
+def row(regime: str, found: Spread, runs: int, plan: Mapping[str, Any], contests: int) -> dict[str, str | int | float]:
     design = Design(runs, plan["instances"], plan["contrasts"])
-    saving = plan["saving"]
+    saving, regimes = plan["saving"], plan["regimes"]
     return {
-        "regime": name,
-        "runs of each arm": runs,
-        "shown by area": power_of_area(spreads, design, saving, contests),
-        "shown by cost to the end": power_of_ratio(spreads[0], design, saving, contests) if len(spreads) == 1 else "",
-        "equal arms called clear": false_alarms(spreads, design, contests),
+        "regime": regime,
+        "runs": runs,
+        "shown": power_of_area([found], design, saving, contests),
+        f"shown over {len(regimes)} like it": power_of_area([found] * len(regimes), design, saving, contests),
+        "shown by cost to the end": power_of_ratio(found, design, saving, contests),
+        "equal arms called clear": false_alarms([found], design, contests),
     }
 
 

@@ -28,7 +28,7 @@ def test_gains_and_costs_by_hand() -> None:
     assert (regime.stage, regime.runs, regime.start) == ("screening", {"grpo": 2, "fast": 2}, 0)
     assert regime.ends == pytest.approx({"grpo": 0.5, "fast": 0.9})
     fast = regime.axes["rollouts"]["fast"]
-    assert fast.gain is not None and fast.gain.value == pytest.approx(0.2) and fast.gain.clear
+    assert fast.gain is not None and fast.gain.value == pytest.approx(0.2) and not fast.gain.clear
     assert fast.ratio is not None and fast.ratio.value == pytest.approx(5 / 9, rel=0.02)
     assert fast.best == {"a quarter": 1, "half": 1, "all": 1}
     assert regime.axes["rollouts"]["grpo"].gain is None
@@ -53,6 +53,8 @@ def test_confirming_runs_take_the_place_of_screening_ones() -> None:
     regime = judge({"hard": [*screened([("grpo", 4), ("fast", 4)]), *confirming]}, PLAN).regimes["hard"]
     assert (regime.stage, regime.runs) == ("confirming", {"grpo": 4, "fast": 4})
     assert regime.ends == pytest.approx({"grpo": 0.6, "fast": 0.8})
+    gain = regime.axes["rollouts"]["fast"].gain
+    assert gain is not None and gain.clear  # which no gain in screening is
 
 
 def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:

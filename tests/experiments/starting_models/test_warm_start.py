@@ -10,12 +10,13 @@ import pytest
 from omegaconf import OmegaConf
 from paths import REPOSITORY
 
-import halfway.experiments.starting_models.warm_start
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab import operators, sums
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.propel.study import Study, frozen_policy
 from halfway.experiments.running.build import build_run
+from halfway.experiments.starting_models import warm_start as warm_starts
 from halfway.experiments.starting_models.authors import (
     OPERATOR_SHEETS,
     SUM_SHEETS,
@@ -85,15 +86,15 @@ def test_regimes_of_the_skills_have_the_stated_share_of_degenerate_groups(
 def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     made: list[tuple[Path, WarmStart]] = []
     monkeypatch.setattr(
-        halfway.experiments.starting_models.warm_start,
+        warm_starts,
         "warm_start",
         lambda folder, recipe: made.append((folder, recipe)),
     )
-    halfway.experiments.starting_models.warm_start.main(["ledger", "somewhere"])
+    warm_starts.main(["ledger", "somewhere"])
     assert made == [(Path("somewhere"), RECIPES["ledger"])]
     for words, code in ((["--help"], 0), (["legder", "somewhere"], 2), ([], 2)):
         with pytest.raises(SystemExit) as stopped:
-            halfway.experiments.starting_models.warm_start.main(words)
+            warm_starts.main(words)
         assert stopped.value.code == code
     shown = capsys.readouterr()
     assert "small_sums_generator" in shown.out and "invalid choice: 'legder'" in shown.err
@@ -139,6 +140,20 @@ def test_equal_recipes_make_equal_models_that_a_study_loads(tmp_path: Path) -> N
     tokenizer = build_tokenizer()
     assert loaded.tokenizer.encode("^4/1a3b1=") == tokenizer.encode("^4/1a3b1=")
     assert loaded.end_tokens == [tokenizer.eos_token_id]
+
+
+def test_a_model_that_learns_nothing_but_copying_is_begun_again_with_the_next_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = replace(RECIPES["operator_sheets"], steps=2, batch_tokens=50, first_steps=1)
+    monkeypatch.setattr(warm_starts, "MOST_BEGUN", 2)
+    with pytest.raises(UserError, match="no model of 2 has a loss below"):
+        warm_starts.train(recipe)
+    begun: list[int] = []
+    monkeypatch.setattr(
+        warm_starts, "_trained", lambda recipe: begun.append(recipe.seed) or ("model" if begun[1:] else None)
+    )
+    assert (warm_starts.train(recipe), begun) == ("model", [0, 1])
 
 
 def test_the_policies_of_studies_are_small() -> None:

@@ -1,0 +1,78 @@
+"""Writes verdict.json and a picture per kind of data from the committed curves and the plan:
+
+    python experiments/results/when_does_it_pay/verdict.py
+
+`halfway pages` then writes the tables.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from matplotlib import rc_context
+
+from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.pages.run_curves import read_curves
+from halfway.experiments.pages.verdict import AXES, Verdict, compared, judge
+from halfway.experiments.report.analysis.pooled import by_instance, pool
+from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
+from halfway.experiments.report.records import Run
+from halfway.experiments.scripts import script, script_parser
+
+FOLDER = Path(__file__).parent
+DRAWN = 5
+"""How many arms beside the baseline have a line: those with the largest areas along rollouts."""
+
+
+@script
+def main() -> int:
+    """Judge, write and draw."""
+    script_parser(__doc__).parse_args()
+    plan = yaml_bases.parse(FOLDER / "plan.yaml")
+    files = {regime: FOLDER / "curves" / f"{regime}.jsonl.gz" for regime in plan["regimes"]}
+    curves = {regime: read_curves(path) for regime, path in files.items() if path.exists()}
+    verdict = judge(curves, plan)
+    text = msgspec.json.format(msgspec.json.encode(rounded(msgspec.to_builtins(verdict))), indent=1)
+    write_text(FOLDER / "verdict.json", text.decode() + "\n")
+    for regime in verdict.regimes:
+        _, runs_of = compared(curves[regime], plan, verdict.baseline)
+        draw(verdict, regime, runs_of, plan["instances"])
+    return 0
+
+
+def rounded(value: object) -> object:
+    """The value with its numbers rounded to four decimals, learning rates excepted."""
+    if isinstance(value, dict):
+        return {key: each if key == "rates" else rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def draw(verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
+    """Score against each cost: mean curves with 95 % bands."""
+    found = verdict.regimes[regime].axes[AXES[0].name]
+    others = sorted((arm for arm in found if arm != verdict.baseline), key=lambda arm: -found[arm].area)
+    shown = {arm: runs_of[arm] for arm in (verdict.baseline, *others[:DRAWN])}
+    with rc_context(STYLE):
+        figure, axes = grid(1, len(AXES), height=3.3, sharey=True)
+        for axis, ax in zip(AXES, axes[0], strict=True):
+            pooled = pool(by_instance(shown, instances), axis)
+            bands = np.percentile(pooled.draws_DAG, [2.5, 97.5], axis=0)
+            for place, (arm, color) in enumerate(zip(pooled.arms, ("#000000", *PALETTE), strict=False)):
+                inside = pooled.grid_G <= pooled.ends_A[place]
+                x = pooled.grid_G[inside]
+                ax.plot(x, pooled.means_AG[place, inside], color=color, label=arm)
+                ax.fill_between(x, *(band[place, inside] for band in bands), color=color, alpha=0.1, linewidth=0)
+            ax.set_xlabel(axis.label)
+            thousands(ax)
+        axes[0][0].set_ylabel("held-out pass@1")
+        legend_above(figure, axes[0][0])
+        figure.savefig(FOLDER / f"verdict_{regime}.png", dpi=100, format="png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
