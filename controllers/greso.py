@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import advance_streak
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.laws.control import expected_run, exploration_step, keep_probability
+from halfway.controllers.laws.control import damped, expected_run, exploration_step, keep_probability
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
@@ -176,11 +176,11 @@ class Greso(PassRateController[GresoState]):
         state = replace(state, streaks=streaks, share_easy=share_easy, share_hard=share_hard)
         if state.epoch < self.frozen_epochs:
             return state
-        target_easy = self.target * self.easy_share
+        target_easy, move = self.target * self.easy_share, damped(self.step, fresh)
         return replace(
             state,
-            p_easy=exploration_step(state.p_easy, share_easy, target_easy, self.step, self.bounds),
-            p_hard=exploration_step(state.p_hard, share_hard, self.target - target_easy, self.step, self.bounds),
+            p_easy=exploration_step(state.p_easy, share_easy, target_easy, move, self.bounds),
+            p_hard=exploration_step(state.p_hard, share_hard, self.target - target_easy, move, self.bounds),
         )
 
     def informed(self, state: GresoState, rates_P: Floats) -> GresoState:

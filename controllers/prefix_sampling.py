@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from halfway.controllers.laws.control import Effect, Knob, RatioLaw, floor_product
+from halfway.controllers.laws.control import Effect, Knob, RatioLaw, damped, floor_product
 from halfway.controllers.laws.slots import slots_left
 from halfway.controllers.prefixes.buckets import Loop, Side, bucket_of, side_of
 from halfway.controllers.prefixes.pool import Saved, save_one
@@ -249,7 +249,8 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         categories = self.variant == "categories"
         effect: Effect = 1 if prefix.parent_success and not categories else -1
         cooldown, floor = (0, self.cooldown + 1) if categories else (self.cooldown, self.cooldown_steps)
-        law = RatioLaw(self.deadzone, self.step, self.bounds, cooldown, floor) if self.control == "adaptive" else None
+        step_size = damped(self.step, children)
+        law = RatioLaw(self.deadzone, step_size, self.bounds, cooldown, floor) if self.control == "adaptive" else None
         pooled = categories or self.update_unit == "step"
         return self._loop(state, name, prefix.parent_success).after(children, self.alpha, law, effect, step, pooled)
 

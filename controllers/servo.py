@@ -12,6 +12,7 @@ from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.features import Categories, ColumnIs, difficulties, levels
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.laws.choice import first_by
+from halfway.controllers.laws.control import damped
 from halfway.controllers.laws.shares import cosine_shares, draw_problems, gaussian_shares, with_turns
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum.controller import PassRateController
@@ -136,7 +137,7 @@ class Servo(PassRateController[ServoState]):
         if not counts.tried:
             return state
         rate = sum(counts.passed) / sum(counts.tried)
-        moved = state.target + self.gain * math.tanh(self.sensitivity * (rate - self.pass_rate))
+        moved = state.target + damped(self.gain, groups) * math.tanh(self.sensitivity * (rate - self.pass_rate))
         return replace(state, target=min(max(moved, self.bounds[0]), self.bounds[1]), rate=rate)
 
     def metrics(self, state: ServoState) -> Mapping[str, float]:

@@ -1,8 +1,11 @@
 """Laws of feedback: how a ratio or a probability follows the pass rates. Each is a pure function or a frozen value."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from halfway.curriculum.groups import Group
 
 Effect = Literal[1, -1]
 
@@ -64,6 +67,19 @@ class RatioLaw:
         easier = (pass_rate < self.deadzone[0]) - (pass_rate > self.deadzone[1])
         ratio = _bounded(knob.ratio + easier * effect * self.step, self.bounds)
         return knob if easier == 0 or ratio == knob.ratio else Knob(ratio, self.cooldown, training_step)
+
+
+def damped(gain: float, groups: Sequence[Group]) -> float:
+    """The gain of an integrating controller for evidence that comes late: gain x sin(pi / (4 d + 2)).
+
+    With a delay of d steps, x <- x + gain (target - x) is stable only for a gain below 2 sin(pi / (4 d + 2)): 2, 1,
+    .62, .45, .35 for d = 0 to 4. So the gain keeps its distance from that bound; without delay it stays as it is.
+
+    Args:
+        groups: what is learned from; d is the largest of their lags.
+    """
+    delay = max((group.lag for group in groups), default=0)
+    return gain * math.sin(math.pi / (4 * delay + 2))
 
 
 def floor_product(ratio: float, length: int) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ def test_the_target_of_adarft_by_hand() -> None:
     high = controller.observe(controller.observe(state, [group(PROBLEMS[2], 8)], 2), [group(PROBLEMS[2], 8)], 3)
     assert controller.observe(high, [group(PROBLEMS[2], 8)], 4).target == 100.0
     assert controller.observe(state, [], 2).target == state.target
+    late = controller.observe(state, [replace(group(PROBLEMS[2], 8), lag=1)], 2)
+    assert late.target == pytest.approx(state.target + 50 / 2 * math.tanh(2 * 0.5))
 
 
 def test_a_plan_takes_what_is_nearest_the_target() -> None:

@@ -40,6 +40,7 @@ class TrainingSequence:
         reward: reward of the whole rollout, which comes with the last generated token.
         group: position of the rollout's group in the update.
         weight: factor on all its advantages.
+        lag: updates by which the learner was ahead of the weights that sampled it.
         advantages_T: advantage of every generated token, from a critic or a controller; 0 where the mask is False.
         values_T, returns_T: with a critic, for every generated token: the value, before the update, of the state before
             the token, and the target of that value. 0 where the mask is False.
@@ -54,6 +55,7 @@ class TrainingSequence:
     reward: float = 0.0
     group: int = 0
     weight: float = 1.0
+    lag: int = 0
     advantages_T: Floats | None = None
     values_T: Floats | None = None
     returns_T: Floats | None = None
@@ -115,7 +117,7 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             if reason:
                 left_out[reason] += 1
             else:
-                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
+                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position, lag=group.lag))
     return Batch(tuple(sequences), dict(left_out))
 
 

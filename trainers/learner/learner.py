@@ -28,6 +28,7 @@ from halfway.trainers.learner.critic import Critic, valued
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
 from halfway.trainers.learner.objective.loss import loss_denominator
+from halfway.trainers.learner.objective.mismatch import effective
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.passes import Passes
 from halfway.trainers.learner.scoring import shares_contexts
@@ -130,17 +131,20 @@ class PolicyGradientLearner:
         if not batch.sequences:
             return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
+        lags = sorted({sequence.lag for sequence in sequences})
+        lags = lags if any(lags) else []
         steps: list[dict[str, float]] = []
         lr = 0.0
         for epoch in range(self.options.num_epochs):
             for minibatch in split_minibatches(sequences, self.options, stream.at(epoch)):
                 lr = self.options.lr * lr_factor(self._optimizer_steps, self.options, spent)
-                steps.append(self._step(minibatch, lr, spent))
+                steps.append(self._step(minibatch, lr, spent, lags))
                 self._optimizer_steps += not self._warming_up
         self._version += not self._warming_up
         if self._critic is not None:
             self._critic.end_update()
-        return {**_counts(batch, len(steps), self.options.num_epochs), **_means(steps), **targets, "lr": lr}
+        counts, means = _counts(batch, len(steps), self.options.num_epochs), effective(_means(steps), lags)
+        return {**counts, **means, **targets, "lr": lr}
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with the critic's present values on their turns (`Turn.values_T`)."""
@@ -242,7 +246,9 @@ class PolicyGradientLearner:
         filled, metrics = with_targets(sequences, self._passes.values(sequences), self.options.critic)
         return filled, {**metrics, "warming_up": float(self._warming_up)}
 
-    def _step(self, minibatch: Sequence[TrainingSequence], lr: float, spent: float) -> dict[str, float]:
+    def _step(
+        self, minibatch: Sequence[TrainingSequence], lr: float, spent: float, lags: Sequence[int]
+    ) -> dict[str, float]:
         """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
         num_trained = [sequence.num_trained for sequence in minibatch]
         denominator = loss_denominator(num_trained, self.options)
@@ -250,7 +256,7 @@ class PolicyGradientLearner:
         parts: list[dict[str, Tensor]] = []
         for number, (_, padded, weight) in enumerate(microbatches, start=1):
             with self._microbatch(last=number == len(microbatches)):
-                loss, sums = self._passes.loss(padded, denominator)
+                loss, sums = self._passes.loss(padded, denominator, lags)
                 # Processes average their gradients, but the sum is wanted.
                 self._backend.backward(loss * (weight * self._accelerator.num_processes))
             parts.append({name: weight * value for name, value in sums.items()})

@@ -14,7 +14,7 @@ from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.critic import Critic
 from halfway.trainers.learner.microbatches import Padded, pad, scatter
 from halfway.trainers.learner.objective.loss import TokenSums, policy_loss, value_loss
-from halfway.trainers.learner.objective.mismatch import mismatch_weights
+from halfway.trainers.learner.objective.mismatch import lag_sums, mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import TokenScores, score_after_contexts, score_tokens
 
@@ -69,13 +69,17 @@ class Passes:
         assert critic is not None, "values need learner.advantage=gae, which the configuration checks"
         return self._scored(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
 
-    def loss(self, padded: Padded, denominator: float) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The loss to minimise in one micro-batch, and the losses and sums over its tokens."""
+    def loss(self, padded: Padded, denominator: float, lags: Sequence[int] = ()) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The loss to minimise in one micro-batch, and the losses and sums over its tokens.
+
+        Args:
+            lags: those for which the sums of `lag_sums` are wanted.
+        """
         critic = self.critic
         warming_up = critic is not None and critic.warming_up
         with torch.set_grad_enabled(not warming_up):
             scores = self._tokens(self.model, padded, hidden=critic is not None and critic.shared)
-            loss, sums = self._policy_loss(scores, padded, denominator)
+            loss, sums = self._policy_loss(scores, padded, denominator, lags)
         sums = {"loss": loss.detach(), **sums}
         if critic is None:
             return loss, sums
@@ -86,11 +90,13 @@ class Passes:
         total = self.options.critic.value_coefficient * value
         return total if warming_up else loss + total, {**sums, "value_loss": value.detach(), **value_sums}
 
-    def _policy_loss(self, scores: TokenScores, padded: Padded, denominator: float) -> tuple[Tensor, TokenSums]:
+    def _policy_loss(
+        self, scores: TokenScores, padded: Padded, denominator: float, lags: Sequence[int]
+    ) -> tuple[Tensor, TokenSums]:
         logprobs_BT, mask_BT = scores.logprobs_BT, padded.mask_BT
         old_BT = logprobs_BT.detach() if padded.old_logprobs_BT is None else padded.old_logprobs_BT
         advantages_BT = padded.advantages_BT.to(logprobs_BT.dtype)
-        mismatch: TokenSums = {}
+        weights_BT, mismatch = None, dict[str, Tensor]()
         if self.options.mismatch != "none":
             weights_BT, mismatch = mismatch_weights(old_BT, padded.engine_logprobs_BT, mask_BT, self.options)
             advantages_BT = advantages_BT * weights_BT
@@ -105,7 +111,11 @@ class Passes:
             scores.entropies_BT,
         )
         gaps_BT = torch.where(mask_BT, old_BT - padded.engine_logprobs_BT, 0)
-        return loss, {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
+        sums = {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
+        if lags:
+            assert padded.lags_B is not None
+            sums |= lag_sums(lags, padded.lags_B, mask_BT, gaps_BT, weights_BT)
+        return loss, sums
 
     def _tokens(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:
         """Log-probabilities and entropies of the tokens in the loss, see `score_tokens`."""

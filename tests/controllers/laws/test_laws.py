@@ -1,13 +1,29 @@
 """Laws and beliefs, each alone, with known answers on a scripted learner."""
 
 import math
+from dataclasses import replace
 
 import pytest
+from controller_harness import group, problem_set
 
 from halfway.controllers.beliefs.counts import advance_streak, moving_average
-from halfway.controllers.laws.control import Knob, RatioLaw, exploration_step, floor_product, keep_probability
+from halfway.controllers.laws.control import Knob, RatioLaw, damped, exploration_step, floor_product, keep_probability
 
 LAW = RatioLaw()
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 4, 8])
+def test_a_damped_gain_is_stable_under_delay_wherever_it_is_without(delay: int) -> None:
+    late = [group(problem_set(1)[0], 4), replace(group(problem_set(1)[0], 4), lag=delay)]
+
+    def distance(gain: float) -> float:
+        values = [1.0] * (delay + 1)
+        for _ in range(4000):
+            values.append(values[-1] - gain * values[-1 - delay])
+        return max(map(abs, values[-100:]))
+
+    assert distance(damped(1.95, late)) < 1e-3 and distance(damped(2.05, late)) > 1e3
+    assert damped(0.05, late[:1]) == damped(0.05, []) == 0.05
 
 
 @pytest.mark.parametrize(

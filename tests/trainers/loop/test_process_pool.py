@@ -1,4 +1,4 @@
-"""Lockstep with a real policy, in two processes: a run that is killed at any moment is resumed to the same bits."""
+"""Lockstep with a real policy, in two processes; `test_lockstep` has all moments, with the simulator."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def train():
     config, folder, moment = json.loads(sys.argv[1])
     training = build_run(parse_run_config(config), Path(folder))
     print(training.pool._process, flush=True)
-    owners = {"update": training.learner, "save": training.learner, "submit": training.pool, "take": training.pool}
+    owners = {"update": training.learner, "save": training.learner, "take": training.pool}
     owner = owners.get(moment, training.session)
     if moment == "sampler":
         owner, moment, victim = training.learner, "update", training.pool._process
@@ -59,7 +59,7 @@ def train():
 if __name__ == "__main__":
     train()
 """
-MOMENTS = ("next_batch", "submit", "take", "record_group", "commit", "update", "save", "sampler")
+MOMENTS = ("take", "update", "save", "sampler")
 
 
 def run(script: Path, folder: Path, moment: str = "") -> "tuple[int, int, str]":
@@ -85,7 +85,6 @@ def lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
 def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)

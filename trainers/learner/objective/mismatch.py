@@ -5,6 +5,8 @@ probability q in the engine and p in the learner. Weighting its loss by p / q ma
 learner's distribution; large weights are truncated or masked, which bounds the variance.
 """
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -27,14 +29,15 @@ def mismatch_weights(
     counts in the denominator of the loss.
 
     Args:
-        learner_logprobs_BT: natural log, computed before the update from the weights that the engine had when it
-            sampled.
+        learner_logprobs_BT: natural log, computed before the update. If the engine had the same weights when it
+            sampled, the factor corrects for the engine; if it had older ones, for their age too: with the clipped
+            ratio to these log-probabilities, that is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025).
         engine_logprobs_BT: as recorded at sampling.
 
     Returns:
-        The weights, 0 outside the mask; and sums over the tokens in the loss: of the weight, of the tokens whose ratio
-        was above the cap or, where masked, below the floor (`mismatch_bounded`), and of the k3 estimate of
-        KL(engine || learner) in nats.
+        The weights, 0 outside the mask; and sums over the tokens in the loss: of the weight and its square, of the
+        tokens whose ratio was above the cap or, where masked, below the floor (`mismatch_bounded`), and of the k3
+        estimate of KL(engine || learner) in nats.
     """
     log_ratio_BT = torch.where(mask_BT, learner_logprobs_BT.detach() - engine_logprobs_BT, 0)
     kl_BT = bounded_exp(log_ratio_BT) - 1 - log_ratio_BT
@@ -49,5 +52,48 @@ def mismatch_weights(
     else:
         weights_BT = ratio_BT.clamp(max=options.mismatch_cap)
     weights_BT = torch.where(mask_BT, weights_BT, 0)
-    sums = {"mismatch_weight": weights_BT, "mismatch_bounded": mask_BT & outside_BT, "mismatch_kl": kl_BT}
+    sums = {
+        "mismatch_weight": weights_BT,
+        "mismatch_square": weights_BT.square(),
+        "mismatch_bounded": mask_BT & outside_BT,
+        "mismatch_kl": kl_BT,
+    }
     return weights_BT, {name: values.sum(dtype=torch.float32) for name, values in sums.items()}
+
+
+def lag_sums(
+    lags: Sequence[int], lags_B: Tensor, mask_BT: Tensor, gaps_BT: Tensor, weights_BT: Tensor | None
+) -> TokenSums:
+    """Sums over the tokens of each lag: how many, of |gap|, and of the correction's weight and its square.
+
+    Args:
+        gaps_BT: learner's minus engine's log-probability, 0 outside the mask.
+        weights_BT: from `mismatch_weights`; None = no correction.
+    """
+    values = {"tokens": mask_BT, "engine_gap": gaps_BT.abs()}
+    if weights_BT is not None:
+        values |= {"mismatch_weight": weights_BT, "mismatch_square": weights_BT.square()}
+    return {
+        f"lag_{lag}/{name}": value_BT[lags_B == lag].sum(dtype=torch.float32)
+        for lag in lags
+        for name, value_BT in values.items()
+    }
+
+
+def effective(means: Mapping[str, float], lags: Sequence[int]) -> dict[str, float]:
+    """The means over tokens, with what follows from squares, and with means over the tokens of each lag.
+
+    The effective sample size of weights w, as a share of the n tokens, is (sum w)^2 / (n sum w^2), Kish 1965: 1 where
+    all are equal. For every lag there are `tokens`, its share of all tokens, `engine_gap` and `effective_sample_size`.
+    """
+    found = dict(means)
+    for prefix in ("", *(f"lag_{lag}/" for lag in lags)):
+        tokens = found.get(f"{prefix}tokens", 1.0)
+        if prefix:
+            found[f"{prefix}engine_gap"] /= max(tokens, 1e-12)
+        square = found.pop(f"{prefix}mismatch_square", None)
+        if square is None:
+            continue
+        weight = found.pop(f"{prefix}mismatch_weight") if prefix else found["mismatch_weight"]
+        found[f"{prefix}effective_sample_size"] = weight**2 / (tokens * square) if square else 0.0
+    return found

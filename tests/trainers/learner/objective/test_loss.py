@@ -13,7 +13,7 @@ from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Rollout, Turn, UserError
 from halfway.trainers.learner.objective.loss import loss_denominator, policy_loss
-from halfway.trainers.learner.objective.mismatch import mismatch_weights
+from halfway.trainers.learner.objective.mismatch import effective, lag_sums, mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
 
@@ -344,6 +344,34 @@ def test_the_kl_estimate_is_that_of_the_tokens_in_the_loss() -> None:
     in_loss = np.asarray([0.4, 1.0, 3.0, 0.9, 1.25])
     _, sums = weights("sequence_masked")
     assert sums["mismatch_kl"] == pytest.approx((in_loss - 1 - np.log(in_loss)).sum(), rel=1e-6)
+
+
+def test_sample_size_and_mismatch_are_told_for_all_tokens_and_by_lag() -> None:
+    weights_BT = torch.tensor([[0, 1.0, 3.0, 0], [0, 2.0, 2.0, 2.0]])
+    gaps_BT = torch.tensor([[0, 0.5, -1.5, 0], [0, 0.1, 0.1, -0.1]])
+    mask_BT = weights_BT > 0
+    sums = lag_sums([0, 2, 5], torch.tensor([2, 0]), mask_BT, gaps_BT, weights_BT)
+    sums |= {"mismatch_weight": weights_BT.sum(), "mismatch_square": weights_BT.square().sum()}
+    told = effective({name: value.item() / 5 for name, value in sums.items()}, [0, 2, 5])
+    expected = {
+        "mismatch_weight": 2.0,
+        "effective_sample_size": 10**2 / (5 * 22),
+        **{"lag_0/tokens": 0.6, "lag_0/engine_gap": 0.1, "lag_0/effective_sample_size": 1.0},
+        **{"lag_2/tokens": 0.4, "lag_2/engine_gap": 1.0, "lag_2/effective_sample_size": 4**2 / (2 * 10)},
+        **{"lag_5/tokens": 0.0, "lag_5/engine_gap": 0.0, "lag_5/effective_sample_size": 0.0},
+    }
+    assert told == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_update_on_late_groups_tells_the_mismatch_of_each_lag(tiny_model: Qwen3ForCausalLM) -> None:
+    early, late = shifted_groups(tiny_model, 0.0), [replace(g, lag=3) for g in shifted_groups(tiny_model, 0.25)]
+    truncated = replace(OPTIONS, mismatch="token_truncated")
+    _, told = gradients(tiny_model, early + late, truncated)
+    assert told["lag_0/engine_gap"] == pytest.approx(0.0, abs=1e-5)
+    assert told["lag_3/engine_gap"] == pytest.approx(0.25, rel=1e-3)
+    assert told["lag_0/tokens"] == told["lag_3/tokens"] == 0.5
+    _, told = gradients(tiny_model, shifted_groups(tiny_model, 0.0), truncated)
+    assert told["effective_sample_size"] == pytest.approx(1.0) and not [name for name in told if "lag" in name]
 
 
 def shifted_groups(model: Qwen3ForCausalLM, shift: float) -> list[Group]:
