@@ -3,6 +3,7 @@
 - `collector`: rolls out turn by turn: prompt, sample, judge; prefixes are replayed
 - `pool`: rollouts under way, between being drawn and being recorded
 - `process_pool`: one whose rollouts are sampled and judged in a process of their own
+- `virtual_pool`: one on a simulated clock, for tests and studies
 - `attempts`: rollouts in progress
 - `chat`: turns prompts and observations into tokens, with or without a chat template
 - `background`: judging in another thread while the engine still samples

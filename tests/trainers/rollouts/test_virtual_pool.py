@@ -1,0 +1,69 @@
+"""The simulated clock: what lockstep saves, and that it decides as the real loop does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_harness import GROUPS, SIZE, ScriptedLearner, training
+
+from halfway.curriculum import Group
+from halfway.testing.simulator import SimulatedRollouts
+from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.rollouts.virtual_pool import VirtualPool
+
+STEPS, LENGTH = 10, 12
+FILL = FillOptions(groups=GROUPS, degenerate="keep")
+
+
+@dataclass
+class Timed(ScriptedLearner):
+    """A learner whose updates take simulated time."""
+
+    pool: Any = None
+    seconds: float = 0.0
+
+    def update(self, groups: Sequence[Group], *arguments: Any) -> dict[str, float]:
+        self.pool.spend(self.seconds)
+        return super().update(groups, *arguments)
+
+
+def clocked(folder: Path, staleness: int, seconds: float, **options: Any) -> VirtualPool:
+    """The pool after a run whose batches take a second to sample, and whose updates take so many."""
+    rollouts = SimulatedRollouts(length=LENGTH)
+    pool = VirtualPool(rollouts, slots=GROUPS * SIZE, rate=LENGTH, **options)
+    learner = Timed(pool=pool, seconds=seconds)
+    training(
+        folder, FILL, Budget(steps=STEPS), rollouts=rollouts, pool=pool, learner=learner, staleness=staleness
+    ).train()
+    return pool
+
+
+@pytest.mark.parametrize("update", [0.25, 1.0, 4.0])
+def test_waiting_takes_sampling_plus_update_and_lockstep_the_longer_of_both(tmp_path: Path, update: float) -> None:
+    waiting = clocked(tmp_path / "waiting", 0, update)
+    assert waiting.now == pytest.approx(STEPS * (1 + update)) and waiting.waited == pytest.approx(STEPS)
+    ahead = clocked(tmp_path / "ahead", 1, update)
+    assert ahead.now == pytest.approx(1 + STEPS * max(1, update))  # the first batch is waited for
+
+
+def test_stragglers_take_longer_and_change_no_decision(tmp_path: Path) -> None:
+    even = clocked(tmp_path / "even", 2, 1.0)
+    uneven = clocked(tmp_path / "uneven", 2, 1.0, straggler_share=0.05)
+    again = clocked(tmp_path / "again", 2, 1.0, straggler_share=0.05)
+    assert even.now < uneven.now == again.now and even.sampled < uneven.sampled
+    real = training(
+        tmp_path / "inline", FILL, Budget(steps=STEPS), rollouts=SimulatedRollouts(length=LENGTH), staleness=2
+    )
+    real.train()
+    logs = [(tmp_path / name / "decisions.jsonl").read_bytes() for name in ("even", "uneven", "inline")]
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_one_slot_decodes_one_rollout_after_the_other(tmp_path: Path) -> None:
+    rollouts = SimulatedRollouts(length=LENGTH)
+    pool = VirtualPool(rollouts, slots=1, rate=LENGTH)
+    run = training(tmp_path, FILL, Budget(steps=1), rollouts=rollouts, pool=pool)
+    run.train()
+    assert pool.now == pool.waited == pool.sampled == pytest.approx(GROUPS * SIZE)
