@@ -67,7 +67,7 @@ def _converted(hint: Any, value: Any, path: str) -> Any:
         return str(value)  # such as name=2026, whose quotes a shell removes
     try:
         return msgspec.convert(value, hint, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # the second for text that is none, such as half a character
         raise _wrong_type(path, value, hint) from None
 
 

@@ -3,6 +3,7 @@
 - `auditing`: a whole audit, what no log can tell, and the audit as JSON
 - `reading`: finds the logs at a path, recognises their formats and reads them
 - `files`: finds files and reads their beginnings and lines; no file is trusted, and none is executed
+- `limits`: what a small file may stand for
 - `database`: runs DuckDB on arrays and on Parquet files, and on nothing else
 - `formats`: readers of rollout logs
 - `builder`: collects rollouts into groups

@@ -1,5 +1,6 @@
 """Runs DuckDB on arrays, and on Parquet files at or below one path; it can open and load nothing else."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -9,11 +10,18 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
-ROWS = 4096
+from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, require_moderate
+
+ROWS = 128
+"""Rows that are Python values at a time."""
+
+LONGEST_CELL = 1 << 20
+"""Maximum characters of a text, or values of a list; what is longer is read as null."""
+
 DAMAGED = "file that is not Parquet, or is damaged"
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",  # so that equal logs give equal answers in equal order
-    "memory_limit": "4GB",
+    "memory_limit": "600MB",
     "temp_directory": "",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -83,11 +91,19 @@ def batches(
     Args:
         drop: called with the reason if the file is damaged.
     """
-    chosen = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    quoted, place, unpacked = ['"' + name.replace('"', '""') + '"' for name in names], str(path.resolve()), 0
     try:
         with closing(connected(root).cursor()) as cursor:
-            cursor.execute(f"SELECT {chosen} FROM {PARQUET}", [str(path.resolve())])
+            kinds = cursor.execute(f"SELECT {', '.join(quoted)} FROM {PARQUET} LIMIT 0", [place]).description or ()
+            long = [i for i, kind in enumerate(kinds) if re.fullmatch(r"VARCHAR|BLOB|.*\[\d*\]", str(kind[1]))]
+            for i in long:
+                length = "octet_length" if str(kinds[i][1]) == "BLOB" else "len"
+                quoted[i] = f"CASE WHEN {length}({quoted[i]}) <= {LONGEST_CELL} THEN {quoted[i]} END"
+            cursor.execute(f"SELECT {', '.join(quoted)} FROM {PARQUET}", [place])
             while rows := cursor.fetchmany(ROWS):
-                yield dict(zip(names, zip(*rows, strict=True), strict=True))
-    except duckdb.Error:
-        drop(DAMAGED)
+                cells: list[Sequence[Any]] = list(zip(*rows, strict=True))
+                unpacked += 8 * len(rows) * len(cells) + sum(len(v) for i in long for v in cells[i] if v)
+                require_moderate(unpacked, path.stat().st_size)
+                yield dict(zip(names, cells, strict=True))
+    except (duckdb.Error, TooDenseError) as error:
+        drop(TOO_DENSE if isinstance(error, TooDenseError) else DAMAGED)

@@ -1,11 +1,13 @@
 """Finds the files below a path and reads their beginnings and their lines, treating every file as hostile.
 
-Lines have a maximum length, links that lead out of the folder are not followed, and files that are known to hold
-pickles are not opened, since opening a pickle can run code.
+Lines have a maximum length and number of values, a packed file may not stand for very much more than it holds, links
+that lead out of the folder are not followed, and files that are known to hold pickles are not opened, since opening a
+pickle can run code.
 """
 
 import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -14,7 +16,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -23,6 +24,15 @@ import msgspec
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.natural import natural
 from halfway.experiments.audit.database import column_names
+from halfway.experiments.audit.limits import (
+    DENSEST,
+    MOST_VALUES,
+    TOO_DENSE,
+    UNPACKED,
+    TooDenseError,
+    is_moderate,
+    require_moderate,
+)
 
 Row = TypeVar("Row")
 
@@ -134,13 +144,37 @@ def number_in(name: str) -> int | None:
     return int(digits[-1]) if digits else None
 
 
-def opened(path: Path) -> BufferedIOBase:
+def opened(path: Path) -> io.BufferedIOBase:
     """Open a file for reading bytes; a file whose name ends in ".gz" is decompressed while it is read."""
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+    if path.suffix.lower() != ".gz":
+        return open(path, "rb")
+    return _Unpacked(path)
+
+
+class _Unpacked(gzip.GzipFile):
+    """The content of a file packed by gzip."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self._size, self._read = path.stat().st_size, 0
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._counted(super().read1(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        most = max(UNPACKED, DENSEST * self._size) + 1
+        return self._counted(super().readline(most if size is None or size < 0 else min(size, most)))
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._read += len(piece)
+        require_moderate(self._read, self._size)
+        return piece
 
 
 def unreadable(error: BaseException) -> str:
     """The reason for which the rest of a file is left out."""
+    if isinstance(error, TooDenseError):
+        return TOO_DENSE
     return f"file that could not be read to its end ({type(error).__name__})"
 
 
@@ -162,6 +196,9 @@ class Lines(Generic[Row]):
         try:
             with opened(path) as file:
                 for block in self._blocks(file):
+                    if len(block) > 2 * BLOCK and not is_moderate(block):
+                        self.drop(f"line of more than {MOST_VALUES:,} values")
+                        continue
                     try:
                         rows = decoder.decode_lines(block)
                     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -171,7 +208,7 @@ class Lines(Generic[Row]):
         except UNREADABLE as error:
             self.drop(unreadable(error))
 
-    def _blocks(self, file: BufferedIOBase) -> Iterator[bytes]:
+    def _blocks(self, file: io.BufferedIOBase) -> Iterator[bytes]:
         """Yield whole lines, as many at a time as a block holds; lines that are too long are dropped."""
         parts: list[bytes] = []
         too_long = False
@@ -276,6 +313,8 @@ def _start(path: Path) -> bytes:
 
 def _fields(line: bytes) -> Iterable[tuple[str, bytes]]:
     """The fields of a record, each with the first byte of its value; none if the line is not a record, or too long."""
+    if not is_moderate(line):
+        return ()
     try:
         record = msgspec.json.decode(standard(line.removeprefix(MARK)), type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError):

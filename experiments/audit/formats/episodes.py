@@ -71,7 +71,7 @@ class Episode(msgspec.Struct):
         """The prompt as it stands in the file: the first field in `TEXTS` that the task has; empty if it has none."""
         try:
             fields = msgspec.json.decode(self.task.data, type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):  # what was skipped undecoded until here may be anything
             return b""
         return next((bytes(fields[name]) for name in TEXTS if name in fields), b"")
 

@@ -109,8 +109,11 @@ def _trained(row: NemoRow) -> int:
 
 
 def _list(raw: msgspec.Raw) -> list[Any] | None:
-    """Decode a list of numbers that may be wrapped in another list; None if it is missing or empty."""
-    values = msgspec.json.decode(raw)
+    """Decode a list of numbers that may be wrapped in another list; None if it is missing, empty or damaged."""
+    try:
+        values = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return None
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     return values if isinstance(values, list) and values else None

@@ -27,6 +27,9 @@ ROWS = 8192
 MOST_ROLLOUTS = 100_000
 """How many rollouts a row with counts may stand for."""
 
+MOST_COUNTED = 5_000_000
+"""How many rollouts all rows with counts of a file may stand for."""
+
 LONGEST_ROW = 16 << 20
 """Maximum characters per line of a CSV file; what comes after them counts as another row."""
 
@@ -98,8 +101,14 @@ class Table(Reader):
         )
         if not columns.step:
             into.trap("the table has no step, so nothing is said about change over time")
+        left = MOST_COUNTED
         for batch in _batches(file, columns, into):
             for rollouts in _rollouts(batch, columns):
+                if not columns.reward:
+                    left -= len(rollouts.steps)
+                if left < 0:
+                    into.drop(f"row after counts of more than {MOST_COUNTED:,} rollouts")
+                    continue
                 into.add(rollouts)
 
 

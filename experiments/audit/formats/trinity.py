@@ -119,7 +119,7 @@ class TrinityDatabase(Reader):
                             groups=keys,
                         )
                     )
-        except (sqlite3.Error, ValueError):
+        except (sqlite3.Error, ValueError, OverflowError):
             into.drop("database that could not be read to its end")
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ from synthetic_runs import decision
 from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit import database, files
+from halfway.experiments.audit import database, files, limits
 from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.reading import read_logs
@@ -335,3 +336,79 @@ def test_several_logs_get_different_names(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*words, "--replay", "none"])
     assert result.exit_code == 0
     assert page.read_text().index("<h2>small</h2>") < page.read_text().index("<h2>large</h2>")
+
+
+PEAK = """
+import resource, sys, time
+from collections.abc import Callable
+from pathlib import Path
+from halfway.experiments.audit.reading import read_logs
+began = time.process_time()
+try:
+    [log] = read_logs([Path(sys.argv[1])])
+    print(log.history.num_rollouts, *log.reading.dropped, sep="; ")
+except ValueError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, time.process_time() - began)
+"""
+
+
+def packed_lines(path: Path) -> None:
+    path.write_bytes(gzip.compress(line().encode() * 3_000_000, 6))
+
+
+def packed_values(path: Path) -> None:
+    path.write_bytes(gzip.compress(line().encode() + b'{"problem": "p", "reward": [1' + b", 1" * 40_000_000, 6))
+
+
+def packed_commas(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"problem,reward\n" + b"," * 150_000_000, 6))
+
+
+def empty_lists(path: Path) -> None:
+    path.write_bytes(line(reward=[1]).encode() + b'{"problem": "p", "reward": [' + b"[], " * 20_000_000 + b"1]}\n")
+
+
+def counts(path: Path) -> None:
+    path.write_text(line(k=0, n=100_000).replace("reward", "other") * 300)
+
+
+def long_cells(path: Path) -> None:
+    rows = "SELECT 'p' AS problem, 1 AS reward, repeat('x', 1000000) AS response FROM range(400)"
+    duckdb.sql(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
+
+
+def many_rows(path: Path) -> None:
+    duckdb.sql(f"COPY (SELECT 'p' AS problem, 1 AS reward FROM range(8000000)) TO '{path}' (FORMAT parquet)")
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "reason"),
+    [
+        (packed_lines, "t.jsonl.gz", limits.TOO_DENSE),
+        (packed_values, "t.jsonl.gz", limits.TOO_DENSE),
+        (packed_commas, "t.csv.gz", limits.TOO_DENSE),
+        (empty_lists, "t.jsonl", "line of more than 4,000,000 values"),
+        (counts, "t.jsonl", "row after counts of more than 5,000,000 rollouts"),
+        (long_cells, "t.parquet", limits.TOO_DENSE),
+        (many_rows, "t.parquet", limits.TOO_DENSE),
+    ],
+)
+def test_a_small_file_that_stands_for_much_is_read_up_to_a_limit(
+    write: Callable[[Path], None], name: str, reason: str, tmp_path: Path
+) -> None:
+    write(tmp_path / name)
+    command = [sys.executable, "-c", PEAK, str(tmp_path / name)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": IMPORTABLE}
+    )
+    said, numbers = done.stdout.splitlines()
+    peak, seconds = map(float, numbers.split())
+    assert reason in said and peak < 1024 and seconds < 30, done.stdout
+
+
+def test_a_packed_log_of_a_usual_density_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UNPACKED", 1000)
+    rows = "".join(line(i, reward=i % 2) for i in range(1000))
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    assert read(tmp_path) == (1000, {})

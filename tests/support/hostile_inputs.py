@@ -1,0 +1,306 @@
+"""Attacks whatever reads what others wrote: logs, recipes, answers of policies; each attack must end well.
+
+    python tests/support/hostile_inputs.py --logs 10000 --recipes 5000 --answers 1000
+
+Every attack is a sound input, changed at random by a seed. It ends well if it is refused in one line, or gives a result
+that can be shown, within 30 seconds; and no process may need more than 1 GiB for all its attacks.
+"""
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SECONDS, MEBIBYTES = 30, 1024
+LOGS = HERE.parent / "experiments" / "audit" / "logs"
+RECIPES = HERE.parents[1] / "experiments" / "recipes"
+ODD: tuple[str, ...] = (
+    *("null", "true", "-1", "0", "1e308", "-1e308", "1e-400", "NaN", "-Infinity", "9" * 19, "9" * 40, "9" * 5000),
+    *(
+        '""',
+        '"\\u0000"',
+        '"\\ud800"',
+        '"\\u001b[2J"',
+        '"<script>alert(1)</script>"',
+        '"[bold]x[/]"',
+        '"${oc.env:HOME}"',
+    ),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        "[1, 2, 3]",
+        '{"a": {"b": []}}',
+        "[" * 5000,
+        "[" * 5000 + "]" * 5000,
+        '{"a":' * 3000,
+    ),
+    *(
+        '"' + "x" * 100_000 + '"',
+        "[" + "0," * 50_000 + "0]",
+        '"' + "\\\\" * 1000 + '"',
+        "\x00",
+        "\xff\xfe",
+        "*a",
+        "&a [*a]",
+    ),
+)
+"""Values that nobody expects, as JSON, some of it broken."""
+
+
+def mutated(content: bytes, chance: random.Random) -> bytes:
+    """The content with one to four changes, each at a random place."""
+    for _ in range(chance.randint(1, 4)):
+        content = chance.choice((_flipped, _cut, _repeated, _inserted, _swapped, _replaced, _replaced, _replaced))(
+            content, chance
+        )
+    return content
+
+
+def _place(content: bytes, chance: random.Random) -> int:
+    return chance.randrange(len(content) + 1)
+
+
+def _flipped(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(min(len(changed), chance.choice((1, 8, 64)))):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def _cut(content: bytes, chance: random.Random) -> bytes:
+    first, last = sorted((_place(content, chance), _place(content, chance)))
+    return chance.choice((content[:first], content[first:], content[:first] + content[last:]))
+
+
+def _repeated(content: bytes, chance: random.Random) -> bytes:
+    first = _place(content, chance)
+    piece = content[first : first + chance.choice((1, 20, 400))]
+    return content[:first] + piece * chance.choice((2, 50)) + content[first:]
+
+
+def _inserted(content: bytes, chance: random.Random) -> bytes:
+    at = _place(content, chance)
+    return content[:at] + chance.choice(ODD).encode("latin-1") + content[at:]
+
+
+def _swapped(content: bytes, chance: random.Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    chance.shuffle(lines)
+    return b"".join(lines[: chance.randint(0, len(lines))])
+
+
+def _replaced(content: bytes, chance: random.Random) -> bytes:
+    """One value after a colon or a comma is replaced by an odd one."""
+    marks = [i for i, byte in enumerate(content) if byte in b":,"]
+    if not marks:
+        return _inserted(content, chance)
+    first = chance.choice(marks) + 1
+    ends = (i for i in range(first, len(content)) if content[i] in b",}]\n")
+    return content[:first] + b" " + chance.choice(ODD).encode("latin-1") + content[next(ends, len(content)) :]
+
+
+def sound_logs(folder: Path) -> list[Path]:
+    """A folder with a sound log for every format."""
+    sys.path += [str(HERE), str(LOGS.parent)]
+    import test_formats as formats
+    from synthetic_runs import decision
+
+    for name in ("verl", "verl_v1", "trl", "ms_swift", "trinity", "areal", "prime_rl", "tinker"):
+        shutil.copytree(LOGS / name, folder / name)
+    for test in ("open_instruct", "roll", "old_results_of_verifiers", "trinitys_database"):
+        (folder / test).mkdir()
+        getattr(formats, f"test_{'trinitys_database' if 'trinity' in test else test}")(folder / test)
+    formats.write_lines(folder / "nemo_rl" / "train_data_step1.jsonl", formats.nemo_lines(1, masked=True))
+    records = [decision(step, k=step % 9) for step in range(12)] + [decision(3, None, None, "skipped")]
+    formats.write_lines(folder / "decisions" / "decisions.jsonl", records)
+    for write, name in formats.test_plain_tables.pytestmark[0].args[1]:
+        (folder / name).mkdir()
+        write(folder / name / name)
+    return sorted(folder.iterdir())
+
+
+def attack_logs(chance: random.Random, folder: Path) -> Iterator[Callable[[], str]]:
+    """Audits of a log of which one file was changed."""
+    from rich.console import Console
+
+    from halfway.experiments.audit.auditing import audit
+    from halfway.experiments.audit.page import write_audit
+    from halfway.experiments.audit.tables import show
+
+    logs = sound_logs(folder / "sound")
+    attacked = folder / "attacked"
+
+    def attack() -> str:
+        shutil.rmtree(attacked, ignore_errors=True)
+        chosen = chance.choice(logs)
+        shutil.copytree(chosen, attacked)
+        file = chance.choice([path for path in sorted(attacked.rglob("*")) if path.is_file()])
+        file.write_bytes(mutated(file.read_bytes(), chance))
+        printed = StringIO()
+        result = audit([attacked], replayed=("greso", "retire") if chance.random() < 0.05 else ())
+        show(result, Console(file=printed, width=120))
+        if chance.random() < 0.1:
+            write_audit(result, folder / "audit.html")
+            assert "<script" not in (folder / "audit.html").read_text()
+        assert printed.getvalue().replace("\n", "").isprintable(), "something raw is shown"
+        return chosen.name
+
+    while True:
+        yield attack
+
+
+def attack_recipes(chance: random.Random, folder: Path) -> Iterator[Callable[[], str]]:
+    """Checks of recipes that were changed."""
+    from halfway.experiments.config.loading import load_config
+    from halfway.experiments.propel.config import is_study, load_study
+
+    shutil.copytree(RECIPES, folder / "recipes")
+    recipes = sorted((folder / "recipes").rglob("*.yaml"))
+
+    def attack() -> str:
+        path = chance.choice(recipes)
+        sound = path.read_bytes()
+        path.write_bytes(mutated(sound, chance))
+        try:
+            load_study(path) if is_study(path) else load_config(path)
+        finally:
+            path.write_bytes(sound)
+        return "sound"
+
+    while True:
+        yield attack
+
+
+def attack_answers(chance: random.Random, folder: Path) -> Iterator[Callable[[], str]]:
+    """Answers of a policy that were changed, by every verifier in turn."""
+    from halfway.curriculum.tasks.verifiers import VERIFIERS, verify
+
+    problems = sound_problems()
+    sound = (
+        *("The answer is \\boxed{1/2}.", "x = 3.25e4", "<answer>[1, 2]</answer>", "1a2b3c=7;", "A" * 50),
+        *("```python\ndef f(x):\n    return x\n```", "9^9^9^9", "(" * 3000, "\\frac{1}{" * 800, "\\sqrt{" * 500),
+        *("1e999999999", "\\boxed{" * 2000, "\u0663", "1" * 10_000, "10**10**10", "factorial(10**9)"),
+        *("\\int_0^\\infty e^{-x^{x^x}} dx", "\u00bd/\u2460", "a" * 200_000, "\ud800", "\x00"),
+    )
+    assert set(problems) == set(VERIFIERS.names()), "a verifier without a problem"
+
+    def attack(name: str) -> str:
+        text = chance.choice((*sound, problems[name].answer))
+        encoded = mutated(text.encode("utf-8", "replace"), chance) if chance.random() < 0.7 else b""
+        verdict = verify(problems[name], encoded.decode("utf-8", "replace") or text)
+        assert verdict in (True, False)
+        return f"{name}: {verdict}"
+
+    while True:
+        for name in sorted(problems):
+            yield partial(attack, name)
+
+
+def sound_problems() -> dict[str, Any]:
+    """A problem for every verifier."""
+    from halfway.curriculum.boxes.sandbox import Result
+    from halfway.curriculum.problems import Problem
+    from halfway.curriculum.registries import SOURCES
+    from halfway.curriculum.streams import Stream
+    from halfway.curriculum.tasks.function_induction import Reference
+
+    found = {name: Problem("p", "?", "1/2", "test", name) for name in ("exact", "numeric", "symbolic")}
+    reference = Reference(1.0, ("(1,)",), (Result("1", "1").key,)).as_text()
+    found["function_induction"] = Problem("p", "?", reference, "test", "function_induction")
+    sources = {"running_sums": {}, "operator_sheets": {}, "reasoning_gym": {"family": "leg_counting"}}
+    for name, options in sources.items():
+        found[name] = SOURCES.get(name)(**options).load(1, Stream(0)).problems[0]
+    return found
+
+
+KINDS: dict[str, Callable[[random.Random, Path], Iterator[Callable[[], str]]]] = {
+    "logs": attack_logs,
+    "recipes": attack_recipes,
+    "answers": attack_answers,
+}
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """A scope that may take so long."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"{seconds} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def run(kind: str, count: int, seed: int) -> dict[str, Any]:
+    """The outcomes of so many attacks, the peak of memory in MiB and the slowest in seconds."""
+    from halfway.curriculum.support.errors import UserError
+
+    outcomes: Counter[str] = Counter()
+    slowest = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        attacks = KINDS[kind](random.Random(seed), Path(name))
+        for number, attack in zip(range(count), attacks, strict=False):
+            began = time.monotonic()
+            try:
+                with within(SECONDS):
+                    outcomes[attack()] += 1
+            except (UserError, OSError) as error:  # the commands show both in one line
+                if "\n" in str(error):
+                    raise AssertionError(f"{kind} {number} of seed {seed}: not one line: {error}") from error
+                outcomes["refused in one line"] += 1
+            except Exception as error:
+                raise AssertionError(f"attack {number} on {kind} with seed {seed}: {error!r}") from error
+            slowest = max(slowest, time.monotonic() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return {"outcomes": dict(sorted(outcomes.items())), "peak_mib": peak, "slowest": round(slowest, 2)}
+
+
+def run_apart(kind: str, count: int, seed: int) -> dict[str, Any]:
+    """The same, in a process of its own."""
+    words = [sys.executable, __file__, "--only", kind, "--count", str(count), "--seed", str(seed)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["peak_mib"] < MEBIBYTES, f"{kind}: {found['peak_mib']} MiB"
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for kind in KINDS:
+        parser.add_argument(f"--{kind}", type=int, default=0, help="number of attacks, for each verifier if answers")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(run(options.only, options.count, options.seed)))
+        return
+    for kind in KINDS:
+        if count := getattr(options, kind):
+            total = count * (len(sound_problems()) if kind == "answers" else 1)
+            print(kind, json.dumps(run_apart(kind, total, options.seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
