@@ -7,6 +7,7 @@ that can be shown, within 30 seconds; and no process may need more than 1 GiB fo
 """
 
 import argparse
+import gzip
 import json
 import random
 import resource
@@ -117,21 +118,39 @@ def _replaced(content: bytes, chance: random.Random) -> bytes:
 
 def sound_logs(folder: Path) -> list[Path]:
     """A folder with a sound log for every format."""
-    sys.path += [str(HERE), str(LOGS.parent)]
-    import test_formats as formats
+    import duckdb
     from synthetic_runs import decision
+
+    def write(name: str, records: list[dict[str, Any]]) -> Path:
+        path = folder / Path(name).stem / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return path
 
     for name in ("verl", "verl_v1", "trl", "ms_swift", "trinity", "areal", "prime_rl", "tinker"):
         shutil.copytree(LOGS / name, folder / name)
-    for test in ("open_instruct", "roll", "old_results_of_verifiers", "trinitys_database"):
-        (folder / test).mkdir()
-        getattr(formats, f"test_{'trinitys_database' if 'trinity' in test else test}")(folder / test)
-    formats.write_lines(folder / "nemo_rl" / "train_data_step1.jsonl", formats.nemo_lines(1, masked=True))
-    records = [decision(step, k=step % 9) for step in range(12)] + [decision(3, None, None, "skipped")]
-    formats.write_lines(folder / "decisions" / "decisions.jsonl", records)
-    for write, name in formats.test_plain_tables.pytestmark[0].args[1]:
+    rows = [{"problem": f"p{i // 4}", "step": i // 8, "reward": i % 3 % 2} for i in range(16)]
+    table = write("table.jsonl", rows)
+    text = table.read_text()
+    for name, content in (
+        ("packed.jsonl.gz", gzip.compress(text.encode())),
+        ("table.csv", "\n".join(["problem,step,reward", *(",".join(map(str, row.values())) for row in rows)]).encode()),
+    ):
         (folder / name).mkdir()
-        write(folder / name / name)
+        (folder / name / name).write_bytes(content)
+    (folder / "parquet").mkdir()
+    duckdb.sql(f"COPY (FROM read_ndjson('{table}')) TO '{folder}/parquet/table.parquet' (FORMAT parquet)")
+    write("counts.jsonl", [{"problem": row["problem"], "step": 0, "k": i % 5, "n": 4} for i, row in enumerate(rows)])
+    write("groups.jsonl", [{"prompt_id": row["problem"], "step": 0, "rewards": [0, 1, 1]} for row in rows])
+    write("steps_of_polaris.jsonl", [{"index": ["a", "b"], "score": [0.0, 1.0], "step": i} for i in range(4)])
+    write("decisions.jsonl", [*(decision(i, k=i % 9) for i in range(12)), decision(3, None, None, "skipped")])
+    write("results.jsonl", [{"example_id": i // 4, "prompt": [], "completion": [], "reward": 1.0} for i in range(8)])
+    nemo = {"content": ["a"], "input_lengths": [3], "token_ids": [[1, 7, 30]], "token_loss_mask": [[0, 0, 1]]}
+    write("train_data_step1.jsonl", [{**nemo, "idx": i, "rewards": [i % 2]} for i in range(8)])
+    roll = {"global_step": 1, "id": "a", "prompt": "p", "responses": "r", "scores": 0.5, "domain": "math"}
+    write("rollout_dump_data.step_1.jsonl", [{name: [value] * 4 for name, value in roll.items()}])
+    instruct = {"step": 1, "prompt_tokens": [5, 6], "response_tokens": [7], "dataset": "math", "sample_idx": 0}
+    write("run_rollouts_000000.jsonl", [{**instruct, "prompt_idx": i // 4, "reward": i % 2} for i in range(8)])
     return sorted(folder.iterdir())
 
 
