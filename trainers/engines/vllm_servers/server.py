@@ -220,10 +220,13 @@ class Server:
         """
         parts = urlsplit(f"//{self.address}")
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
-        limit = threading.Timer(2 * seconds, _hang_up, [connection])
+        limit = threading.Timer(2 * seconds, lambda: _hang_up(held))
         limit.daemon = True
-        limit.start()
+        held: list[socket.socket] = []
         try:
+            connection.connect()
+            held.append(connection.sock)  # which the connection hands to an answer that ends it
+            limit.start()
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -434,10 +437,10 @@ class Server:
         )
 
 
-def _hang_up(connection: http.client.HTTPConnection) -> None:
+def _hang_up(held: list[socket.socket]) -> None:
     """End a connection whose answer drips."""
-    with suppress(OSError, AttributeError):  # it may not be open yet, or no longer
-        connection.sock.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):  # it may be closed already
+        held[0].shutdown(socket.SHUT_RDWR)
 
 
 def server_command(
