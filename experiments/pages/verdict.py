@@ -97,14 +97,19 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
 
 
 def compared(curves: Sequence[Curve], plan: Mapping[str, Any], baseline: str) -> tuple[str, dict[str, list[Run]]]:
-    """The runs with the seeds of the last stage that has begun, of the arms that are in each of its instances."""
+    """The runs with the seeds of the last stage that has begun, in the instances that every arm has.
+
+    An arm with a single instance, where there are several, is left out until it has another.
+    """
     number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
     whole = [curve for curve in curves if curve.evaluations[-1].rollouts > 0.9 * longest]
     for stage in ("confirming", "screening"):
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
-        if len(runs_of.get(baseline, ())) > 1:
-            return stage, {arm: runs for arm, runs in runs_of.items() if places[arm] >= places[baseline]}
+        several = [arm for arm, found in places.items() if len(found) >= min(2, number)]
+        if baseline in several:
+            common = set.intersection(*(places[arm] for arm in several))
+            return stage, {arm: [run for run in runs_of[arm] if run.seed % number in common] for arm in several}
     return "screening", {}
 
 
