@@ -10,7 +10,6 @@ import argparse
 import gzip
 import json
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,8 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
+
+from memory import peak_mib
 
 HERE = Path(__file__).resolve().parent
 SECONDS, MEBIBYTES = 30, 1024
@@ -290,8 +291,7 @@ def run(kind: str, count: int, seed: int) -> dict[str, Any]:
             except Exception as error:
                 raise AssertionError(f"attack {number} on {kind} with seed {seed}: {error!r}") from error
             slowest = max(slowest, time.monotonic() - began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    return {"outcomes": dict(sorted(outcomes.items())), "peak_mib": peak, "slowest": round(slowest, 2)}
+    return {"outcomes": dict(sorted(outcomes.items())), "peak_mib": peak_mib(), "slowest": round(slowest, 2)}
 
 
 def run_apart(kind: str, count: int, seed: int) -> dict[str, Any]:

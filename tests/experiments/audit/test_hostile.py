@@ -35,6 +35,13 @@ def read(path: Path) -> tuple[int, dict[str, int]]:
     return log.history.num_rollouts, dict(log.reading.dropped)
 
 
+def run_apart(script: str, path: Path) -> str:
+    """What a script prints about a path, in a process of its own."""
+    command = [sys.executable, "-c", script, str(path)]
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
 def test_a_last_line_that_is_cut_off_is_left_out_and_counted(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text((line() + line(reward=0) + line())[:-9])
     assert read(tmp_path) == (2, {"last line, cut off": 1})
@@ -271,18 +278,18 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     with open(tmp_path / "1.jsonl", "w") as file:
         for i in range(6400):
             file.write(json.dumps({**row, "input": f"question {i // 8}", "score": float(i % 3 == 0)}) + "\n")
-    script = (
-        "import resource, sys\nfrom pathlib import Path\nfrom halfway.experiments.audit.reading import read_logs\n"
-        "def peak():\n    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
-        "import halfway.experiments.audit.formats.column_maps\nbefore = peak()\n"
-        "[log] = read_logs([Path(sys.argv[1])])\n"
-        "print(log.history.num_rollouts, peak() - before)"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": IMPORTABLE}
-    )
-    rollouts, grown = map(int, done.stdout.split())
+    script = """
+import sys
+from pathlib import Path
+from memory import peak_mib
+import halfway.experiments.audit.formats.column_maps
+from halfway.experiments.audit.reading import read_logs
+before = peak_mib()
+[log] = read_logs([Path(sys.argv[1])])
+print(log.history.num_rollouts, peak_mib() - before)
+"""
+    done = run_apart(script, tmp_path)
+    rollouts, grown = map(int, done.split())
     assert rollouts == 6400 and grown < 64
 
 
@@ -339,9 +346,9 @@ def test_several_logs_get_different_names(tmp_path: Path) -> None:
 
 
 PEAK = """
-import resource, sys, time
-from collections.abc import Callable
+import sys, time
 from pathlib import Path
+from memory import peak_mib
 from halfway.experiments.audit.reading import read_logs
 began = time.process_time()
 try:
@@ -349,7 +356,7 @@ try:
     print(log.history.num_rollouts, *log.reading.dropped, sep="; ")
 except ValueError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, time.process_time() - began)
+print(peak_mib(), time.process_time() - began)
 """
 
 
@@ -398,13 +405,10 @@ def test_a_small_file_that_stands_for_much_is_read_up_to_a_limit(
     write: Callable[[Path], None], name: str, reason: str, tmp_path: Path
 ) -> None:
     write(tmp_path / name)
-    command = [sys.executable, "-c", PEAK, str(tmp_path / name)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": IMPORTABLE}
-    )
-    said, numbers = done.stdout.splitlines()
+    done = run_apart(PEAK, tmp_path / name)
+    said, numbers = done.splitlines()
     peak, seconds = map(float, numbers.split())
-    assert reason in said and peak < 1024 and seconds < 30, done.stdout
+    assert reason in said and peak < 1024 and seconds < 30, done
 
 
 def test_a_packed_log_of_a_usual_density_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

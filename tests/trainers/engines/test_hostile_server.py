@@ -1,7 +1,6 @@
 """A server that answers anything: each answer is refused in one line, in time, and costs little memory."""
 
 import json
-import resource
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory import peak_mib
 
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.vllm_servers import server as module
@@ -142,12 +142,12 @@ def test_an_endless_answer_is_a_lost_server_in_time(
     monkeypatch.setattr(module, "PATIENCE", 3)
     monkeypatch.setattr(Server, "healthy", lambda self: True)
     monkeypatch.setattr(Server.call, "__defaults__", (None, 0.5))
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before, began = peak_mib(), time.monotonic()
     with serving(content, again, pause) as server:
         assert sampled(server).startswith(server.address)
         assert not server.ready()
     assert time.monotonic() - began < 20
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+    assert peak_mib() - before < 200
 
 
 def test_a_server_that_refuses_controls_no_terminal() -> None:
