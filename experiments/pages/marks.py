@@ -6,11 +6,8 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.pages.contests import arms_table, cheapest_table, read_contest, regimes_table
-from halfway.experiments.pages.pooled import front_table, pooled_table, read_pooled
 from halfway.experiments.pages.reproduction import overview, read_rows, reasons_text, rows_text
-from halfway.experiments.pages.verdict import arms_table as verdict_table
-from halfway.experiments.pages.verdict import best_table, read_verdict
+from halfway.experiments.pages.verdict import arms_table, best_table, read_verdict
 
 BEGIN, END = "<!-- {}: begin, written by `halfway pages` -->", "<!-- {}: end -->"
 
@@ -23,20 +20,10 @@ def blocks(root: Path) -> dict[Path, dict[str, str]]:
     """
     results = root / "experiments" / "results"
     paying, reproduced = results / "when_does_it_pay", results / "what_is_reproduced"
-    pooled = read_pooled(paying / "pooled.json")
     verdict = read_verdict(paying / "verdict.json")
-    contests = [read_contest(path) for path in sorted((paying / "contests").glob("*.json"))]
     rows = read_rows(reproduced / "rows.yaml")
     return {
-        root / "README.md": {"when it pays": front_table(pooled).markdown()},
-        paying / "README.md": {
-            "best": best_table(verdict).markdown(),
-            "verdict": verdict_table(verdict).markdown(),
-            "mean curves": pooled_table(pooled).markdown(),
-            "regimes": regimes_table(contests).markdown(),
-            "every seed": cheapest_table(contests).markdown(),
-            **{contest.name: arms_table(contest).markdown() for contest in contests},
-        },
+        paying / "README.md": {"best": best_table(verdict).markdown(), "verdict": arms_table(verdict).markdown()},
         reproduced / "README.md": {
             "overview": overview(rows.rows),
             "reasons": reasons_text(rows.reasons),

@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.pages.contests import Number
 from halfway.experiments.pages.run_curves import Curve, by_arm
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
+from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.statistics.random_effects import over_regimes
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
@@ -22,6 +22,23 @@ from halfway.experiments.report.tables.text import NONE, TextTable, interval
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
+
+
+class Number(msgspec.Struct, array_like=True, frozen=True):
+    """A number with its 95 % interval, if it has one.
+
+    Attributes:
+        clear: whether it differs from the baseline's after Holm's adjustment.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    clear: bool = False
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(self.value, self.low, self.high)
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):

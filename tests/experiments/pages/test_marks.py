@@ -1,8 +1,10 @@
 """The committed pages say what the committed numbers say."""
 
+import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import REPOSITORY
@@ -10,7 +12,6 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.pages.contests import Number, Regime, read_contest
 from halfway.experiments.pages.marks import BEGIN, END, blocks, filled, write_pages
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
@@ -21,7 +22,7 @@ def test_the_committed_pages_are_not_stale() -> None:
 
 
 def test_what_a_page_links_to_exists() -> None:
-    for page in blocks(REPOSITORY):
+    for page in (REPOSITORY / "README.md", *blocks(REPOSITORY)):
         targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
         assert targets and [path for path in targets if not (page.parent / path).exists()] == [], page
 
@@ -37,31 +38,28 @@ def test_only_what_stands_between_the_marks_changes() -> None:
 
 
 def test_a_stale_page_is_refused_by_a_check_and_mended_without(tmp_path: Path) -> None:
-    for name in ("README.md", "experiments/results/when_does_it_pay", "experiments/results/what_is_reproduced"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy)(REPOSITORY / name, tmp_path / name)
-    page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "pooled.json"))
-    numbers.write_text(numbers.read_text().replace("[0.56,0.49,0.62]", "[0.57,0.49,0.62]"))
-    with pytest.raises(
-        UserError, match=r"^README\.md, experiments/results/when_does_it_pay/README\.md: .* run `halfway"
-    ):
+    for name in ("experiments/results/when_does_it_pay", "experiments/results/what_is_reproduced"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
+    page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
+    numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
+    with pytest.raises(UserError, match=r"^experiments/results/when_does_it_pay/README\.md: .* run `halfway"):
         write_pages(tmp_path, check=True)
-    assert write_pages(tmp_path) == [tmp_path / "README.md", page]
-    assert "0.57 [0.49, 0.62]" in page.read_text() and write_pages(tmp_path, check=True) == []
+    assert write_pages(tmp_path) == [page]
+    assert "0.98" in page.read_text() and write_pages(tmp_path, check=True) == []
 
 
 def test_without_the_numbers_the_command_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"pooled\.json"):
+    with pytest.raises(UserError, match=r"verdict\.json"):
         write_pages(tmp_path)
 
 
-def regime(contest: str, name: str) -> Regime:
-    return read_contest(PAYING / "contests" / f"{contest}.json").regimes[name]
+def arms(contest: str, regime: str) -> Any:
+    return json.loads((PAYING / "contests" / f"{contest}.json").read_text())["regimes"][regime]["arms"]
 
 
-def quoted(number: Number, digits: int) -> str:
+def quoted(number: list[float], digits: int) -> str:
     """A number as a sentence writes it: .56 [.49, .62]."""
-    value, *ends = (f"{each:.{digits}f}".replace("0.", ".", 1) for each in (number.value, number.low, number.high))
+    value, *ends = (f"{each:.{digits}f}".replace("0.", ".", 1) for each in number[:3])
     return f"{value} [{', '.join(ends)}]"
 
 
@@ -85,7 +83,7 @@ def test_ratios_in_sentences_are_those_of_the_numbers(
     contest: str, name: str, arm: str, target: str, measure: str
 ) -> None:
     text = " ".join((PAYING / "README.md").read_text().split())
-    assert quoted(regime(contest, name).arms[arm].spent[target][measure], 2) in text
+    assert quoted(arms(contest, name)[arm]["spent"][target][measure], 2) in text
 
 
 @pytest.mark.parametrize(
@@ -103,15 +101,15 @@ def test_differences_in_sentences_are_those_of_the_numbers(
     contest: str, names: tuple[str, ...], arm: str, words: str
 ) -> None:
     assert words in " ".join((PAYING / "README.md").read_text().split())
-    found = [regime(contest, name).arms[arm].gains["rollouts"].value for name in names]
+    found = [arms(contest, name)[arm]["gains"]["rollouts"][0] for name in names]
     said = [float(number) for number in re.findall(r"[+-]?\.\d+", words)]
     assert [abs(each) for each in said] == pytest.approx([abs(each) for each in found], abs=5.1e-4)
 
 
 def test_the_steps_that_the_page_gives_are_those_of_the_numbers() -> None:
-    arms = [regime("contest", name).arms for name in ("easy", "middle", "hard")]
+    regimes = [arms("contest", name) for name in ("easy", "middle", "hard")]
     ranges = {
-        name: (round(min(each[name].steps for each in arms)), round(max(each[name].steps for each in arms)))
+        name: (round(min(each[name]["steps"] for each in regimes)), round(max(each[name]["steps"] for each in regimes)))
         for name in ("grpo", "frontier", "replay_frontier", "dynamic_sampling", "greso")
     }
     assert ranges["grpo"] == (120, 120) and ranges["frontier"] == (240, 240) and ranges["replay_frontier"] == (239, 239)
