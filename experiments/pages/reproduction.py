@@ -9,14 +9,12 @@ from textwrap import fill
 from typing import Literal, get_args
 
 import msgspec
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError
 
 Status = Literal["reproduced", "partly", "not reproduced", "not testable here", "open"]
 STATUSES: tuple[Status, ...] = get_args(Status)
-UNMEASURED = ("not testable here", "open")
 WIDTH = 120
 
 
@@ -56,13 +54,6 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     recipe: str | None
     measured: Measured | None
 
-    def __post_init__(self) -> None:
-        where = f"{self.paper}, {self.item}"
-        if (self.measured is None) != (self.status in UNMEASURED):
-            raise UserError(f"{where}: status is {self.status!r}; give `measured` unless it is one of {UNMEASURED}")
-        if bool(self.why) != (self.status not in ("reproduced", "open")):
-            raise UserError(f"{where}: status is {self.status!r}; give `why` unless it is 'reproduced' or 'open'")
-
 
 class Rows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The file: reasons by name, and one row per published result."""
@@ -75,18 +66,12 @@ def read_rows(path: Path) -> Rows:
     """Read the rows.
 
     Raises:
-        UserError: for an unknown field, status or reason, a row that contradicts itself, or a row given twice.
+        UserError: if the file cannot be read as such.
     """
     try:
-        found = msgspec.convert(OmegaConf.to_container(OmegaConf.load(path)), Rows)
-    except (OSError, OmegaConfBaseException, msgspec.ValidationError) as error:
+        return msgspec.convert(yaml_bases.parse(path), Rows)
+    except msgspec.ValidationError as error:
         raise UserError(f"{path}: {error}; see the head of the file for its fields") from error
-    names = [(row.paper, row.item) for row in found.rows]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{path}: {', '.join(repeated[0])} is given twice; keep one row per result")
-    if unknown := {name for row in found.rows for name in row.why} - set(found.reasons):
-        raise UserError(f"{path}: why: {min(unknown)!r} is not among the reasons; use one of {sorted(found.reasons)}")
-    return found
 
 
 def overview(rows: Sequence[Row]) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from omegaconf import OmegaConf
 
 from halfway.curriculum.decision_log import GroupRecord, sort_records
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json
 from halfway.curriculum.support.errors import UserError
 
@@ -253,7 +253,4 @@ def _arm_names(config: Mapping[str, Any]) -> list[str]:
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        return {}
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+    return yaml_bases.parse(path) if path.exists() else {}
