@@ -9,10 +9,11 @@ from halfway.curriculum.environments.base import check
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.runner import Runner
-from halfway.experiments.comparing.tuning import Sweep, final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
+from halfway.experiments.comparing.tuning import final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
 from halfway.experiments.config.comparison import TUNING, ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
+from halfway.experiments.report.tuning import Sweep
 from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
 from halfway.experiments.running.tracking import Tracker
 
@@ -119,11 +120,8 @@ def outcome(arm: str, sweep: Sweep) -> str:
 
 def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:
     """Every run of a comparison, after making its directory; a tuned arm without a chosen setting has none."""
-    jobs = [
-        Job(arm, seed, run, folder / arm / f"seed-{seed}")
-        for arm, seed, run in config.runs(chosen)
-        if arm in chosen or not config.grid(arm)
-    ]
+    runs = (run for arm, run in config.runs(chosen) if arm in chosen or not config.grid(arm))
+    jobs = [Job.of(config, run, folder) for run in runs]
     for job in jobs:
         if not is_prepared(job.config, job.folder):
             make_room(job, config.grid(job.arm), folder)

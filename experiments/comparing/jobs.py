@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import Bar, progress_display
 from halfway.experiments.running.runs import LOG, last_spent, read_state
@@ -26,6 +27,12 @@ class Job:
     seed: int
     config: RunConfig
     folder: Path
+
+    @classmethod
+    def of(cls, config: ComparisonConfig, run: RunConfig, folder: Path) -> "Job":
+        """The job of a comparison's run, whose name says where it belongs in the comparison's folder."""
+        place = run.name.removeprefix(f"{config.name}/")
+        return cls(place.rpartition("/")[0], run.seed, run, folder / place)
 
     @property
     def name(self) -> str:

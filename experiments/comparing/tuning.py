@@ -18,7 +18,7 @@ each of `arms`:
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,85 +32,35 @@ from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, Com
 from halfway.experiments.config.design import Grid, Setting
 from halfway.experiments.config.loading import flat, load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.report.tuning import SWEEPS, Sweep, Trial
 from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_state
 from halfway.trainers.loop.options import Budget
 
-FILE = "tuning.json"
 AXES = {"rollouts": "rollouts", "tokens": "tokens", "steps": "step", "seconds": "seconds"}
 """Units of a budget, each with the field of an evaluation that counts it."""
 
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One setting and its results.
-
-    Attributes:
-        areas: area under the curve by tuning seed, for the seeds that have finished.
-        mean_area: mean over all tuning seeds; None while a seed is missing.
-        final_areas, final_area: the same with the whole budget and the seeds of the finals, for finalists only.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    areas: Mapping[str, float]
-    mean_area: float | None
-    final_areas: Mapping[str, float] = field(default_factory=dict)
-    final_area: float | None = None
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The result of one arm's sweep.
-
-    Attributes:
-        chosen: name of the best setting; None if there is none yet.
-        at_edge: fields whose chosen value is the smallest or largest that was tried, unless a setting with another
-            value did as well.
-        equals: number of settings that did as well as the chosen one, including it; the first of them is chosen.
-    """
-
-    settings: Sequence[Trial]
-    chosen: str | None = None
-    at_edge: Sequence[str] = field(default_factory=list)
-    equals: int = 1
-
-    @property
-    def choice(self) -> Trial | None:
-        return next((trial for trial in self.settings if trial.name == self.chosen), None)
-
-
-def tuning_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
-    """The run directory of one run of a sweep."""
-    return folder / TUNING / arm / setting.name / f"seed-{seed}"
-
-
-def final_folder(folder: Path, arm: str, setting: Setting, seed: int) -> Path:
-    """The run directory of one run of the finals."""
-    return folder / TUNING / arm / setting.name / WHOLE / f"seed-{seed}"
-
-
 def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     """Every run of every sweep, after making its directory."""
-    jobs = [
-        Job(f"{TUNING}/{arm}/{setting.name}", seed, run, tuning_folder(folder, arm, setting, seed))
-        for arm, setting, seed, run in config.tuning_runs()
-    ]
-    for job in jobs:
-        prepare(job.config, job.folder)
-    return jobs
+    return _prepared([Job.of(config, run, folder) for run in config.tuning_runs()])
 
 
 def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
     """Every run of the finals of those sweeps that have ended, after making its directory."""
-    jobs = []
-    for arm, sweep in sweeps_of(config, folder).items():
-        for trial in finalists(sweep.settings, config.tune.finals):
-            setting = Setting(trial.values)
-            name = f"{TUNING}/{arm}/{setting.name}/{WHOLE}"
-            for seed, run in config.final_runs(arm, setting):
-                jobs.append(Job(name, seed, run, final_folder(folder, arm, setting, seed)))
+    trials = {arm: finalists(sweep.settings, config.tune.finals) for arm, sweep in sweeps_of(config, folder).items()}
+    return _prepared(
+        [
+            Job.of(config, run, folder)
+            for arm, found in trials.items()
+            for trial in found
+            for run in config.final_runs(arm, Setting(trial.values))
+        ]
+    )
+
+
+def _prepared(jobs: list[Job]) -> list[Job]:
     for job in jobs:
         prepare(job.config, job.folder)
     return jobs
@@ -131,7 +81,7 @@ def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sw
     """Write tuning.json."""
     tune = config.tune
     write_json(
-        folder / FILE,
+        folder / SWEEPS,
         {
             "seeds": list(tune.seeds),
             "final_seeds": list(tune.seeds_of_finals if tune.finals else ()),
@@ -142,8 +92,9 @@ def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sw
 
 def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
     """The results of one setting of an arm."""
-    places = [tuning_folder(folder, arm, setting, seed) for seed in config.tune.seeds]
-    last = [final_folder(folder, arm, setting, seed) for seed in config.tune.seeds_of_finals]
+    place = folder / TUNING / arm / setting.name
+    places = [place / f"seed-{seed}" for seed in config.tune.seeds]
+    last = [place / WHOLE / f"seed-{seed}" for seed in config.tune.seeds_of_finals]
     areas, final_areas = _areas(places, config.tuning_budget), _areas(last, config.budget)
     return Trial(setting.name, setting.values, areas, _mean(areas, places), final_areas, _mean(final_areas, last))
 
@@ -219,7 +170,7 @@ def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:
     before_E = x_E < end
     x_P = np.append(x_E[before_E], end)
     y_P = np.append(y_E[before_E], np.interp(end, x_E, y_E))
-    return float(((y_P[1:] + y_P[:-1]) / 2 * np.diff(x_P)).sum() / (end - x_E[0]))
+    return float(np.trapezoid(y_P, x_P) / (end - x_E[0]))
 
 
 def make_room(job: Job, grid: Grid, folder: Path) -> None:

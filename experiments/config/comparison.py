@@ -136,30 +136,30 @@ class ComparisonConfig:
         Raises:
             UserError: with the arm's name in front of the message.
         """
-        return self._run(arm, f"{arm}/seed-{seed}", seed, self.budget, chosen)
+        return self._run(arm, arm, seed, self.budget, chosen)
 
     def tuning_run(self, arm: str, setting: Setting, seed: int) -> RunConfig:
         """The configuration of one run of an arm's sweep. Raises UserError as `run` does."""
-        return self._run(arm, f"{TUNING}/{arm}/{setting.name}/seed-{seed}", seed, self.tuning_budget, setting)
+        return self._run(arm, f"{TUNING}/{arm}/{setting.name}", seed, self.tuning_budget, setting)
 
-    def final_runs(self, arm: str, setting: Setting) -> Iterator[tuple[int, RunConfig]]:
-        """Seed and configuration of every run that tries a setting with the whole budget. Raises as `run` does."""
+    def final_runs(self, arm: str, setting: Setting) -> Iterator[RunConfig]:
+        """The runs that try a setting with the whole budget. Raises as `run` does."""
         folder = f"{TUNING}/{arm}/{setting.name}/{WHOLE}"
         return self._series(arm, folder, self.tune.seeds_of_finals, self.budget, setting)
 
     def _series(
         self, arm: str, folder: str, seeds: Sequence[int], budget: Budget, setting: Setting | None
-    ) -> Iterator[tuple[int, RunConfig]]:
-        """Seed and configuration of an arm's runs below one folder; those of an instance are checked once."""
+    ) -> Iterator[RunConfig]:
+        """An arm's runs below one folder; those of an instance are checked once."""
         first: dict[int, RunConfig] = {}
         for seed in seeds:
             instance = seed % max(1, len(self.instances))
             if instance not in first:
-                first[instance] = self._run(arm, f"{folder}/seed-{seed}", seed, budget, setting)
-            yield seed, _reseeded(first[instance], seed)
+                first[instance] = self._run(arm, folder, seed, budget, setting)
+            yield replace(first[instance], seed=seed, name=f"{self.name}/{folder}/seed-{seed}")
 
-    def _run(self, arm: str, name: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
-        own = {"name": f"{self.name}/{name}", "seed": seed, "budget": limit_of(budget)}
+    def _run(self, arm: str, folder: str, seed: int, budget: Budget, setting: Setting | None) -> RunConfig:
+        own = {"name": f"{self.name}/{folder}/seed-{seed}", "seed": seed, "budget": limit_of(budget)}
         instance = self.instances[seed % len(self.instances)] if self.instances else {}
         merged = self.base
         try:
@@ -169,8 +169,8 @@ class ComparisonConfig:
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
 
-    def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, int, RunConfig]]:
-        """Arm, seed and configuration of every run; arms change fastest, so that early results cover all of them.
+    def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, RunConfig]]:
+        """Arm and configuration of every run; arms change fastest, so that early results cover all of them.
 
         Args:
             chosen: the setting that each arm's sweep chose, by arm.
@@ -179,24 +179,18 @@ class ComparisonConfig:
         series = {arm: self._series(arm, arm, self.seeds, self.budget, settings.get(arm)) for arm in self.arms}
         for _ in self.seeds:
             for arm, runs in series.items():
-                yield arm, *next(runs)
+                yield arm, next(runs)
 
-    def tuning_runs(self) -> Iterator[tuple[str, Setting, int, RunConfig]]:
-        """Arm, setting, seed and configuration of every run of the sweeps; seeds change slowest."""
+    def tuning_runs(self) -> Iterator[RunConfig]:
+        """Every run of the sweeps; seeds change slowest."""
         seeds, budget = self.tune.seeds, self.tuning_budget
         series = [
-            (arm, setting, self._series(arm, f"{TUNING}/{arm}/{setting.name}", seeds, budget, setting))
+            self._series(arm, f"{TUNING}/{arm}/{setting.name}", seeds, budget, setting)
             for arm in self.arms
             for setting in self.settings(arm)
         ]
         for _ in seeds:
-            for arm, setting, runs in series:
-                yield arm, setting, *next(runs)
-
-
-def _reseeded(run: RunConfig, seed: int) -> RunConfig:
-    """The same run with another seed, without repeating the checks."""
-    return replace(run, seed=seed, name=f"{run.name.rpartition('/')[0]}/seed-{seed}")
+            yield from map(next, series)
 
 
 def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str]) -> ComparisonConfig:

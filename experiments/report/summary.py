@@ -10,7 +10,7 @@ from halfway.experiments.report.analysis.savings import Savings, savings
 from halfway.experiments.report.arms import ArmSummary, Timing, summarize_arm, timing_of
 from halfway.experiments.report.kinds import StartRow, StrataRow, start_rows, strata_rows
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.tuning import TunedRow, read_tuning
+from halfway.experiments.report.tuning import Sweep, read_tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Summary:
     strata: tuple[StrataRow, ...]
     starts: tuple[StartRow, ...]
     timing: Timing | None
-    tuned: tuple[TunedRow, ...]
+    tuned: Mapping[str, Sweep]
     # Earlier reports lack these two fields.
     not_started: tuple[str, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def summarize(comparison: Comparison) -> Summary:
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
         timing=timing_of(started.all_runs),
-        tuned=tuple(read_tuning(comparison.directory, comparison.arms)),
+        tuned=read_tuning(comparison.directory),
         not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
         ranks=ranks,
     )

@@ -63,8 +63,8 @@ def go(config: ComparisonConfig, parallel: int = 1) -> list[Failure]:
 def starts(config: ComparisonConfig) -> dict[str, list[str]]:
     """For every run, the step that each of its processes began with."""
     return {
-        f"{arm}-{seed}": (config.folder / arm / f"seed-{seed}" / "starts.txt").read_text().split()
-        for arm, seed, _ in config.runs()
+        f"{arm}-{run.seed}": (config.folder / arm / f"seed-{run.seed}" / "starts.txt").read_text().split()
+        for arm, run in config.runs()
     }
 
 

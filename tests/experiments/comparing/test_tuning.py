@@ -15,12 +15,12 @@ from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import outcome, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.processes import Workforce
-from halfway.experiments.comparing.tuning import Trial, area_under_curve, at_edge, chosen, mean_height
+from halfway.experiments.comparing.tuning import area_under_curve, at_edge, chosen, mean_height
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm, Costs, TuneOptions
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.report.tuning import read_tuning
+from halfway.experiments.report.tuning import Trial, read_tuning, tuning_table
 from halfway.experiments.running.runs import read_state
 from halfway.trainers.loop.options import Budget
 
@@ -228,8 +228,8 @@ def test_finals_are_run_by_the_best_with_the_whole_budget_and_decide(
     settings = {each["name"]: each for each in tuning_of(config)["arms"]["a"]["settings"]}
     assert settings["learner.lr-3.0"]["final_area"] == pytest.approx(0.175)
     assert settings["learner.lr-1.0"]["final_area"] is None and settings["learner.lr-1.0"]["final_areas"] == {}
-    finals = {row.setting: row.final for row in read_tuning(config.folder, ["a"])}
-    assert finals["learner.lr=1"] is None and finals["learner.lr=3"] and finals["learner.lr=3"].value == 0.175
+    finals = {row[0]: row[2] for row in tuning_table(read_tuning(config.folder)).rows}
+    assert finals["a, learner.lr=1"] == "-" and finals["a, learner.lr=3"].startswith("0.175")
     trainings.begun.clear()
     go(contest)
     assert trainings.begun == []
@@ -271,8 +271,6 @@ def test_more_seeds_in_the_finals_see_what_one_does_not(contest: ComparisonConfi
     assert second["final_areas"] == pytest.approx({"100": 0.25, "101": 0.25, "102": 0.05})
     assert second["final_area"] == pytest.approx(0.55 / 3)
     assert load_run_config(config.folder / "tuning/a/learner.lr-2.0/whole/seed-102/config.yaml").seed == 102
-    rows = {row.setting: row.final_areas for row in read_tuning(config.folder, ["a"])}
-    assert rows["learner.lr=2"] == second["final_areas"] and rows["learner.lr=1"] == {}
     trainings.begun.clear()
     assert go(contest)[0].tune.final_seeds == (100, 101, 102)  # leaving them out takes nothing away
     assert trainings.begun == []
@@ -355,8 +353,8 @@ def test_a_sweep_that_grew_and_was_interrupted_is_that_of_the_whole_file(
     assert chosen_a["chosen"] == "rollouts.temperature-1.3_learner.lr-2.0"
     assert sum(bool(each["final_areas"]) for each in chosen_a["settings"]) == 2
     assert sorted_settings(results(grown)) == sorted_settings(found)
-    rows = [read_tuning(config.folder, list(config.arms)) for config in (grown, fresh)]
-    assert sorted(rows[0], key=repr) == sorted(rows[1], key=repr)
+    rows = [tuning_table(read_tuning(config.folder)).rows for config in (grown, fresh)]
+    assert sorted(rows[0]) == sorted(rows[1])
 
 
 def sorted_settings(found: dict[str, Any]) -> dict[str, Any]:

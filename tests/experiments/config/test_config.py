@@ -370,9 +370,9 @@ def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> No
     config = load_comparison_config(comparison_file)
     assert (config.name, config.seeds, list(config.arms)) == ("comparison-of-three", (0, 1), ["plain", "all", "fast"])
     runs = list(config.runs())
-    assert [(arm, seed) for arm, seed, _ in runs] == [(a, s) for s in (0, 1) for a in ("plain", "all", "fast")]
-    assert {run.budget for _, _, run in runs} == {Budget(rollouts=1000)}
-    assert [run.learner.lr for _, _, run in runs[:3]] == [3e-4, 3e-4, 1e-3]
+    assert [(arm, run.seed) for arm, run in runs] == [(a, s) for s in (0, 1) for a in ("plain", "all", "fast")]
+    assert {run.budget for _, run in runs} == {Budget(rollouts=1000)}
+    assert [run.learner.lr for _, run in runs[:3]] == [3e-4, 3e-4, 1e-3]
     assert config.run("fast", 5).folder == Path("runs/comparison-of-three/fast/seed-5")
     assert list(config.run("plain", 0).chain.members) == ["uniform"]
 
@@ -380,7 +380,7 @@ def test_arms_share_everything_but_what_they_change(comparison_file: Path) -> No
 def test_seeds_take_turns_in_the_instances_of_a_comparison(comparison_file: Path) -> None:
     instances = "instances=[{problems: {seed: 5}}, {problems: {seed: 6}, learner: {lr: 0.5}}]"
     config = load_comparison_config(comparison_file, [instances, "seeds=[0, 1, 3]", "tune={}"])
-    runs = {(arm, seed): run for arm, seed, run in config.runs()}
+    runs = {(arm, run.seed): run for arm, run in config.runs()}
     for arm in config.arms:
         drawn = [runs[arm, seed].problems.seed for seed in (0, 1, 3)]
         assert drawn == [5, 6, 6] and runs[arm, 3].seed == 3 and runs[arm, 3].name.endswith(f"{arm}/seed-3")
@@ -454,4 +454,4 @@ def test_a_saved_comparison_loads_as_an_equal_one(comparison_file: Path, tmp_pat
     save(config, tmp_path / "saved" / "comparison.yaml")
     again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
     assert differences(config, again) == []
-    assert [run for _, _, run in again.runs()] == [run for _, _, run in config.runs()]
+    assert list(again.runs()) == list(config.runs())

@@ -83,7 +83,7 @@ def test_runs_of_a_sweep_have_folders_of_their_own_and_the_settings_values(conte
 
 def test_the_chosen_values_reach_the_runs_of_that_arm_alone(contest: ComparisonConfig) -> None:
     chosen = {"grpo": Setting({"learner.lr": 3e-4})}
-    rates = {(arm, seed): run.learner.lr for arm, seed, run in contest.runs(chosen)}
+    rates = {(arm, run.seed): run.learner.lr for arm, run in contest.runs(chosen)}
     assert rates[("grpo", 1)] == 3e-4 and rates[("greso", 1)] == 1e-6 == rates[("refill", 0)]
     assert contest.run("grpo", 0).name == contest.run("grpo", 0, chosen["grpo"]).name == "contest/grpo/seed-0"
 

@@ -58,6 +58,6 @@ def test_a_row_with_an_unknown_field_or_status_is_refused_in_one_line(tmp_path: 
     path.write_text(f"reasons: {{}}\nrows: [{{{ROW}}}]")
     assert len(read_rows(path).rows) == 1
     path.write_text(f"reasons: {{}}\nrows: [{{{ROW.replace(old, new)}}}]")
-    with pytest.raises(UserError, match="done|metrics") as caught:
+    with pytest.raises(UserError, match=r"done|metrics") as caught:
         read_rows(path)
     assert "\n" not in str(caught.value)

@@ -308,19 +308,19 @@ def test_strata_are_those_of_the_last_evaluation():
 
 
 def test_tuning_is_read(tmp_path):
-    assert read_tuning(tmp_path, ["a"]) == []
+    assert read_tuning(tmp_path) == {}
     settings = [
-        {"name": f"lr-{lr}", "values": {"learner.lr": lr, "fill.groups": 8}, "areas": {"100": lr * 1000, "101": 0.5}}
+        {"name": f"lr-{lr}", "values": {"learner.lr": lr}, "areas": {"100": lr * 1000, "101": 0.5}, "mean_area": lr}
         for lr in (1e-4, 3e-4)
     ]
     settings.append({"name": "lr-unfinished", "values": {"learner.lr": 1}, "areas": {}, "mean_area": None})
     tuned = {"settings": settings, "chosen": "lr-0.0003", "at_edge": ["learner.lr"]}
     content = {"seeds": [100, 101], "arms": {"a": tuned}}
     (tmp_path / "tuning.json").write_text(json.dumps(content))
-    low, high, unfinished = read_tuning(tmp_path, ["b", "a"])
-    assert (high.arm, high.setting, high.chosen) == ("a", "learner.lr=0.0003, fill.groups=8", True)
-    assert high.edge == ("learner.lr",) and high.area is not None and high.area.values == pytest.approx((0.3, 0.5))
-    assert not (low.chosen or low.edge or unfinished.area)
+    sweep = read_tuning(tmp_path)["a"]
+    assert sweep.choice is not None and sweep.choice.values == {"learner.lr": 3e-4}
+    assert sweep.at_edge == ["learner.lr"] and sweep.choice.areas == pytest.approx({"100": 0.3, "101": 0.5})
+    assert [trial.mean_area for trial in sweep.settings] == [1e-4, 3e-4, None]
     (tmp_path / "tuning.json").write_text("[]")
     with pytest.raises(UserError, match=r"tuning\.json"):
-        read_tuning(tmp_path, ["a"])
+        read_tuning(tmp_path)

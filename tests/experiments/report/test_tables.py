@@ -25,7 +25,7 @@ from halfway.experiments.report.tables.contrasts import (
 )
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.text import interval, p_value, seeds_text
-from halfway.experiments.report.tuning import TunedRow, tuning_table
+from halfway.experiments.report.tuning import Sweep, Trial, tuning_table
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 
@@ -197,31 +197,24 @@ def test_seconds_are_warned_of_where_updates_take_longer_than_rollouts() -> None
 
 
 def test_a_choice_at_the_edge_is_warned_of() -> None:
-    rows = (TunedRow("a", "lr=1", Estimate(0.2), False, ()), TunedRow("a", "lr=2", Estimate(0.3), True, ("lr",)))
-    table = tuning_table(rows)
-    assert [row[2] for row in table.rows] == ["", "chosen, at the edge"]
+    settings = [Trial("1", {"lr": 1}, {"100": 0.2}, 0.2), Trial("2", {"lr": 2}, {"100": 0.3}, 0.3)]
+    table = tuning_table({"a": Sweep(settings, "2", ["lr"])})
+    assert table.rows == (("a, lr=1", "0.200", ""), ("a, lr=2", "0.300", "chosen, at the edge"))
     assert table.caption.startswith("Warning: a (lr) chose an end of the grid")
-    inside = tuning_table([replace(rows[1], edge=())])
-    assert "Warning" not in inside.caption and inside.rows[0][2] == "chosen"
-    assert "interval" not in table.caption  # there are none in it
-    several = tuning_table([replace(rows[1], area=Estimate(0.3, 0.2, 0.4), equals=2)])
-    assert "95 % Student-t intervals over those seeds" in several.caption
-    assert several.rows[0][2] == "chosen, first of equals, at the edge"
+    inside = tuning_table({"a": Sweep(settings, "2")})
+    assert "Warning" not in inside.caption and inside.rows[1][2] == "chosen"
+    assert tuning_table({"a": Sweep(settings, "2", ["lr"], 2)}).rows[1][2] == "chosen, first of equals, at the edge"
 
 
 def test_finals_have_a_column_if_there_were_any() -> None:
-    first = TunedRow("a", "learner.lr=0.0003", Estimate(0.4), chosen=False, edge=())
-    second = TunedRow("a", "learner.lr=0.0006", Estimate(0.3), chosen=True, edge=(), final=Estimate(0.5))
-    table = tuning_table([first, second])
-    assert (
-        table.columns == ("arm, setting", "area", "whole budget", "choice") and "over the whole budget" in table.caption
-    )
+    first = Trial("1", {"lr": 3e-4}, {"100": 0.4}, 0.4)
+    second = Trial("2", {"lr": 6e-4}, {"100": 0.3}, 0.3, {"101": 0.5}, 0.5)
+    table = tuning_table({"a": Sweep([first, second], "2")})
+    assert table.columns[2] == "whole budget, by seed" and "over the whole budget" in table.caption
     assert [row[1:] for row in table.rows] == [("0.400", "-", ""), ("0.300", "0.500", "chosen")]
-    assert "whole budget" not in tuning_table([first]).columns
-    by_seed = replace(second, final=Estimate(0.45), final_areas={"100": 0.6, "101": 0.3})
-    table = tuning_table([first, by_seed])
-    assert table.columns[2:4] == ("whole budget", "whole budget, by seed")
-    assert [row[2:4] for row in table.rows] == [("-", "-"), ("0.450", "100: 0.600; 101: 0.300")]
+    assert len(tuning_table({"a": Sweep([first], "1")}).columns) == 3
+    by_seed = replace(second, final_areas={"100": 0.6, "101": 0.3})
+    assert tuning_table({"a": Sweep([by_seed], "2")}).rows[0][2].endswith("(100: 0.600; 101: 0.300)")
 
 
 def test_numbers_have_as_many_digits_as_they_need() -> None:
