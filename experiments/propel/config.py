@@ -255,16 +255,14 @@ def prepare(config: PropelConfig) -> None:
     file = config.folder / "config.yaml"
     if file.exists():
         old = to_plain(load_study(file))
+        free = ("seeds.", "export.", *(f"arms.{arm}." for arm in config.arms if arm not in old["arms"]))
+        config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
         before, now = flat(old), flat(to_plain(config))
-        new_arms = tuple(f"arms.{arm}" for arm in config.arms if arm not in old["arms"])
         for name in {**before, **now}:
-            free = name.startswith(("seeds", "export.", *(f"{arm}." for arm in new_arms))) or name in new_arms
-            gone = name.startswith("arms.") and name.split(".")[1] not in config.arms
-            if not free and not gone and before.get(name) != now.get(name):
+            if before.get(name) != now.get(name) and not f"{name}.".startswith(free):
                 raise UserError(
                     f"{name}: {config.folder} was started with {before.get(name)!r}, not {now.get(name)!r}; "
                     "give another name=..."
                 )
-        config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))

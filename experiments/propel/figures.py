@@ -7,13 +7,12 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from halfway.experiments.report.figures.style import INK, PALETTE, STYLE
+from halfway.experiments.report.figures.style import PALETTE, STYLE
 from halfway.trainers.propel.probes.sweep import Cell
 
-KINDS = {"too hard": "#D55E00", "useful": "#009E73", "too easy": "#56B4E9", "invalid": "#9aa5b1"}
 CURVES = {
     "utility": "useful",
     "too_hard": "too hard",
@@ -52,57 +51,8 @@ def heat_map(cells: Sequence[Cell], chosen: Cell, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def solve_counts(arms: Mapping[str, Any], band: tuple[int, int], path: Path) -> None:
-    """Shares of each arm's texts by solve count, and the share of invalid texts, in one panel per arm.
-
-    Bars are means over seeds, dots are seeds; the base generator's shares are outlined.
-
-    Args:
-        band: fewest and most passes of a useful task.
-    """
-    shares = {arm: _shares(figures) for arm, figures in arms.items()}
-    columns = min(4, len(arms))
-    rows = -(-len(arms) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.0 + 2.7 * columns, 0.5 + 2.4 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
-        for axis, (arm, shares_SK) in zip(axes.flat, shares.items(), strict=False):
-            places = np.arange(shares_SK.shape[1])
-            axis.bar(places, shares_SK.mean(0), color=[KINDS[_kind(k, len(places) - 1, band)] for k in places])
-            axis.step(
-                np.append(places - 0.5, places[-1] + 0.5), [*shares["base"].mean(0), 0], where="post", color=INK, lw=1
-            )
-            for seed_K in shares_SK if len(shares_SK) > 1 else ():
-                axis.plot(places, seed_K, ".", color=INK, markersize=3)
-            axis.set_title(arm)
-            axis.set_xticks(places, [*map(str, places[:-1]), "inv."])
-            axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-            axis.grid(False, axis="x")
-        for axis in axes.flat[len(arms) :]:
-            axis.remove()
-        attempts = next(iter(shares.values())).shape[1] - 2
-        figure.supxlabel(f"solved, of {attempts} attempts", fontsize=9.5)
-        handles = [Patch(color=color, label=kind) for kind, color in KINDS.items()]
-        handles.append(Patch(facecolor="none", edgecolor=INK, label="base"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-        figure.savefig(path, dpi=130)
-
-
-def _shares(figures: Mapping[str, Any]) -> Any:
-    """Shares of all texts, one row per seed, by solve count, with invalid texts last."""
-    counts_SK = np.asarray(figures["solve_counts"])
-    invalid_S = figures["generations"] - counts_SK.sum(1)
-    return np.column_stack([counts_SK, invalid_S]) / figures["generations"]
-
-
-def _kind(passed: int, invalid: int, band: tuple[int, int]) -> str:
-    if passed == invalid:
-        return "invalid"
-    return "too hard" if passed < band[0] else "useful" if passed <= band[1] else "too easy"
-
-
 def curves(curves_of: Mapping[str, Any], path: Path) -> None:
-    """The quality of the texts of each arm's checkpoints by step, as means over seeds with standard errors."""
+    """The quality of the texts of each arm's checkpoints by step, as means over seeds with 95 % intervals."""
     base = curves_of.get("base", {})
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12.5, 3.3), layout="constrained")
@@ -112,8 +62,9 @@ def curves(curves_of: Mapping[str, Any], path: Path) -> None:
             for (arm, points), color in zip(trained.items(), PALETTE, strict=False):
                 by_step = {int(step): values[name] for step, values in {**base, **points}.items()}
                 steps = sorted(by_step)
-                means = [by_step[step]["mean"] for step in steps]
-                errors = [by_step[step]["stderr"] or 0.0 for step in steps]
+                found = [by_step[step] for step in steps]
+                means = [each.value for each in found]
+                errors = [0.0 if each.high is None else each.high - each.value for each in found]
                 axis.errorbar(steps, means, errors, marker="o", markersize=4, capsize=2, color=color, label=arm)
             axis.set(title=title, xlabel="learner step")
             axis.set_ylim(0, 1.03 * axis.get_ylim()[1])

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from halfway.experiments.report.statistics.intervals import Estimate
-from halfway.experiments.report.tables.text import TextTable, interval, seeds_text
+from halfway.experiments.report.tables.text import TextTable, interval, number, seeds_text
 from halfway.trainers.propel.domains.diversity import BLOCK
 
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
@@ -38,23 +38,21 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
 
 def arms_table(arms: Mapping[str, Any]) -> TextTable:
     """One row per arm: its texts' quality, and the solver trials behind it."""
-    heads = (*map(spaced, COLUMNS), "times base", "trials before", "trials during", "step", "seeds")
+    heads = (*map(spaced, COLUMNS), "trials before", "trials during", "step", "seeds")
     rows = {
         arm: (
-            *(mean_text(figures[name]) for name in COLUMNS),
-            _times(figures["multiple"]) if figures["multiple"] else "",
-            *(f"{figures[name]['mean']:,.0f}" for name in TRIALS),
-            ", ".join(f"{value:g}" for value in figures["step"]["values"]),
+            *(interval(figures[name]) for name in COLUMNS),
+            *(number(figures[name], 0) for name in TRIALS),
+            ", ".join(f"{value:g}" for value in figures["step"].values),
             seeds_text(figures["seeds"]),
         )
         for arm, figures in arms.items()
     }
     caption = (
-        f"{next(iter(arms.values()))['generations']} fresh texts per arm and seed, mean and standard error over seeds. "
-        "All shares are of all texts. Times base: geometric mean over seeds of utility over the base's, with the 95 % "
-        "Student-t interval of its logarithm. Trials: attempts by the solver before and during the generator's "
-        "training. Self bleu 3: of all texts, which saturates near 1 for hundreds of short ones; block: of blocks of "
-        f"{BLOCK}. 1 only: a single seed, whose figures have no error over seeds."
+        f"{next(iter(arms.values()))['generations']} fresh texts per arm and seed: means, with 95 % Student-t "
+        "intervals over two or more seeds. Shares are of all texts. Trials: attempts by the solver before and in the "
+        "generator's training. Self bleu 3: of all texts, which saturates near 1 for hundreds of short ones; block: of "
+        f"blocks of {BLOCK}."
     )
     return _table("Generators", ("arm", *heads), rows, caption)
 
@@ -64,7 +62,7 @@ def differences_table(differences: Mapping[str, Any]) -> TextTable:
     reference = differences["reference"]
     rows = {
         arm: (
-            *(interval(_estimate(figures[name]), signed=True) for name in PAIRED),
+            *(interval(figures[name], signed=True) for name in PAIRED),
             seeds_text(len(figures["seeds"])),
         )
         for arm, figures in differences["arms"].items()
@@ -90,7 +88,7 @@ def solve_counts_table(arms: Mapping[str, Any]) -> TextTable:
 def features_table(arms: Mapping[str, Any]) -> TextTable:
     """What the domain reports about its valid tasks."""
     pairs = [(name, of) for name in next(iter(arms.values()))["features"] for of in ("mean", "median")]
-    rows = {arm: [mean_text(figures["features"][name][of]) for name, of in pairs] for arm, figures in arms.items()}
+    rows = {arm: [interval(figures["features"][name][of]) for name, of in pairs] for arm, figures in arms.items()}
     return _table("Features", ("arm", *(f"{name}, {of}" for name, of in pairs)), rows, "Of valid tasks.")
 
 
@@ -98,7 +96,7 @@ def oracles_table(arms: Mapping[str, Any]) -> TextTable:
     """What oracles did for a domain whose tasks come without an answer."""
     heads = ("arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during")
     rows = {
-        arm: (*(mean_text(own[name]) for name in ORACLES[:2]), *(f"{own[name]['mean']:,.0f}" for name in ORACLES[2:]))
+        arm: (*(interval(own[name]) for name in ORACLES[:2]), *(number(own[name], 0) for name in ORACLES[2:]))
         for arm, own in arms.items()
     }
     caption = (
@@ -147,24 +145,6 @@ def costs_table(sweeps: Mapping[str, Any]) -> TextTable:
 def spaced(name: str) -> str:
     """A quantity's name as a heading."""
     return name.replace("_", " ")
-
-
-def mean_text(figures: Mapping[str, Any], digits: int = 3) -> str:
-    """A mean with its standard error, as text."""
-    text = f"{figures['mean']:.{digits}f}"
-    return text if figures["stderr"] is None else f"{text} ± {figures['stderr']:.{digits}f}"
-
-
-def _times(multiple: Mapping[str, Any]) -> str:
-    """An arm's utility over the base's, and the number of seeds without such a ratio."""
-    values = multiple["values"]
-    text = interval(_estimate(multiple), 2)
-    return f"{text} (base 0 on {values.count(None)} of {len(values)} seeds)" if None in values else text
-
-
-def _estimate(figures: Mapping[str, Any]) -> Estimate | None:
-    """An estimate as read from summary.json."""
-    return None if figures["value"] is None else Estimate(figures["value"], figures["low"], figures["high"])
 
 
 def _table(title: str, heads: Sequence[str], rows: Mapping[str, Cells], caption: str) -> TextTable:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,11 +25,6 @@ class Estimate:
     high: float | None = None
     values: tuple[float, ...] = ()
 
-    def map(self, function: Callable[[float], float]) -> "Estimate":
-        """The estimate under an increasing function, for example back from a logarithm."""
-        low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))
-        return Estimate(function(self.value), low, high, tuple(map(function, self.values)))
-
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """Mean and Student-t interval of one value per seed; no interval with fewer than two seeds."""
@@ -45,12 +40,6 @@ def student(value: float, stderr: float, dof: float) -> Estimate:
     """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
     margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
     return Estimate(value, value - margin, value + margin)
-
-
-def ratio_over_seeds(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Geometric mean of one ratio per seed, with an interval from Student's t on the logarithms."""
-    logarithms = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
-    return over_seeds(logarithms).map(math.exp)
 
 
 def normal(value: float, stderr: float) -> Estimate:

@@ -20,10 +20,10 @@ from halfway.experiments.propel.summary import (
     draw_summary,
     paired_differences,
     summarize_study,
-    times_base,
     write_summary,
 )
-from halfway.experiments.propel.tables import _times, differences_table
+from halfway.experiments.propel.tables import differences_table
+from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.trainers.propel.domains.sheets import Sums
 from halfway.trainers.propel.writing import Author
 
@@ -73,9 +73,7 @@ def test_the_files_of_a_study_agree_with_one_another(peaceful: PropelConfig) -> 
     assert all("reward/valid_below_invalid" in step["learner"] for step in steps)
     summary = summarize_study(peaceful)
     base = summary["arms"]["base"]
-    assert base["multiple"]["value"] == 1 and base["utility"]["mean"] * 24 == pytest.approx(
-        sum(base["solve_counts"][0][1:3])
-    )
+    assert base["utility"].value * 24 == pytest.approx(sum(base["solve_counts"][0][1:3]))
     differences = summary["differences"]
     assert differences["reference"] == "probe" and list(differences["arms"]) == [
         "base",
@@ -84,8 +82,8 @@ def test_the_files_of_a_study_agree_with_one_another(peaceful: PropelConfig) -> 
         "still",
     ]
     found = differences["arms"]["base"]["utility"]
-    gained = probe["utility"] - base["utility"]["mean"]
-    assert found == {"value": pytest.approx(-gained), "low": None, "high": None, "values": [pytest.approx(-gained)]}
+    gained = probe["utility"] - base["utility"].value
+    assert found == Estimate(pytest.approx(-gained), values=(pytest.approx(-gained),))
     text = write_summary(peaceful).read_text()
     assert "| worst_case |" in text and "| 0 | " in text
     lookup = sweep["surface"][0]
@@ -103,7 +101,7 @@ def test_checkpoints_are_judged_for_a_curve(peaceful: PropelConfig) -> None:
     curves = summarize_study(peaceful)["curves"]
     assert list(curves["base"]) == ["0"] and list(curves["probe"]) == ["2", "4"] and "still" not in curves
     draw_summary(peaceful)
-    assert all((peaceful.folder / name).stat().st_size > 5_000 for name in ("solve_counts.png", "curves.png"))
+    assert (peaceful.folder / "curves.png").stat().st_size > 5_000
 
 
 def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> None:
@@ -190,29 +188,6 @@ def evaluated(*utilities: float, step: int = 40) -> dict[int, Any]:
     return {seed: {"utility": u, "valid": 0.9, "top_topic": 0.1, "step": step} for seed, u in enumerate(utilities)}
 
 
-def test_times_base_is_the_geometric_mean_over_seeds() -> None:
-    found = times_base(evaluated(0.4, 0.1), evaluated(0.1, 0.1))  # 4 and 1: the logarithms are log 2 -+ log 2
-    assert found and found["value"] == pytest.approx(2) and found["values"] == pytest.approx([4, 1])
-    reach = math.log(2) * math.tan(math.pi * 0.475)  # Student's t with one degree of freedom
-    assert (found["low"], found["high"]) == pytest.approx((2 * math.exp(-reach), 2 * math.exp(reach)))
-
-
-def test_times_base_says_where_the_base_has_nothing() -> None:
-    found = times_base(evaluated(0.4, 0.2, 0.3), evaluated(0.1, 0, 0.1))
-    assert found and found["value"] == pytest.approx(math.sqrt(12)) and found["values"][1] is None
-    assert " (base 0 on 1 of 3 seeds)" in _times(found)
-    nothing = times_base(evaluated(0.4), evaluated(0))
-    assert nothing == {"value": None, "low": None, "high": None, "values": [None]}
-    assert _times(nothing) == "- (base 0 on 1 of 1 seeds)"
-    assert times_base(evaluated(0, 0.2), evaluated(0.1, 0.1)) == {
-        "value": 0,
-        "low": None,
-        "high": None,
-        "values": [0, 2],
-    }
-    assert times_base(evaluated(0.4), {}) is None
-
-
 def test_differences_are_paired_by_seed() -> None:
     arms = {
         "base": evaluated(0.1, 0.2, 0.3, step=0),
@@ -224,11 +199,11 @@ def test_differences_are_paired_by_seed() -> None:
     found = paired_differences(arms)
     assert found and found["reference"] == "probe" and list(found["arms"]) == ["base", "still", "short", "other"]
     base, short = found["arms"]["base"]["utility"], found["arms"]["short"]["utility"]
-    assert base["values"] == pytest.approx([-0.3, -0.3, -0.6]) and base["value"] == pytest.approx(-0.4)
+    assert base.values == pytest.approx([-0.3, -0.3, -0.6]) and base.value == pytest.approx(-0.4)
     margin = 0.95 / math.sqrt(2 * 0.975 * 0.025) * 0.1  # Student's t with two degrees of freedom, standard error 0.1
-    assert (base["low"], base["high"]) == pytest.approx((-0.4 - margin, -0.4 + margin))
-    assert short["value"] == pytest.approx(-0.1) and short["low"] is None
-    assert found["arms"]["other"]["utility"]["value"] is None
+    assert (base.low, base.high) == pytest.approx((-0.4 - margin, -0.4 + margin))
+    assert short.value == pytest.approx(-0.1) and short.low is None
+    assert found["arms"]["other"]["utility"] is None
     assert paired_differences({"base": arms["base"]}) is None
     table = differences_table(found).markdown()
     assert (

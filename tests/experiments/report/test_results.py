@@ -22,7 +22,6 @@ from halfway.experiments.report.statistics.intervals import (
     normal,
     over_seeds,
     proportion,
-    ratio_over_seeds,
 )
 from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
@@ -75,11 +74,6 @@ def test_a_clustered_mean_counts_clusters_not_values():
     )
     assert clustered_mean([0.25, 0.75], "aa").low is None
     assert clustered_mean([], "") is None
-
-
-def test_ratio_of_equal_factors_is_exact():
-    estimate = ratio_over_seeds([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
