@@ -268,15 +268,16 @@ def launch(
     overrides: Overrides = None,
     nodes: Annotated[str, typer.Option(help="Hosts, such as a,b,c: training hosts first.")] = "localhost",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print each host's commands instead of running them.")
+        bool, typer.Option("--dry-run", help="Print one command of each kind of process instead of running them.")
     ] = False,
     through: Annotated[str, typer.Option(help="How other hosts are reached: ssh or srun.")] = "ssh",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running.launch import commands, run_all
+    from halfway.experiments.running.launch import commands, kinds, run_all
     from halfway.experiments.running.memory import require_room
+    from halfway.trainers.engines.vllm_servers import guard
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not known; give ssh or srun")
@@ -287,10 +288,10 @@ def launch(
     if config.cluster.gpus:
         require_room(config)
     if dry_run:
-        for command in needed:
-            typer.echo(f"{command.host}: {command.line}")
+        for line in kinds(needed):
+            typer.echo(line)
         return
-    status = run_all(needed, through)
+    status = run_all(needed, through, {guard.VARIABLE: guard.given_token() or guard.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)

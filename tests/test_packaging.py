@@ -284,7 +284,7 @@ def test_a_cluster_is_launched_on_the_installed_package(installed: Environment, 
     lines = installed.finish(workplace, "halfway", *words).splitlines()
     ranks = [line for line in lines if "halfway.experiments.cli run" in line]
     recipe = installed.packages / "halfway" / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
-    assert len(ranks) == 2 and all(f" {recipe} " in line and f"{installed.python} -m" in line for line in ranks)
+    assert len(ranks) == 1 and f" {recipe} " in ranks[0] and f"{installed.python} -m" in ranks[0]
     [extension] = {line.split("--worker-extension-cls=")[1].split()[0] for line in lines if "--worker-ext" in line}
     module, _, name = extension.rpartition(".")
     code = f"from importlib.util import find_spec; print(find_spec({module!r}).origin)"

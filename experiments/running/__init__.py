@@ -6,6 +6,7 @@
 - `rows`: tests every task on a repository, for `halfway validate --rows`
 - `memory`: estimates whether a run fits its machines
 - `launch`: makes and runs the commands that start a run on several hosts
+- `on_host`: what `launch` starts on another host
 - `tracking`: copies the records to MLflow
 - `progress_bars`: shows progress in a terminal or a log file
 """

@@ -4,19 +4,24 @@ All of them use the Python that launches them, since a shell opened by ssh finds
 name. Every host needs the same environment at the same path.
 """
 
+import json
+import os
 import re
 import shlex
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running import on_host
+from halfway.trainers.distributed.ports import addresses_of
 from halfway.trainers.distributed.restart_pause import restart_pause
 
 POLL_SECONDS = 1.0
@@ -28,6 +33,20 @@ HOST = re.compile(r"\w[\w.@:%-]*")
 PYTHON = (sys.executable, "-m")
 SAFE = {"PYTHONSAFEPATH": "1"}
 """Keeps Python, and what it starts, from importing a `torch.py` of the folder in which the user stands."""
+FORWARDED = (
+    "NCCL_",
+    "GLOO_",
+    "UCX_",
+    "FI_",
+    "HF_",
+    "TRANSFORMERS_",
+    "VLLM_",
+    "TORCH_",
+    "HALFWAY_",
+    "MLFLOW_",
+    "LD_LIBRARY_PATH",
+)
+"""How the variables of the user's environment begin that ssh would not take along."""
 ACCELERATE, TORCH = "accelerate.commands.launch", "torch.distributed.run"
 
 
@@ -45,11 +64,15 @@ class Command:
     serves: bool = False
 
     @property
-    def line(self) -> str:
-        """The command as a line for a shell on that host."""
+    def variables(self) -> dict[str, str]:
+        """What is set for it in the environment."""
         said = {VARIABLE: ",".join(accepted_words())} if accepted_words() else {}
-        environment = {**SAFE, **said, **self.environment}
-        settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+        return {**SAFE, **said, **self.environment}
+
+    @property
+    def line(self) -> str:
+        """The command as a line for a shell on that host, which has to have the run's token in its environment."""
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.variables.items()]
         return " ".join([*settings, shlex.join(self.words)])
 
 
@@ -72,31 +95,36 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
             f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
         )
     name, engine = config.rollouts.engine.name, config.rollouts.engine.part
-    services = engine.services(config.planned())
-    assert engine.address_option or not services, f"{name} has servers and no option that takes their addresses"
-    if cluster.rollout_nodes and not services:
+    training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
+    at = addresses_of(nodes)
+    services = {host: engine.services(config.planned(), at[host]) for host in serving}
+    assert engine.address_option or not any(services.values()), f"{name}: no option takes the addresses of its servers"
+    if serving and not all(services.values()):
         raise UserError(
             f"rollouts.engine: {name!r} runs beside the learner; with cluster.rollout_nodes use one that has servers, "
             "such as vllm_servers"
         )
-    training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
-    servers = [
-        Command(host, service.words, service.environment, serves=True) for host in serving for service in services
-    ]
-    changes = list(overrides)
+    servers = [Command(host, one.words, one.environment, serves=True) for host in serving for one in services[host]]
+    changes, accept = list(overrides), {}
     if servers:
-        addresses = ",".join(f"{host}:{service.port}" for host in serving for service in services)
+        addresses = ",".join(f"{at[host]}:{service.port}" for host in serving for service in services[host])
         changes.append(f"rollouts.engine.{name}.{engine.address_option}=[{addresses}]")
-    accept = {VARIABLE: ",".join([*accepted_words(), *(f"server:{host}" for host in serving)])} if servers else {}
-    ranks = [train_command(config, file, training, rank, changes) for rank in range(len(training))]
+        accept = {VARIABLE: ",".join([*accepted_words(), *(f"server:{at[host]}" for host in serving)])}
+    ranks = [train_command(config, file, training, rank, changes, at[training[0]]) for rank in range(len(training))]
     return [*servers, *(replace(rank, environment={**rank.environment, **accept}) for rank in ranks)]
 
 
-def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str]) -> Command:
-    """The command for all ranks of a training host: by accelerate or, on CPUs, where that starts only one, by torch."""
+def train_command(
+    config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str], first: str
+) -> Command:
+    """The command for all ranks of a training host: by accelerate or, on CPUs, where that starts only one, by torch.
+
+    Args:
+        first: the address of the first training host.
+    """
     cluster = config.cluster
     run = ("halfway.experiments.cli", "run", str(file), *overrides)
-    address = (hosts[0], str(cluster.port))
+    address = (first, str(cluster.port))
     if cluster.gpus:
         words = (
             *(*PYTHON, ACCELERATE, "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
@@ -114,28 +142,57 @@ def train_command(config: RunConfig, file: Path, hosts: Sequence[str], rank: int
     return Command(hosts[rank], words, {"OMP_NUM_THREADS": "1"})
 
 
-def start(command: Command, through: str) -> "subprocess.Popen[bytes]":
-    """Start a command: directly if the host is this one, otherwise through "ssh" or Slurm's "srun"."""
-    if command.host in (*LOCAL, socket.gethostname()) and through != "srun":
-        words = ["sh", "-c", f"exec env {command.line}"]
-    elif through == "srun":
-        words = ["srun", "--nodes=1", "--ntasks=1", "--overlap", f"--nodelist={command.host}"]
-        words += ["sh", "-c", f"exec env {command.line}"]
+def kinds(commands: Sequence[Command]) -> Iterator[str]:
+    """A line for each kind of process: how many there are, on which hosts, and the command of the first."""
+    for serves in (True, False):
+        alike = [command for command in commands if command.serves == serves]
+        if alike:
+            hosts = ",".join(dict.fromkeys(command.host for command in alike))
+            yield f"{len(alike)} x {'server' if serves else 'training host'} on {hosts}: {alike[0].line}"
+
+
+def start(command: Command, through: str, secrets: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a command: directly if the host is this one, otherwise through "ssh" or Slurm's "srun".
+
+    Args:
+        secrets: further environment variables, which stand on no command line.
+    """
+    environment = {**command.variables, **secrets}
+    if through == "ssh" and command.host not in (*LOCAL, socket.gethostname()):
+        own = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
+        order = {"environment": own | environment, "folder": str(Path.cwd()), "words": command.words}
+        words = ["ssh", "-T", command.host, shlex.join(("env", "PYTHONSAFEPATH=1", sys.executable, on_host.__file__))]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # its exit status tells why
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        return process
+    # Since Slurm 22.05, a step with one task may get one core of the job's, or be bound to it.
+    step = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--export=ALL", "--cpu-bind=none")
+    words = [*step, f"--nodelist={command.host}"] if through == "srun" else []
+    return subprocess.Popen([*words, *command.words], stdin=subprocess.DEVNULL, env=os.environ | environment)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a started command to end: over ssh by the end of its input, see `on_host`."""
+    if process.stdin is None:
+        process.terminate()
     else:
-        words = ["ssh", "-tt", command.host, f"cd {shlex.quote(str(Path.cwd()))} && exec env {command.line}"]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        with suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 class Running:
     """A command that has been started."""
 
-    def __init__(self, command: Command, through: str):
-        self.command, self.through = command, through
+    def __init__(self, command: Command, through: str, secrets: Mapping[str, str]):
+        self.command, self.through, self.secrets = command, through, secrets
         self.starts = 0
         self._start()
 
     def _start(self) -> None:
-        self.process = start(self.command, self.through)
+        self.process = start(self.command, self.through, self.secrets)
         self.starts += 1
         self.started = time.monotonic()
 
@@ -146,15 +203,18 @@ class Running:
             self._start()
 
 
-def run_all(commands: Sequence[Command], through: str) -> int:
+def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> int:
     """Run all commands until the training commands have ended or one of them has failed; then end the rest.
 
     A server that ends too early is started again; the run uses it again once it answers.
 
+    Args:
+        secrets: environment variables of all of them that stand on no command line, such as the run's token.
+
     Returns:
         0, or the exit status of the first command that failed.
     """
-    running = [Running(command, through) for command in commands]
+    running = [Running(command, through, secrets) for command in commands]
     try:
         while True:
             states = [one.process.poll() for one in running if not one.command.serves]
@@ -168,7 +228,7 @@ def run_all(commands: Sequence[Command], through: str) -> int:
     finally:
         for one in running:
             if one.process.poll() is None:
-                one.process.terminate()
+                end(one.process)
         for one in running:
             try:
                 one.process.wait(GRACE_SECONDS)

@@ -179,12 +179,13 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     hosts = [f"host{number}" for number in range(cluster.train_nodes + cluster.rollout_nodes)]
     printed = CliRunner().invoke(app, ["launch", str(file), "seed=3", "--nodes", ",".join(hosts), "--dry-run"])
     assert printed.exit_code == 0, printed.output
-    words = [shlex.split(line.partition(": ")[2]) for line in printed.output.splitlines()]
-    serving, training = words[: -cluster.train_nodes], words[-cluster.train_nodes :]
-    assert len(serving) == cluster.rollout_nodes * (cluster.devices_per_node // options.get("tensor_parallel", 1))
-    assert all(f"--model={config.model.path}" in one for one in serving)
-    for one in training:
-        assert load_run_config(file, one[one.index(str(file)) + 1 :]).seed == 3
+    *serving, training = [line.partition(": ") for line in printed.output.splitlines()]
+    servers = cluster.rollout_nodes * (cluster.devices_per_node // options.get("tensor_parallel", 1))
+    assert [kind for kind, _, _ in serving] == [f"{servers} x server on {','.join(hosts[-2:])}"] * bool(servers)
+    assert all(f"--model={config.model.path}" in shlex.split(line) for _, _, line in serving)
+    assert training[0] == f"{cluster.train_nodes} x training host on {','.join(hosts[: cluster.train_nodes])}"
+    words = shlex.split(training[2])
+    assert load_run_config(file, words[words.index(str(file)) + 1 :]).seed == 3
 
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)

@@ -5,5 +5,5 @@
 - `colocated`: learner and engine take turns on the same devices
 - `cluster`: settings: hosts, devices, memory, and sizes of the model
 - `restart_pause`: how long to wait before a process that ended is started again
-- `ports`: free ports of this host
+- `ports`: ports, addresses and network interfaces of this host
 """

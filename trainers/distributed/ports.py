@@ -1,6 +1,17 @@
-"""Ports on this host."""
+"""Ports, addresses and network interfaces of this host."""
 
+import fcntl
+import os
 import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+LOOPBACK = "127."
+SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
+INTERFACE_VARIABLES = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
+"""What names the interface to gloo and NCCL, and what stands before it; "=" keeps NCCL from taking eth1 for eth10."""
 
 
 def free_port() -> int:
@@ -8,3 +19,52 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def own_address(peer: str) -> str:
+    """The address of this host as seen from "host:port". Raises OSError if that host cannot be reached."""
+    parts = urlsplit(f"//{peer}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((parts.hostname or "", parts.port or 1))  # this sends nothing
+        return str(probe.getsockname()[0])
+
+
+def addresses_of(hosts: Sequence[str]) -> dict[str, str]:
+    """By which address all of these hosts reach each; a host that is not found here keeps its name.
+
+    A host's own name often leads to its loopback (on Debian to 127.0.1.1), where no other host finds it.
+    """
+    found = {host: host.rpartition("@")[2] for host in hosts}
+    for host, name in found.items():
+        with suppress(OSError):
+            found[host] = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+    others = [address for address in found.values() if not address.startswith(LOOPBACK)]
+    for host, address in found.items():
+        if others and address.startswith(LOOPBACK):
+            with suppress(OSError):
+                found[host] = own_address(f"{others[0]}:1")
+    return found
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface of this host that has an IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
+
+
+def use_interface_towards(host: str) -> None:
+    """Have gloo and NCCL use the interface by which this host reaches another one, unless the user has named one.
+
+    Left to itself, gloo takes whatever this host's own name leads to, and NCCL the first interface that is up.
+    """
+    with suppress(OSError):
+        address = own_address(f"[{host}]:1" if ":" in host else f"{host}:1")
+        name = None if address.startswith(LOOPBACK) else interface_of(address)
+        for variable, prefix in INTERFACE_VARIABLES.items():
+            if name is not None:
+                os.environ.setdefault(variable, prefix + name)

@@ -156,8 +156,12 @@ class EnginePart(ABC):
             f"the engine's max_length={room} is for prompt and response together; lower the one or raise the other",
         )
 
-    def services(self, run: PlannedRun) -> Sequence[Service]:
-        """The servers that one rollout host runs for it; none if it works only inside the training processes."""
+    def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
+        """The servers that a rollout host runs for it; none if it works only inside the training processes.
+
+        Args:
+            host: the host's address, on which they listen, and on no other.
+        """
         return ()
 
 

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
-from halfway.trainers.distributed.ports import free_port
+from halfway.trainers.distributed.ports import free_port, use_interface_towards
 from halfway.trainers.learner.backend import build_optimizer, other_model, save_policy, set_lr
 from halfway.trainers.learner.options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
+# Between two collectives of the group that trains, one process alone may broadcast a part of the weights to servers,
+# for as long as `vllm_servers.seconds` allows; DeepSpeed's own limit, ten minutes, would end the others meanwhile.
+TRAINING_PATIENCE = timedelta(hours=1)
 # Below a checkpoint's folder: what every process wrote, the same converted for any number of processes, and its
 # description.
 SHARDS, UNIVERSAL, FORM = "shards", "universal", "deepspeed.json"
@@ -81,7 +85,10 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
         report_locks()
     if not torch.distributed.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+        use_interface_towards(os.environ.get("MASTER_ADDR", ""))
+        deepspeed.init_distributed(
+            dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=TRAINING_PATIENCE
+        )
     from accelerate.utils import DeepSpeedPlugin
 
     plugin = DeepSpeedPlugin(hf_ds_config=deepspeed_config(options, bfloat16), zero3_init_flag=False)
@@ -155,7 +162,7 @@ class DeepSpeedBackend:
         save_policy(self.policy, folder, self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
             (folder / FORM).write_text(json.dumps(self._form()))
-        self.accelerator.wait_for_everyone()
+        wait_for_all()  # with a long timeout, since the main process writes the whole policy alone
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint; one from another number of processes is converted first, beside its shards."""

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,10 +21,13 @@ from halfway.experiments.comparing.compare import prepare_comparison
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running import launch
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import estimate, require_room, zero_states
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
+from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.engines.vllm_servers import guard
 from halfway.trainers.learner.options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "recipes" / "cluster"
@@ -147,7 +151,7 @@ def test_a_pool_of_servers_and_two_training_hosts() -> None:
     assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in servers] == [str(i) for i in range(8)] * 2
     assert all(command.environment["VLLM_SERVER_DEV_MODE"] == "1" for command in servers)
     program = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
-    assert servers[1].words[:5] == (*program, "--model=Qwen/Qwen3-8B", "--host=0.0.0.0")
+    assert servers[1].words[:5] == (*program, "--model=Qwen/Qwen3-8B", "--host=c")
     assert "--port=29502" in servers[1].words and "--max-model-len=6144" in servers[1].words
     assert [first.host, second.host] == ["a", "b"]
     text = shlex.join(second.words)
@@ -195,7 +199,7 @@ def test_vllm_understands_the_command() -> None:
 
     command = found("two_pools")[3]
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[3:]))
-    assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "0.0.0.0"
+    assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "c"
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
     assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_servers.receiver.Registration"
 
@@ -311,9 +315,9 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
     sleeper = Command("localhost", ("sleep", "100"), serves=True)
     write = Command("localhost", ("sh", "-c", 'echo "$VALUE" > out'), {"VALUE": "a b"})
     note = tmp_path / "out"
-    assert run_all([sleeper, replace(write, words=("sh", "-c", f'echo "$VALUE" > {note}'))], "ssh") == 0
+    assert run_all([sleeper, replace(write, words=("sh", "-c", f'echo "$VALUE" > {note}'))], "ssh", {}) == 0
     assert note.read_text() == "a b\n"
-    assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh") == 7
+    assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh", {}) == 7
 
 
 def test_a_torch_of_the_folder_in_which_the_user_stands_is_not_executed(
@@ -325,29 +329,114 @@ def test_a_torch_of_the_folder_in_which_the_user_stands_is_not_executed(
     (tmp_path / "torch.py").write_text("open('executed', 'w').close()")
     monkeypatch.chdir(tmp_path)
     rank = ("--nnodes", "1", "--nproc-per-node", "1", "--master-port", "0", "--module", "torch.version")
-    assert run_all([Command("localhost", (*PYTHON, TORCH, *rank))], "ssh") == 0
+    assert run_all([Command("localhost", (*PYTHON, TORCH, *rank))], "ssh", {}) == 0
     assert not Path("executed").exists()
 
 
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from halfway.experiments.running import launch
-
     monkeypatch.setattr("halfway.trainers.distributed.restart_pause.FIRST_PAUSE", 0.1)
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
     note = tmp_path / "starts"
     server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)
     ranks = ("sh", "-c", f'for _ in $(seq 200); do [ "$(wc -l < {note})" -ge 3 ] && exit 0; sleep 0.1; done; exit 1')
-    assert run_all([server, launch.Command("localhost", ranks)], "ssh") == 0
+    assert run_all([server, launch.Command("localhost", ranks)], "ssh", {}) == 0
 
 
-def test_the_dry_run_prints_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dry_run_prints_a_line_for_each_kind_of_process_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(guard.VARIABLE, "a_token_that_is_not_told")
     done = CliRunner().invoke(
         app, ["launch", str(CLUSTER / "two_pools.yaml"), "seed=1", "--nodes", "a,b,c,d", "--dry-run"]
     )
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["c"] * 8 + ["d"] * 8 + ["a", "b"]
+    assert [line.partition(":")[0] for line in lines] == ["16 x server on c,d", "2 x training host on a,b"]
     assert """'--weight-transfer-config={"backend": "halfway"}'""" in lines[0]
+    assert guard.MIDDLEWARE in lines[0] and "a_token" not in done.output
+
+
+SAYS = "import json, os, sys; print(json.dumps([dict(os.environ), os.getcwd(), sys.orig_argv]), flush=True); "
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which stand-ins for ssh and srun write what they were called with; they run it here.
+
+    As sshd does, the one for ssh runs a line in a shell with an almost empty environment.
+    """
+    shells = {
+        "ssh": 'shift 2; exec env -i PATH="$PATH" sh -c "$*"',
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+    }
+    for name, act in shells.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path}/{name}.words\n{act}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("through", ["ssh", "srun"])
+def test_another_host_gets_the_environment_the_folder_and_the_token_and_none_on_a_command_line(
+    elsewhere: Path, through: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    monkeypatch.setenv("HF_TOKEN", "a secret of the user")
+    words = (sys.executable, "-c", SAYS + "sys.exit(3)")
+    command = launch.Command("far", words, {"SET": "a b"})
+    assert run_all([command], through, {guard.VARIABLE: "the run's token"}) == 3
+    environment, folder, argv = json.loads(capfd.readouterr().out)
+    told = {name: environment.get(name) for name in ("NCCL_SOCKET_IFNAME", "HF_TOKEN", guard.VARIABLE, "SET")}
+    assert list(told.values()) == ["ib0", "a secret of the user", "the run's token", "a b"]
+    assert folder == str(elsewhere) and environment["PYTHONSAFEPATH"] == "1"
+    said = (elsewhere / f"{through}.words").read_text() + " ".join(argv)
+    assert "token" not in said and "secret" not in said
+    assert through == "ssh" or {"--cpu-bind=none", "--export=ALL"} <= set(said.split())
+
+
+def test_what_runs_on_another_host_ends_with_the_launcher_however_that_ends(elsewhere: Path) -> None:
+    code = (
+        "from halfway.experiments.running.launch import Command, run_all; import sys; "
+        "run_all([Command('far', (sys.executable, '-c', sys.argv[1]))], 'ssh', {})"
+    )
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
+    launcher = subprocess.Popen([sys.executable, "-c", code, child], stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    pid = int(launcher.stdout.readline())
+    launcher.kill()
+    launcher.communicate()  # until the child, too, has closed its output
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_host_is_told_by_the_address_at_which_the_others_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Debian a host's own name leads to 127.0.1.1."""
+    known = {"here": "127.0.1.1", "far": "10.0.0.7"}
+
+    def resolve(name: str, *_: Any) -> Any:
+        if name not in known:
+            raise socket.gaierror(name)
+        return [(socket.AF_INET, None, None, "", (known[name], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(ports, "own_address", lambda peer: {"10.0.0.7:1": "10.0.0.3"}[peer])
+    found = ports.addresses_of(["here", "user@far", "unknown"])
+    assert found == {"here": "10.0.0.3", "user@far": "10.0.0.7", "unknown": "unknown"}
+    assert ports.addresses_of(["here"]) == {"here": "127.0.1.1"}
+
+
+def test_gloo_and_nccl_are_told_the_interface_towards_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ports.INTERFACE_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    ports.use_interface_towards("127.0.0.1")
+    ports.use_interface_towards("no-such-host.invalid")
+    assert ports.interface_of("127.0.0.1") == "lo" and "GLOO_SOCKET_IFNAME" not in os.environ
+    monkeypatch.setattr(ports, "own_address", lambda _: "10.0.0.3")
+    monkeypatch.setattr(ports, "interface_of", lambda address: {"10.0.0.3": "ib0"}[address])
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "removed again afterwards")
+    del os.environ["NCCL_SOCKET_IFNAME"]
+    ports.use_interface_towards("far")
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "chosen" and os.environ["NCCL_SOCKET_IFNAME"] == "=ib0"
 
 
 def test_a_colocated_engine_sleeps_while_the_learner_updates() -> None:

@@ -26,7 +26,7 @@ from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.trainers.distributed import restart_pause
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers import end_with_parent, start
+from halfway.trainers.engines.vllm_servers import end_with_parent, guard, start
 from halfway.trainers.engines.vllm_servers import server as vllm_server
 from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
@@ -34,6 +34,7 @@ from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import GENERATE, Server, ServerError
 from halfway.trainers.engines.vllm_servers.start import own_devices, own_folder, require_own_devices
 
+TOKEN = "a_token_of_this_test"
 CONTEXT = np.asarray([5, 6, 7], np.int32)
 
 
@@ -123,6 +124,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 ) -> None:
     monkeypatch.setattr(start, "Server", Double)
     monkeypatch.setenv(VARIABLE, "server:a,server:b")
+    monkeypatch.setenv(guard.VARIABLE, TOKEN)
     policy = nn.Linear(2, 2)
     policy.dtype = torch.float32  # type: ignore[assignment]
     part = VllmServers(addresses=("a:1", "b:1"), folder=str(tmp_path))
@@ -130,7 +132,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
     for server in built.servers:
         assert server.calls.index("/update_weights") < server.calls.index("/finish_weight_update")
         assert server.label == server.version == built.version
-    assert built.replicas == 2
+    assert built.replicas == 2 and {server.token for server in built.servers} == {TOKEN}
     built.close()
 
 

@@ -77,7 +77,7 @@ class Noting(EnginePart):
         weights = {"copy of the weights": 4.0 * shape.weights}
         return EngineMemory(weights | table, table, {"notes": GIB}, "rollouts.engine.noting.table_gib")
 
-    def services(self, run):
+    def services(self, run, host):
         return [Service(("noted", "--model", run.model_path), run.cluster.port + 7, {"TABLE": f"{self.table_gib:g}"})]
 '''
 NOTING = "rollouts.engine.noting"
@@ -162,8 +162,10 @@ def test_its_servers_are_launched_and_their_addresses_change_no_run(installed: P
     pools = ["cluster.rollout_nodes=2", "cluster.port=4000"]
     lines = halfway("launch", "mine.yaml", *pools, "--nodes", "a,b,c", "--dry-run").stdout.splitlines()
     model = load_run_config(installed / "mine.yaml").model.path
-    assert lines[:2] == [f"{host}: PYTHONSAFEPATH=1 TABLE=1.5 noted --model {model}" for host in "bc"]
-    assert lines[2].startswith("a: ") and lines[2].endswith("'rollouts.engine.noting.at=[b:4007,c:4007]'")
+    server, ranks = lines
+    assert server == f"2 x server on b,c: PYTHONSAFEPATH=1 TABLE=1.5 noted --model {model}"
+    assert ranks.startswith("1 x training host on a: ")
+    assert ranks.endswith("'rollouts.engine.noting.at=[b:4007,c:4007]'")
     first, second = (
         load_run_config(installed / "mine.yaml", [f"rollouts.engine.noting.at=[{host}:1]"]) for host in "xy"
     )

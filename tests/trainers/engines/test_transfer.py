@@ -1,8 +1,10 @@
 """Weights on their way to servers. The servers here are threads of the test; the process groups are real."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -12,20 +14,20 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, distributed
+from torch import Tensor
 
 from halfway.curriculum import UserError
+from halfway.trainers.distributed.ports import own_address
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.private_store import KEY_BYTES, join_store
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 from halfway.trainers.engines.vllm_servers.transfer import (
     Broadcast,
     Files,
     broadcast,
-    join_store,
     make_group,
-    own_address,
     parts,
     write_files,
 )
@@ -56,7 +58,7 @@ class Receiver(Server):
         return {"weight_version": self.label, "success": True}
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
-        store = join_store(group["address"], group["port"], group["prefix"], group["size"], seconds)
+        store = join_store(group["address"], group["port"], group["key"], group["size"], seconds)
         self.group = make_group(store, group["rank"], group["size"], "cpu", group["address"], seconds)
         self.told = group
         self.joined += 1
@@ -196,16 +198,32 @@ def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch:
     assert (one.version, one.joined) == ("5", 4)
 
 
-def test_a_broadcast_is_arranged_on_one_address_below_a_secret_prefix() -> None:
+def test_a_broadcast_is_arranged_on_one_address_with_a_key_of_its_own() -> None:
     one, two = Receiver("one"), Receiver("two")
     first, second = Broadcast(10.0), Broadcast(10.0)
     first.send(weights(), [one], "1")
     second.send(weights(), [two], "1")
     assert listening_addresses(one.told["port"]) == {"127.0.0.1"}
-    stranger = distributed.TCPStore("127.0.0.1", one.told["port"], is_master=False, wait_for_workers=False)
-    keys = [key for key in stranger.list_keys() if not key.startswith("init/")]
-    assert keys and all(key.startswith(one.told["prefix"]) for key in keys)
-    assert one.told["prefix"] != two.told["prefix"] and len(one.told["prefix"]) == 32
+    assert one.told["key"] != two.told["key"] and len(one.told["key"]) == 2 * KEY_BYTES
+    first.send(weights(), [one, two], "2")  # another group, with another door
+    assert not listening_addresses(one.told["port"]) - {"127.0.0.1"} and holds_all(two)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n" * 9, bytes(KEY_BYTES)])
+def test_a_stranger_is_turned_away_from_the_store_of_a_broadcast(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the door, torch's store told everybody its keys, with the prefix that was to be a secret."""
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.private_store.DOOR_SECONDS", 0.3)
+    one, two = Receiver("one"), Receiver("two")
+    transfer = Broadcast(10.0)
+    transfer.send(weights(), [one], "1")
+    with socket.create_connection(("127.0.0.1", one.told["port"]), timeout=5) as stranger:
+        stranger.sendall(said)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(100) == b""
+    with pytest.raises(RuntimeError):
+        join_store("127.0.0.1", one.told["port"], bytes(KEY_BYTES).hex(), 2, 1.0)
+    transfer.send(weights(), [one, two], "2")
+    assert holds_all(two)
 
 
 def listening_addresses(port: int) -> set[str]:

@@ -47,6 +47,7 @@ class ServersElsewhere(Spreading):
         self._key = os.urandom(32)
         self._address = _serve(Keeper(engine), self._key)
         self._servers: dict[str, Server] = {}
+        self._tokens = {server.address: server.token for server in engine.servers}
 
     @property
     def replicas(self) -> int:
@@ -54,7 +55,9 @@ class ServersElsewhere(Spreading):
 
     def available(self) -> tuple[Sequence[Server], str]:
         addresses, version = self._keeper.available()
-        return [self._servers.setdefault(address, Server(address)) for address in addresses], version
+        for address in addresses:
+            self._servers.setdefault(address, Server(address, token=self._tokens[address]))
+        return [self._servers[address] for address in addresses], version
 
     def failed(self, errors: Mapping[Server, ServerError]) -> None:
         if errors:

@@ -81,8 +81,9 @@ class VllmServersEngine(Spreading):
         for server in self.servers:
             while not (server.ready() and (not server.command or self._refresh(server))):
                 ended = server.ended()
-                if ended or time.monotonic() > deadline:
-                    why = "ended at once" if ended else f"is not up in {self.options.start_seconds:g} s"
+                if ended or server.refuses or time.monotonic() > deadline:
+                    late = "refuses this run" if server.refuses else f"is not up in {self.options.start_seconds:g} s"
+                    why = "ended at once" if ended else late
                     raise UserError(f"{NEEDED_BY}: the server {server.address} {why}: {server.last_words()}")
                 time.sleep(POLL_SECONDS)
         try:

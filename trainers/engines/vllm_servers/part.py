@@ -29,7 +29,7 @@ class VllmServers(ServerOptions):
         engine: Any = self.build(setup)
         return Apart(ServersElsewhere(engine, setup), lambda call: engine)
 
-    def services(self, run: PlannedRun) -> Sequence[Service]:
+    def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
         """With GPUs, as many servers as a host has devices for; otherwise `count`."""
         cluster, width = run.cluster, self.tensor_parallel
         count = max(1, cluster.devices_per_node // width) if cluster.gpus else self.count
@@ -40,7 +40,7 @@ class VllmServers(ServerOptions):
             visible = {"CUDA_VISIBLE_DEVICES": devices} if cluster.gpus else {}
             words = server_command(
                 run.model_path,
-                f"0.0.0.0:{port}",
+                f"{host}:{port}",
                 self.weight_dtype(run.dtype),
                 self,
                 run.max_sequences,

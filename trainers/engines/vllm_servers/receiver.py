@@ -14,9 +14,11 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from halfway.trainers.distributed.ports import own_address, use_interface_towards
 from halfway.trainers.engines.vllm.worker import repack_tied_heads
+from halfway.trainers.engines.vllm_servers.private_store import join_store
 from halfway.trainers.engines.vllm_servers.server import BACKEND
-from halfway.trainers.engines.vllm_servers.transfer import broadcast, join_store, make_group, own_address
+from halfway.trainers.engines.vllm_servers.transfer import broadcast, make_group
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
     """A group of processes for broadcasts, in which the learner has rank 0.
 
     Attributes:
-        address, port, prefix: where the learner's store is, and what the group's keys in it begin with.
+        address, port, key: where the learner's store is, and what opens it, see `private_store`.
         rank: rank of this server's first worker.
         size: size of the group.
         seconds: how long the group waits for a member.
@@ -32,7 +34,7 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
 
     address: str
     port: int
-    prefix: str
+    key: str
     rank: int
     size: int
     seconds: float
@@ -63,7 +65,8 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
     def init_transfer_engine(self, init_info: Init) -> None:
         """Join the learner's group, in place of an earlier one."""
         address, port = init_info.address, init_info.port
-        store = join_store(address, port, init_info.prefix, init_info.size, init_info.seconds)
+        use_interface_towards(address)
+        store = join_store(address, port, init_info.key, init_info.size, init_info.seconds)
         rank = init_info.rank + self.parallel_config.rank
         own = own_address(f"{address}:{port}")
         self._seconds = init_info.seconds

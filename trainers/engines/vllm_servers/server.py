@@ -26,7 +26,7 @@ from halfway.trainers.distributed.restart_pause import restart_pause
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.part import GIB
 from halfway.trainers.engines.vllm.options import FREE_SHARE
-from halfway.trainers.engines.vllm_servers import end_with_parent
+from halfway.trainers.engines.vllm_servers import end_with_parent, guard
 from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ SERVER_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "PYTHONSAFEPATH": "1",  # imports nothing from the folder in which the user stands
 }
+
+# With these of a training process, a server would wait for other ranks, or look for their store.
+OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# What else a training process sets for itself alone.
+OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", guard.FILE_VARIABLE)
 
 
 MOST_BYTES, BYTES_A_TOKEN = 1 << 20, 1 << 9
@@ -112,6 +117,11 @@ class Emptied(msgspec.Struct):
     success: bool | None = None
 
 
+def of_a_trainer(name: str) -> bool:
+    """Whether an environment variable belongs to a training process and not to a server that it starts."""
+    return name in (*OF_A_RANK, *OF_A_PROCESS) or name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_"))
+
+
 def version_in(name: str) -> int:
     """The policy version in a name of weights, which is "RUN-VERSION", since other runs may use the same server."""
     return int(name.rpartition("-")[2])
@@ -146,6 +156,8 @@ class Server:
         attempts: number of starts since it was last usable.
         started: when it was last started, on the monotonic clock.
         failure: what went wrong last.
+        refuses: whether it has asked for another token, which no waiting changes.
+        token: what it asks of every request, see `guard`; empty = nothing.
     """
 
     address: str
@@ -159,6 +171,8 @@ class Server:
     attempts: int = 0
     started: float = 0.0
     failure: str = ""
+    refuses: bool = False
+    token: str = field(default="", repr=False)
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -167,11 +181,8 @@ class Server:
         self.stop()
         self.attempts += 1
         self.started = time.monotonic()
-        environment = os.environ | SERVER_ENVIRONMENT | self.environment
-        # These belong to a training process; with them the server would wait for other ranks.
-        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-            environment.pop(name, None)
-        environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+        own = {name: value for name, value in os.environ.items() if not of_a_trainer(name)}
+        environment = own | SERVER_ENVIRONMENT | self.environment | {guard.VARIABLE: self.token}
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
                 (sys.executable, end_with_parent.__file__, str(self.log.parent), *self.command),
@@ -228,7 +239,7 @@ class Server:
             held.append(connection.sock)  # which the connection hands to an answer that ends it
             limit.start()
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            connection.request(method, path, payload, self._headers())
             response = connection.getresponse()
             content = response.read(MOST_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
@@ -264,7 +275,7 @@ class Server:
 
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
         most = MOST_BYTES + BYTES_A_TOKEN * body["sampling_params"]["max_tokens"]
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers = self._headers() | {"Accept-Encoding": "identity"}
         url, content = f"http://{self.address}{path}", bytearray()
         async with session.post(url, data=json.dumps(body), headers=headers, allow_redirects=False) as response:
             async for part in response.content.iter_any():
@@ -273,8 +284,15 @@ class Server:
                     break
             return self._accepted(path, response.status, bytes(content), most)
 
+    def _headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", **guard.headers(self.token)}
+
     def _accepted(self, path: str, status: int, content: bytes, most: int) -> Any:
         """The content of an answer. Raises ServerError if its status is not 200, or if it is damaged or too long."""
+        if status == http.client.UNAUTHORIZED:
+            self.failure = f"{self.address} asks for another token than {guard.VARIABLE} of this process"
+            self.refuses = True
+            raise ServerError(self.failure)
         if status != http.client.OK:
             wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
             text = clean(" ".join(content[:10_000].decode(errors="replace").split()))
@@ -476,6 +494,7 @@ def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked
         "generation-config": "vllm",
         "worker-extension-cls": EXTENSION,
         "weight-transfer-config": json.dumps({"backend": BACKEND}),
+        "middleware": guard.MIDDLEWARE,
     }
     if options.max_length:
         flags["max-model-len"] = options.max_length

@@ -22,6 +22,7 @@ from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, given_token, new_token
 from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import Server, server_command
 from halfway.trainers.learner.weights import named_weights
@@ -48,14 +49,15 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     require_known_servers(f"{FIELD}.addresses", options.addresses)
     folder = own_folder(options.folder)
     if options.addresses:
-        servers = [Server(address, width=width) for address in options.addresses]
+        token = token_of_servers()
+        servers = [Server(address, width=width, token=token) for address in options.addresses]
     else:
-        servers = []
+        servers, token = [], new_token()
         for number in range(options.count):
             address, chunked = f"127.0.0.1:{free_port()}", torch.cuda.is_available()
             command = server_command(setup.model_path, address, dtype, options, setup.max_sequences, chunked)
             log, devices = folder / f"server-{number}.log", own_devices(number, width)
-            servers.append(Server(address, command, log, devices, width=width))
+            servers.append(Server(address, command, log, devices, width=width, token=token))
     shape = getattr(setup.policy, "config", None)
     for server in servers:
         server.vocabulary = int(getattr(shape, "vocab_size", server.vocabulary))
@@ -63,6 +65,17 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     atexit.register(engine.close)
     engine.begin()
     return with_own_weights(engine, options, setup)
+
+
+def token_of_servers() -> str:
+    """The token of servers that are given by address. Raises UserError if the environment does not have it."""
+    token = given_token()
+    if token is None:
+        raise UserError(
+            f"{FIELD}.addresses: servers ask for a token; set {VARIABLE}, or {FILE_VARIABLE} to a file of mode 600, "
+            "to what they were started with"
+        )
+    return token
 
 
 def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:

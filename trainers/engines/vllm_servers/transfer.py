@@ -3,16 +3,13 @@
 The servers' side is `halfway.trainers.engines.vllm_servers.receiver`.
 """
 
-import secrets
 import shutil
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import torch
 from safetensors import SafetensorError
@@ -20,7 +17,9 @@ from torch import Tensor, distributed
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.distributed.ports import own_address
 from halfway.trainers.engines.vllm_servers.options import FIELD
+from halfway.trainers.engines.vllm_servers.private_store import PrivateStore, open_store
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
 
 # Bytes of weights in one part: the learner holds no more of the gathered model in memory at a time.
@@ -114,6 +113,7 @@ class Broadcast:
         self.seconds = seconds
         self._members: Sequence[object] = []  # the servers' processes, which reveal a restart
         self._group: Any = None
+        self._door: PrivateStore | None = None
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._sent = False
 
@@ -166,20 +166,21 @@ class Broadcast:
         address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
-        store = open_store(address, size, limit)
-        prefix = secrets.token_hex(16)
+        if self._door is not None:
+            self._door.close()
+        self._door = door = open_store(address, size, limit)
         first = [1 + sum(server.width for server in servers[:i]) for i in range(len(servers))]
         with ThreadPoolExecutor(len(servers)) as pool:
             answers = [
                 pool.submit(
                     server.join,
-                    {"address": address, "port": store.port, "prefix": prefix, "rank": rank, "size": size}
+                    {"address": address, "port": door.port, "key": door.key, "rank": rank, "size": size}
                     | {"seconds": self.seconds},
                     self.seconds,
                 )
                 for server, rank in zip(servers, first, strict=True)
             ]
-            self._group = make_group(c10d.PrefixStore(prefix, store), 0, size, self._device, address, self.seconds)
+            self._group = make_group(door.store, 0, size, self._device, address, self.seconds)
             for answer in answers:
                 answer.result()
         self._members = members
@@ -208,31 +209,6 @@ def in_parallel(act: Callable[[Server], object], servers: Sequence[Server]) -> N
     if servers:
         with ThreadPoolExecutor(len(servers)) as pool:
             list(pool.map(act, servers))
-
-
-def own_address(peer: str) -> str:
-    """The address of this host as seen from "host:port"."""
-    parts = urlsplit(f"//{peer}")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((parts.hostname or "", parts.port or 1))  # this sends nothing
-        return str(probe.getsockname()[0])
-
-
-def open_store(address: str, size: int, limit: timedelta) -> Any:
-    """The store through which a group of `size` processes finds itself; it listens on this address only.
-
-    Left to itself, it would listen on all of this host's.
-    """
-    with socket.create_server((address, 0), backlog=size + 16) as listening:
-        port, number = listening.getsockname()[1], listening.detach()
-    options = {"is_master": True, "timeout": limit, "wait_for_workers": False, "master_listen_fd": number}
-    return c10d.TCPStore(address, port, size, **options)
-
-
-def join_store(address: str, port: int, prefix: str, size: int, seconds: float) -> Any:
-    """The learner's store as its servers see it, below a prefix that nobody else knows."""
-    store = c10d.TCPStore(address, port, size, is_master=False, timeout=timedelta(seconds=seconds))
-    return c10d.PrefixStore(prefix, store)
 
 
 def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:

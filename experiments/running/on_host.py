@@ -1,0 +1,41 @@
+"""Runs on another host what `halfway launch` orders, and ends it when the launcher does.
+
+The order is one line of JSON on standard input: environment, folder and words. So neither the run's token nor anything
+else of the user's environment stands on a command line. The input then stays open as long as the launcher lives.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+GRACE_SECONDS = 15.0
+
+
+def main() -> int:
+    """Run what is ordered. Returns its exit status as a shell would report it: 128 + the signal if one ended it."""
+    order = json.loads(sys.stdin.buffer.readline())
+    os.environ.update(order["environment"])
+    child = subprocess.Popen(order["words"], cwd=order["folder"], stdin=subprocess.DEVNULL, start_new_session=True)
+    threading.Thread(target=end_with_input, args=(child,), daemon=True).start()
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def end_with_input(child: "subprocess.Popen[bytes]") -> None:
+    """End a process with its session once the input ends, after some time to clean up."""
+    sys.stdin.buffer.read()
+    child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # the thread holds the lock of standard input, so an ordinary exit would abort

@@ -1,0 +1,162 @@
+"""Nobody without the token of a run is answered by its servers. The last test asks a real one."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivers.vllm_driver import PAD, build_policy
+
+from halfway.curriculum import UserError
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm_servers import guard, server
+from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
+from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.start import token_of_servers
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def _without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+
+
+def answers(scope: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether the application behind the guard was reached, and what the guard itself sent."""
+    reached, sent = [], []
+
+    async def app(*_: Any) -> None:
+        reached.append(True)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Guard(app)({"headers": [], **scope}, None, send))
+    return bool(reached), sent
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [(b"authorization", b"")],
+        [(b"authorization", TOKEN.encode())],
+        [(b"authorization", b"Bearer " + TOKEN[:-1].encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-token", b"Bearer " + TOKEN.encode())],
+        [(b"authorization", b"Bearer x"), (b"authorization", b"Bearer " + TOKEN.encode())],
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_a_request_without_the_token_is_refused(said: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    reached, sent = answers({"type": "http", "method": method, "headers": said})
+    assert not reached and sent[0]["status"] == 401
+    assert answers({"type": "websocket", "headers": said}) == (False, [{"type": "websocket.close", "code": 1008}])
+
+
+def test_a_request_with_the_token_and_the_servers_own_messages_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert answers({"type": "http", "headers": [(b"authorization", f"Bearer {TOKEN}".encode())]}) == (True, [])
+    assert answers({"type": "lifespan"}) == (True, [])
+
+
+def test_a_server_without_a_token_does_not_start() -> None:
+    with pytest.raises(RuntimeError, match="does not start without a token"):
+        answers({"type": "lifespan"})
+
+
+def test_a_token_comes_from_the_environment_or_from_a_file_that_nobody_else_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert given_token() is None
+    with pytest.raises(UserError, match=rf"addresses: servers ask for a token; set {VARIABLE}, or"):
+        token_of_servers()
+    file = tmp_path / "token"
+    monkeypatch.setenv(FILE_VARIABLE, str(file))
+    with pytest.raises(UserError, match=rf"{FILE_VARIABLE}: .*token' cannot be read \(FileNotFoundError"):
+        given_token()
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o640)
+    with pytest.raises(UserError, match=r"others may read it; chmod 600"):
+        given_token()
+    file.chmod(0o600)
+    assert token_of_servers() == TOKEN
+    monkeypatch.setenv(VARIABLE, "another_token_of_a_run")
+    assert given_token() == "another_token_of_a_run" and len(new_token()) > 40 and new_token() != new_token()
+    for bad in ("short", "with spaces in the middle", "with\nnewlines-in-it", "ümläüts-and-so-on-and-on"):
+        monkeypatch.setenv(VARIABLE, bad)
+        with pytest.raises(UserError, match=r"'\*\*\*' is not acceptable; give at least 16 letters and digits"):
+            given_token()
+
+
+def test_the_token_is_in_the_environment_of_an_own_server_and_on_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a server inherit what makes torch look for the store of the ranks, or what is set for the learner."""
+    for name in ("TORCHELASTIC_USE_AGENT_STORE", "RANK", "GROUP_RANK", "CUBLAS_WORKSPACE_CONFIG", FILE_VARIABLE):
+        monkeypatch.setenv(name, "inherited")
+    monkeypatch.setenv("HF_HOME", "/kept")
+    code = "import json, os, sys; print(json.dumps([dict(os.environ), sys.orig_argv]))"
+    own = Server("127.0.0.1:1", (sys.executable, "-c", code), tmp_path / "log", token=TOKEN)
+    own.start()
+    assert own.process is not None
+    own.process.wait(60)
+    environment, words = json.loads((tmp_path / "log").read_text())
+    assert environment[VARIABLE] == TOKEN and TOKEN not in " ".join(words) and environment["HF_HOME"] == "/kept"
+    assert "inherited" not in environment.values()
+    assert TOKEN not in repr(own) and TOKEN not in " ".join(map(str, own.process.args))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real vLLM server."""
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    folder = tmp_path_factory.mktemp("guarded")
+    policy = build_policy(folder)
+    part = VllmServers(kv_cache_gib=0.05, folder=str(folder))
+    engine: Any = part.build(EngineSetup(policy, str(folder), [], PAD, max_sequences=2))
+    yield engine.servers[0]
+    engine.close()
+
+
+def status(url: str, method: str, token: str = "") -> int:
+    """The status of an answer; 200 for one that never ends."""
+    asked = urllib.request.Request(url, method=method, headers=guard.headers(token), data=b"{}")
+    try:
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.engines
+def test_a_stranger_is_refused_on_every_route_that_a_real_server_lists(running: Server) -> None:
+    paths = running.call("GET", "/openapi.json", seconds=120)["paths"]
+    routes = [(path, method.upper()) for path, methods in paths.items() for method in methods]
+    routes += [(path, "GET") for path in ("/openapi.json", "/docs", "/metrics", "/health", "/load", "/no_such_route")]
+    asked = {path for path, _ in routes}
+    assert {"/update_weights", "/pause", "/collective_rpc", "/sleep", server.GENERATE, "/invocations"} <= asked
+    told = {(p, m): status(f"http://{running.address}{p.replace('{', '').replace('}', '')}", m) for p, m in routes}
+    assert set(told.values()) == {401}, {route: code for route, code in told.items() if code != 401}
+    assert status(f"http://{running.address}/health", "GET", "another token of a run") == 401
+    assert running.healthy() and len(routes) > 40
+
+
+@pytest.mark.engines
+def test_what_a_real_server_opens_is_on_loopback(running: Server) -> None:
+    assert running.process is not None
+    table = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True)
+    port = int(running.address.rpartition(":")[2])
+    rows = [line.split() for line in table.stdout.splitlines()]
+    listening = {row[1] for row in rows if row[3:4] == ["0A"] and row[1].endswith(f":{port:04X}")}
+    assert listening == {f"0100007F:{port:04X}"}
