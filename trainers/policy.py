@@ -164,6 +164,7 @@ def prepare_torch(seed: int, threads: int) -> None:
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
     # Otherwise every new tensor is filled with NaN first, by a kernel of its own.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
     if threads:
         torch.set_num_threads(threads)
