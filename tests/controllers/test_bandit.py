@@ -179,21 +179,3 @@ def test_a_bad_column_is_refused_in_one_line(values: list, says: str) -> None:
     with pytest.raises(UserError) as error:
         Bandit().init(problems)
     assert says in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"alpha": 0.0},
-        {"temperature": 0.0},
-        {"window": 0},
-        {"bonus": -1.0},
-        {"decay": 1.1},
-        {"reversion": -1.0},
-        {"floor": 1.0},
-    ],
-    ids=str,
-)
-def test_bad_options_are_refused(options: dict) -> None:
-    with pytest.raises(UserError, match=f"^bandit.{next(iter(options))}: "):
-        Bandit(**options)

@@ -117,12 +117,6 @@ def test_without_implicit_evidence_no_columns_are_needed() -> None:
         Bots().init(bare)
 
 
-def test_bad_options_are_refused() -> None:
-    with pytest.raises(UserError, match=r"^bots.rho: 1.5"):
-        Bots(rho=1.5)
-    with pytest.raises(UserError, match=r"^bots.inertia: 1.0"):
-        Bots(inertia=1.0)
-    with pytest.raises(UserError, match=r"^bots.belief.kind: 'last_rate'.*set rho: 0"):
-        Bots(belief=BotsBelief(kind="last_rate"))
+def test_references_that_are_no_pass_rates_are_refused() -> None:
     with pytest.raises(UserError, match=r"^bots.reference: weak_rate, strong_rate go from 0.1 to 50; name columns of"):
         Bots().init(with_rates([(0.1, 50.0)]))

@@ -87,10 +87,3 @@ def test_a_trainer_that_scores_nothing_refuses_it() -> None:
     with pytest.raises(UserError, match=r"controllers\.dare needs the likelihood of earlier rollouts .*this trainer"):
         Session(PROBLEMS, chain(("dare", Dare())), 4)
     Session(PROBLEMS, chain(("uniform", Uniform())), 4)
-
-
-@pytest.mark.parametrize("name", ["per_step", "clip", "unseen", "capacity", "candidates", "least_size"])
-def test_a_bad_option_is_refused(name: str) -> None:
-    value = {"per_step": 0, "clip": 0.0, "unseen": 1.5, "capacity": 0, "candidates": 0, "least_size": -1.0}[name]
-    with pytest.raises(UserError, match=rf"dare\.{name}: "):
-        Dare(**{name: value})

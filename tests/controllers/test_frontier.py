@@ -86,18 +86,10 @@ def test_the_error_is_measured_before_learning_and_the_state_is_saved() -> None:
     assert (restored.learnt, restored.error) == (state.learnt, state.error)
 
 
-def test_yaml_and_bad_options() -> None:
+def test_its_options_come_from_yaml_and_its_features_must_exist() -> None:
     (member,) = members([{"frontier": {"features": ["level"], "worth": "gain", "model": {"drift": 0.1}}}])
     made: Any = member.part
     assert made == Frontier(LEVEL, "gain", model=SkillModel(drift=0.1)) and made.needs == {"feature:level"}
-    with pytest.raises(UserError, match=r"^frontier.features: \[\] is not acceptable; name at least one"):
-        Frontier(())
-    with pytest.raises(UserError, match=r"^frontier.candidates: 0"):
-        Frontier(candidates=0)
-    with pytest.raises(UserError, match=r"^frontier.exploration: 1.5"):
-        Frontier(exploration=1.5)
-    with pytest.raises(UserError, match=r"^frontier.sharpness: -1"):
-        Frontier(sharpness=-1.0)
     with pytest.raises(UserError, match="has no feature 'elsewhere'"):
         Frontier(("elsewhere",)).init(PROBLEMS)
 

@@ -185,23 +185,3 @@ def test_a_data_set_without_solutions_is_refused() -> None:
     with pytest.raises(UserError, match=r"controllers\.hints needs a reference solution .*problems\.source") as caught:
         Session(problems, chain(("uniform", Uniform()), ("hints", Hints())), 4)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"target": 0.0}, "hints.target: 0.0"),
-        ({"target": 1.0}, "hints.target: 1.0"),
-        ({"low": 0.7}, "hints.low: 0.7"),
-        ({"shares": ()}, "hints.shares: []"),
-        ({"shares": (0.5, 1.0)}, "hints.shares"),
-        ({"forget": 1.0}, "hints.forget"),
-        ({"tries": 0}, "hints.tries: 0"),
-        ({"gain": 0.0}, "hints.gain: 0.0"),
-        ({"width": -1}, "hints.width: -1"),
-    ],
-)
-def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError) as caught:
-        Hints(**options)
-    assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -5,7 +5,7 @@ from controller_harness import group, problem_set
 
 from halfway.controllers.lilo import Lilo
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Request, Stream, UserError, chain
+from halfway.curriculum import Group, Origin, Request, Stream, chain
 from halfway.curriculum.session import Session
 
 PROBLEMS = problem_set(16)
@@ -58,10 +58,3 @@ def test_of_sixteen_candidates_the_eight_around_the_middle_train() -> None:
         > metrics["lilo/learnability"]
         == pytest.approx(sum(k * (16 - k) for k in range(16)) / 256 / 16)
     )
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, 1.5])
-def test_bad_options_are_refused_in_one_line(share: float) -> None:
-    with pytest.raises(UserError, match=r"lilo\.share") as caught:
-        Lilo(share)
-    assert "\n" not in str(caught.value)

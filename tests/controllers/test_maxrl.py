@@ -5,7 +5,7 @@ import pytest
 from controller_harness import group, problem_set
 
 from halfway.controllers.maxrl import MaxRL
-from halfway.curriculum import Group, Stream, UserError
+from halfway.curriculum import Group, Stream
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
 
@@ -43,8 +43,3 @@ def test_an_empty_group_is_left_alone() -> None:
 def test_the_advantages_reach_the_loss() -> None:
     batch = make_batch([weighed(2)], LearnerOptions())
     assert sorted({sequence.advantage for sequence in batch.sequences}) == pytest.approx([-1.0, 3.0])
-
-
-def test_a_cap_below_one_is_refused() -> None:
-    with pytest.raises(UserError, match=r"maxrl\.cap: 0.5 .* give a number from 1"):
-        MaxRL(cap=0.5)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from controller_harness import child, group, problem_set
 
-from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import checked_chain, members
 from halfway.controllers.laws.shares import part_by_rate
 from halfway.controllers.laws.slots import dithered, slots_left
@@ -124,21 +123,3 @@ def test_a_problem_of_another_set_is_refused() -> None:
     mixture = Mixture()
     with pytest.raises(KeyError, match="nobody"):
         mixture.observe(mixture.init(PROBLEMS), [group(replace(stranger, id="nobody"), 4)], 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"rho": -1.0}, r"mixture\.rho: -1\.0"),
-        ({"floor": 0.0}, r"mixture\.floor: 0\.0"),
-        ({"sharpness": 0.0}, r"mixture\.sharpness"),
-        ({"memory": 1.0}, r"mixture\.memory"),
-        ({"prior": 0.0}, r"mixture\.prior"),
-        ({"worth": "gold"}, "gold"),
-        ({"credit": {"stored": -0.5}}, r"credit\.stored: -0\.5"),
-    ],
-)
-def test_a_bad_option_is_refused(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        members([{"mixture": options}])
-    assert "mixture" in CONTROLLERS.names()

@@ -10,7 +10,7 @@ from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta
 from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.mopps import Mopps
-from halfway.curriculum import Origin, Stream, UserError
+from halfway.curriculum import Origin, Stream
 
 PROBLEMS = problem_set(40)
 
@@ -86,12 +86,3 @@ def test_any_belief_combines_with_any_law_in_yaml() -> None:
     made = member.part
     assert made.belief.beta == DrawnBeta(draw=False) and made.belief.forgetting == 1.0
     assert PassRateBelief(kind="beta", beta=DiscountedBeta((2.0, 2.0))).forgetting == 0.9
-
-
-def test_bad_options_are_refused() -> None:
-    with pytest.raises(UserError, match=r"^mopps.candidates: 0 is not acceptable; give at least 1"):
-        Mopps(candidates=0)
-    with pytest.raises(UserError, match=r"^controllers.mopps.law.target: 1.5|^controllers.mopps"):
-        members([{"mopps": {"law": {"target": 1.5}}}])
-    with pytest.raises(UserError, match=r"belief.bayes"):
-        members([{"mopps": {"belief": {"bayes": {"tau": 2.0}}}}])

@@ -1,7 +1,5 @@
 """Pilots: which groups go on, by how much, and within which budget."""
 
-from typing import Any
-
 import pytest
 from controller_harness import problem_set
 
@@ -63,20 +61,6 @@ def test_a_pilot_that_lost_its_rollouts_ends() -> None:
     for ticket in session.next_batch(2):
         session.abandon(ticket.id, "stale")
     assert session.next_batch(0) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"initial": 1}, "pilot.initial: 1"),
-        ({"more": -1}, "pilot.more: -1"),
-        ({"kind": "hora", "more": 3}, "pilot.more: 3"),
-    ],
-)
-def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError) as caught:
-        Pilot(**options)
-    assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_pilot_as_large_as_the_group_is_refused_in_one_line() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -191,22 +190,3 @@ def test_bad_guesses_are_refused_in_one_line() -> None:
 def test_guesses_are_log_odds_away_from_certainty() -> None:
     problems = [Problem(str(rate), "", "", features={RATE: rate}) for rate in (0.0, 0.5, 0.9, 1)]
     assert np.allclose(guesses_of(problems, "here"), [np.log(1 / 999), 0, np.log(9), np.log(999)])
-
-
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"share": 0.0}, "share"),
-        ({"target": 1.0}, "target"),
-        ({"band": (0.9, 0.1)}, "band"),
-        ({"band": (-0.1, 1.0)}, "band"),
-        ({"tries": 0}, "tries"),
-        ({"noise": -1.0}, "noise"),
-        ({"impossible": 1.0}, "impossible"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, Any], field: str) -> None:
-    with pytest.raises(UserError, match=rf"^probe\.{field}: "):
-        Probed(**options)
-    with pytest.raises(UserError, match=r"^calibration\.drift: -1"):
-        Calibration(drift=-1)

@@ -10,7 +10,7 @@ import pytest
 from controller_harness import group, play, problem_set, propose, rollout, simulated, through_json
 
 from halfway.controllers.beliefs.forest import bare_forest, crowded, grow, learn, nodes_of, prune
-from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
+from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.greso import Greso
@@ -435,36 +435,6 @@ def test_a_state_with_more_successes_than_rollouts_is_refused():
     damaged = replace(state, forest=replace(state.forest, passed_M=passed_M))
     with pytest.raises(UserError, match=r"node 3 has 2\.0 successes of 0\.0"):
         FAST.observe(damaged, [], 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"target": (0.6, 0.4)}, "pros.target"),
-        ({"exploration": 1.5}, "pros.exploration"),
-        ({"per_tree": 0}, "pros.per_tree"),
-        ({"tree_children": 0}, "pros.tree_children"),
-        ({"total_children": -1}, "pros.total_children"),
-        ({"leak_tokens": -1}, "pros.leak_tokens"),
-    ],
-)
-def test_options_are_checked(options, words: str):
-    with pytest.raises(UserError, match=words):
-        Pros(**options)
-
-
-def test_options_that_would_do_nothing_are_refused():
-    with pytest.raises(UserError, match=r"belief.bayes.*kind=hierarchical"):
-        PassRateBelief(kind="beta", bayes=HierarchicalBayes(tau=2.0))
-    with pytest.raises(UserError, match=r"belief.beta.*kind=beta"):
-        PassRateBelief(beta=DiscountedBeta(draw=True))
-    with pytest.raises(UserError, match=r"greso.belief.*evidence: belief"):
-        Greso(belief=PassRateBelief(kind="beta"))
-
-
-def test_forgetting_is_checked():
-    with pytest.raises(UserError, match=r"belief.forgetting"):
-        PassRateBelief(forgetting=1.1)
 
 
 # What the hierarchy buys.

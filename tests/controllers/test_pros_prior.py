@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from controller_harness import group, play, propose, through_json
 
-from halfway.controllers.beliefs.calibration import RATE, Calibration
+from halfway.controllers.beliefs.calibration import RATE
 from halfway.controllers.beliefs.forest import bare_forest, learn
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, with_offsets
@@ -110,16 +110,6 @@ def test_its_state_survives_saving() -> None:
     assert play(PROBED, restored, range(5, 12), wanted=6)[0] == play(PROBED, state, range(5, 12), wanted=6)[0]
 
 
-def test_bad_input_is_refused_in_one_line() -> None:
+def test_a_problem_without_a_guess_is_refused() -> None:
     with pytest.raises(UserError, match=r"problems\.source: 'p0' has probed_rate None, which is not a probed"):
         PROBED.init(ProblemSet([Problem("p0", "", "")]))
-    for options in (
-        {"belief": PassRateBelief(kind="beta")},
-        {"belief": PassRateBelief(kind="last_rate")},
-    ):
-        with pytest.raises(UserError, match=r"^pros\.prior: 'probed' is not acceptable; a hierarchical belief"):
-            Pros(prior="probed", **options)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"^pros\.belief\.bayes\.estimate: 'mean_rate' .* take mean_logit"):
-        Pros(prior="probed", belief=PassRateBelief(bayes=HierarchicalBayes(estimate="mean_rate")))
-    with pytest.raises(UserError, match=r"^pros\.calibration: .* it belongs to prior=probed"):
-        Pros(calibration=Calibration(drift=0.5))

@@ -1,12 +1,11 @@
 """Retirement: which problems go, stay and come back, and that no plan starves."""
 
-import pytest
 from controller_harness import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.retire import Retire, RetireState
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Origin, Plan, Request, Stream, UserError, chain
+from halfway.curriculum import Origin, Plan, Request, Stream, chain
 
 PROBLEMS = problem_set(8)
 
@@ -103,10 +102,3 @@ def test_an_improving_learner_loses_its_easiest_problems_first() -> None:
     gone = [rate for rate, out in zip(rates, retired, strict=True) if out]
     left = [rate for rate, out in zip(rates, retired, strict=True) if not out]
     assert len(gone) > 5 and sum(gone) / len(gone) > sum(left) / len(left) + 0.3
-
-
-def test_bad_options_are_refused() -> None:
-    with pytest.raises(UserError, match=r"^retire.above: 0.0 is not acceptable; give a pass rate above 0, at most 1$"):
-        Retire(above=0.0)
-    with pytest.raises(UserError, match=r"^retire.returns: 0 is not acceptable; give at least 1, or null$"):
-        Retire(returns=0)

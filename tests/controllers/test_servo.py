@@ -160,23 +160,3 @@ def test_a_bad_column_is_refused_in_one_line(options: dict, problems: ProblemSet
     with pytest.raises(UserError) as error:
         Servo(**options).init(problems)
     assert says in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pass_rate": 0.0},
-        {"pass_rate": 1.0},
-        {"gain": 0.0},
-        {"width": -1.0},
-        {"bounds": (5.0, 5.0)},
-        {"start": 101.0},
-        {"steps": 0},
-        {"levels": 1},
-        {"floor": 1.0},
-    ],
-    ids=str,
-)
-def test_bad_options_are_refused(options: dict) -> None:
-    with pytest.raises(UserError, match=f"^servo.{next(iter(options))}: "):
-        Servo(**options)

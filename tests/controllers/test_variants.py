@@ -113,18 +113,3 @@ def test_problems_without_variations_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"^variants: problems have the verifier exact, .*running_sums") as caught:
         Variants().init(plain)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"share": 0.0}, "variants.share: 0.0"),
-        ({"band": (0.5, 0.2)}, "variants.band: (0.5, 0.2)"),
-        ({"band": (0.0, 0.5)}, "variants.band"),
-        ({"most": 0}, "variants.most: 0"),
-    ],
-)
-def test_bad_options_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError) as caught:
-        Variants(**options)
-    assert words in str(caught.value) and "\n" not in str(caught.value)

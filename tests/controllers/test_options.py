@@ -1,0 +1,129 @@
+"""Options that no controller can work with: each is refused in one line that names the field and its value."""
+
+from typing import Any
+
+import pytest
+
+from halfway.controllers import CONTROLLERS
+from halfway.controllers.beliefs.calibration import Calibration
+from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
+from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
+from halfway.controllers.chains import members
+from halfway.curriculum import UserError
+
+BAD: dict[str, dict[str, Any]] = {
+    "bandit": {
+        "alpha": 0.0,
+        "temperature": 0.0,
+        "window": 0,
+        "bonus": -1.0,
+        "decay": 1.1,
+        "reversion": -1.0,
+        "floor": 1.0,
+    },
+    "bots": {"rho": 1.5, "inertia": 1.0},
+    "conformal": {"budgets": (4, 2), "miss": 1.0, "margin": -0.1, "share": 0.0, "least": 0, "window": 3},
+    "dare": {"per_step": 0, "clip": 0.0, "unseen": 1.5, "capacity": 0, "candidates": 0, "least_size": -1.0},
+    "downsample": {"keep": 1.0},
+    "frontier": {"features": (), "candidates": 0, "exploration": 1.5, "sharpness": -1.0},
+    "greso": {"p_easy": 1.5, "floor": 0.0, "bounds": (0.9, 0.1)},
+    "hints": {"target": 0.0, "low": 0.7, "shares": (), "forget": 1.0, "tries": 0, "gain": 0.0, "width": -1},
+    "knapsack": {"least": 1, "alpha": 0.0, "certainty": 0.0},
+    "lilo": {"share": 0.0},
+    "maxrl": {"cap": 0.5},
+    "mixture": {"rho": -1.0, "floor": 0.0, "sharpness": 0.0, "memory": 1.0, "prior": 0.0},
+    "mopps": {"candidates": 0},
+    "pilot": {"initial": 1, "more": -1},
+    "prefix_sampling": {"remaining_ratio": 0.5, "prefix_cap": 3, "initial_ratio": 0.99, "bounds": (0.0, 1.0)}
+    | {"deadzone": (0.6, 0.4), "max_share": 0.0, "max_age": 0},
+    "probe": {"share": 0.0, "target": 1.0, "band": (0.9, 0.1), "tries": 0, "noise": -1.0, "impossible": 1.0},
+    "pros": {
+        "target": (0.6, 0.4),
+        "exploration": 1.5,
+        "per_tree": 0,
+        "tree_children": 0,
+        "total_children": -1,
+        "leak_tokens": -1,
+    },
+    "replay": {"share": 1.0, "capacity": 0, "tokens": 0},
+    "retire": {"above": 0.0, "returns": 0},
+    "rounds": {"rounds": 1, "keep": 1, "size": -1},
+    "servo": {
+        "pass_rate": 0.0,
+        "gain": 0.0,
+        "width": -1.0,
+        "bounds": (5.0, 5.0),
+        "start": 101.0,
+        "steps": 0,
+        "levels": 1,
+        "floor": 1.0,
+    },
+    "signal": {"alpha": 0.0, "virtual": 0},
+    "variants": {"share": 0.0, "band": (0.5, 0.2), "most": 0},
+    "vcrl": {"late": 1.5, "early": 0.0, "early_steps": -1},
+}
+# A second value of an option, and options that others make bad: the last of each is the one that is refused.
+FURTHER: list[tuple[str, dict[str, Any]]] = [
+    ("conformal", {"budgets": ()}),
+    ("downsample", {"keep": 0.0}),
+    *(("hints", {"target": 1.0}), ("hints", {"shares": (0.5, 1.0)})),
+    ("knapsack", {"most": 8, "least": 9}),
+    *(("lilo", {"share": 1.0}), ("lilo", {"share": 1.5})),
+    ("pilot", {"kind": "hora", "more": 3}),
+    ("prefix_sampling", {"variant": "categories", "prefix_cap": 0}),
+    ("prefix_sampling", {"variant": "categories", "initial_ratio": 0.5}),
+    ("prefix_sampling", {"variant": "categories", "update_unit": "step"}),
+    ("prefix_sampling", {"variant": "categories", "bucket_by": "count"}),
+    ("prefix_sampling", {"variant": "categories", "cooldown_steps": 2}),
+    ("probe", {"band": (-0.1, 1.0)}),
+    ("servo", {"pass_rate": 1.0}),
+    ("variants", {"band": (0.0, 0.5)}),
+]
+ALL = [*((name, {field: value}) for name, options in BAD.items() for field, value in options.items()), *FURTHER]
+
+
+@pytest.mark.parametrize(("name", "options"), ALL, ids=str)
+def test_a_bad_option_is_refused_in_one_line(name: str, options: dict[str, Any]) -> None:
+    field, value = list(options.items())[-1]
+    with pytest.raises(UserError) as caught:
+        CONTROLLERS.get(name)(**options)
+    message = str(caught.value)
+    assert message.startswith(f"{name}.{field}: ") and "; " in message and "\n" not in message, message
+    assert repr(value) in message or repr(list(value)) in message, message
+
+
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        ({"mixture": {"worth": "gold"}}, "gold"),
+        ({"mixture": {"credit": {"stored": -0.5}}}, r"credit\.stored: -0\.5"),
+        ({"mopps": {"law": {"target": 1.5}}}, r"law\.target"),
+        ({"mopps": {"belief": {"bayes": {"tau": 2.0}}}}, r"belief\.bayes"),
+        ({"bots": {"belief": {"kind": "last_rate"}}}, r"^.*bots\.belief\.kind: 'last_rate'.*set rho: 0"),
+        ({"pros": {"prior": "probed", "belief": {"kind": "beta"}}}, r"pros\.prior: 'probed' .*; a hierarchical belief"),
+        ({"pros": {"prior": "probed", "belief": {"kind": "last_rate"}}}, r"pros\.prior: 'probed' is not acceptable"),
+        (
+            {"pros": {"prior": "probed", "belief": {"bayes": {"estimate": "mean_rate"}}}},
+            r"pros\.belief\.bayes\.estimate: 'mean_rate' .* take mean_logit",
+        ),
+        ({"pros": {"calibration": {"drift": 0.5}}}, r"pros\.calibration: .* it belongs to prior=probed"),
+        ({"greso": {"belief": {"kind": "beta"}}}, r"greso\.belief.*evidence: belief"),
+    ],
+)
+def test_bad_options_of_a_chain_are_refused(chain: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        members([chain])
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "words"),
+    [
+        (Calibration, {"drift": -1}, r"^calibration\.drift: -1"),
+        (PassRateBelief, {"forgetting": 1.1}, r"belief\.forgetting"),
+        (PassRateBelief, {"kind": "beta", "bayes": HierarchicalBayes(tau=2.0)}, r"belief\.bayes.*kind=hierarchical"),
+        (PassRateBelief, {"beta": DiscountedBeta(draw=True)}, r"belief\.beta.*kind=beta"),
+    ],
+)
+def test_bad_options_of_a_belief_are_refused(part: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        part(**options)
