@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -103,7 +104,7 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     baseline = plan["baseline"] or "grpo"
     regimes, gains = {}, {}
     for name, found in curves.items():
-        stage, runs_of = compared(found, plan, baseline)
+        stage, runs_of = compared(found, plan, baseline, plan.get("beforehand", {}).get(name, {}))
         if len(runs_of) > 1:
             regimes[name], gains[name] = _regime(stage, runs_of, baseline, plan["instances"])
     stages = {regime.stage for regime in regimes.values()}
@@ -113,13 +114,26 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     return Verdict(baseline, regimes, pooled)
 
 
-def compared(curves: Sequence[Curve], plan: Mapping[str, Any], baseline: str) -> tuple[str, dict[str, list[Run]]]:
+def compared(
+    curves: Sequence[Curve],
+    plan: Mapping[str, Any],
+    baseline: str,
+    beforehand: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+) -> tuple[str, dict[str, list[Run]]]:
     """The runs with the seeds of the last stage that has begun, in the instances that every arm has.
 
     An arm with a single instance, where there are several, is left out until it has another.
+
+    Args:
+        beforehand: by arm, rollouts and tokens that it spends before its first step, such as attempts at generated
+            problems.
     """
     number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
-    whole = [curve for curve in curves if curve.evaluations[-1].rollouts > 0.9 * longest]
+    whole = [
+        curve.after(**beforehand[curve.arm]) if curve.arm in beforehand else curve
+        for curve in curves
+        if curve.evaluations[-1].rollouts > 0.9 * longest
+    ]
     for stage in ("confirming", "screening"):
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}

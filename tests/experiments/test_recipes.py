@@ -5,6 +5,7 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 import torch
@@ -79,7 +80,11 @@ def test_a_run_is_acceptable(name: str) -> None:
 def test_every_arm_of_a_comparison_is_acceptable(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for instance in yaml_files.read(FILES[name]).get("instances", ()):
-        Path(instance["model"]["path"]).mkdir(parents=True)  # made by a command that the file names
+        Path(instance["model"]["path"]).mkdir(parents=True)  # made by a command that the file names, and so are pools
+        if generated := instance["problems"].get("generated"):
+            pool = Path(generated["pool"]["path"])
+            pool.parent.mkdir(parents=True)
+            copyfile(FOLDER / "pools" / "operators.parquet", pool)
     config = comparison(name)  # checks every arm
     own = {str(changes.fields.get("problems")): arm for arm, changes in config.arms.items()}
     for arm in own.values():

@@ -15,7 +15,7 @@ from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinc
 class RunningSums(sums.SumsOptions, Source):
     """Sheets of running sums, the single-turn lab task, with the task's own options.
 
-    The answer is a sheet without a wrong line; the marker accepts others too.
+    Answer and reference solution are a sheet without a wrong line; the marker accepts others too.
     """
 
     def __post_init__(self) -> None:
@@ -32,9 +32,8 @@ class RunningSums(sums.SumsOptions, Source):
             sheet = sums.make_sheet(self, rng)
             prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
             facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
-            yield Problem(
-                content_id("running_sums", prompt, answer), prompt, answer, "running_sums", "running_sums", facts
-            )
+            identifier = content_id("running_sums", prompt, answer)
+            yield Problem(identifier, prompt, answer, "running_sums", "running_sums", facts, solution=answer)
 
 
 @dataclass(frozen=True)
