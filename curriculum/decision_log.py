@@ -28,6 +28,7 @@ These fields are there only where they apply:
 | hint_share, hint_place | float, str | part of the reference solution given, and where: "prompt" or "response" |
 | policy_versions | [int] | of a group that several weights generated: all of them, oldest first |
 | lag | int | updates by which the learner was ahead of the weights that generated it, if it was |
+| late | int | failed rollouts whose time was over before they had ended |
 | weights | [float] | factor on the loss of each rollout, if a controller gave any |
 | replayed_responses | int | executed once more by the environment to replay a prefix; steps.jsonl has their seconds |
 
@@ -42,6 +43,7 @@ from typing import Any, NamedTuple
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.prefix import ParentCount
+from halfway.curriculum.rollouts import LATE
 from halfway.curriculum.signals import NEAR_HALF
 
 MOST_ROLLOUTS, MOST_STEPS = 2**31, 2**53
@@ -82,6 +84,8 @@ def _where_it_applies(group: Group) -> Mapping[str, Any]:
     fields |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
     fields |= {"replayed_responses": cost.responses} if cost else {}
     fields |= {"lag": group.lag} if group.lag else {}
+    late = sum(rollout.late for rollout in group.rollouts)
+    fields |= {LATE: late} if late else {}
     return fields | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 

@@ -70,6 +70,7 @@ def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
         num_replayed=len(tokens_T),
         values_T=None,
         tool_seconds=0.0,
+        spans=(),
     )
     return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0], state="")
 

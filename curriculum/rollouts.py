@@ -15,6 +15,9 @@ Stop = Literal["end", "length"]
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NO_TOKENS.setflags(write=False)
 
+LATE = "late"
+"""Why a rollout whose time was over is lost, or not in the loss."""
+
 
 class Origin(StrEnum):
     """Why a request exists. It decides who may learn from the outcome."""
@@ -35,8 +38,8 @@ class Turn:
             never in the loss, never in an importance ratio, never counted as generated.
         logprobs_T: natural-log probability of each token under the distribution it was sampled from; 0 where replayed.
         entropies_T: entropy of that distribution in nats; 0 where replayed.
-        policy_version: the weights that wrote its own tokens, as the number of learner updates behind them; in a turn
-            that is replayed as a whole, the weights that wrote it back then.
+        policy_version: the weights that wrote its own tokens, as the number of learner updates behind them, the oldest
+            of several; in a turn that is replayed as a whole, the weights that wrote it back then.
         stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.
         num_replayed: length of the replayed part, in tokens.
         observation: the environment's answer, empty in the last turn.
@@ -44,6 +47,7 @@ class Turn:
         state: a hash of the environment's state after that answer, by which replays are compared; empty if there is
             none.
         tool_seconds: time that the environment's tools took to answer; 0 where replayed.
+        spans: (version, number of tokens) in the order of its own tokens, if several versions wrote them.
         values_T: a critic's value of the state before each token; 0 where replayed. None unless a controller of the run
             needs "values".
     """
@@ -59,10 +63,20 @@ class Turn:
     values_T: FloatArray | None = None
     state: str = ""
     tool_seconds: float = 0.0
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_generated(self) -> int:
         return len(self.tokens_T) - self.num_replayed
+
+    @property
+    def versions_T(self) -> IntArray:
+        """The version that wrote each token; `policy_version` for replayed ones."""
+        spans = (
+            (self.policy_version, self.num_replayed),
+            *(self.spans or ((self.policy_version, self.num_generated),)),
+        )
+        return np.repeat([version for version, _ in spans], [count for _, count in spans]).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +87,15 @@ class Rollout:
         success: the raw verdict of the verifier or environment; never a shaped reward.
         truncated: a token, turn or context limit ended the attempt, not the policy.
         reward: what the policy is trained on, where that is more than the success; None = the success alone.
+        late: its time was over before it had ended. It has failed, in every pass rate and baseline, and is not trained
+            on.
     """
 
     turns: tuple[Turn, ...]
     success: bool
     truncated: bool = False
     reward: float | None = None
+    late: bool = False
 
     @property
     def num_generated(self) -> int:
@@ -87,7 +104,8 @@ class Rollout:
     @property
     def policy_versions(self) -> tuple[int, ...]:
         """The versions of the weights that wrote it, oldest first, not counting turns that are replayed as a whole."""
-        own = {turn.policy_version for turn in self.turns if turn.num_generated or not turn.num_replayed}
+        written = [turn for turn in self.turns if turn.num_generated or not turn.num_replayed]
+        own = {turn.policy_version for turn in written} | {version for turn in written for version, _ in turn.spans}
         return tuple(sorted(own))
 
     @property

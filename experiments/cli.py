@@ -213,6 +213,23 @@ def report(folder: Folder) -> None:
 
 
 @command()
+def retrace(folder: Folder) -> None:
+    """Make every decision of a run with rollouts.staleness above 0 again, from its event log, and compare."""
+    from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.running import build
+    from halfway.experiments.running.retrace import retrace as again
+
+    config = load_run_config(_config_in(folder))
+    session = build.build_session(config, build.with_states(config, build.build_problems(config)))
+    staleness, every = config.rollouts.staleness, config.evaluation.oracle_every
+    found = again(folder, session, config.fill, staleness, config.seed, every)
+    if found.different:
+        typer.secho(f"decisions.jsonl: line {found.different} differs", err=True, fg=typer.colors.RED)
+        raise typer.Exit(FAILED)
+    typer.echo(f"{found.steps} steps, {found.decisions} decisions, all as in the log")
+
+
+@command()
 def validate(
     words: Annotated[
         list[str],

@@ -71,6 +71,7 @@ class Policy:
             options.temperature,
             options.max_sequences,
             self.policy_version,
+            options.in_flight,
         )
 
     def collector(
@@ -80,6 +81,7 @@ class Policy:
         max_response_tokens: int,
         max_context_tokens: int = 0,
         max_diverged: float = 1.0,
+        max_seconds: float = 0.0,
     ) -> Collector:
         """A collector that rolls requests out with the policy's prompts."""
         return Collector(
@@ -91,6 +93,7 @@ class Policy:
             system=self.system,
             max_context_tokens=max_context_tokens,
             replays=Replays(max_diverged),
+            max_seconds=max_seconds,
         )
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -122,6 +122,12 @@ def counted(unjudged: Unjudged) -> Unjudged:
     with _LOCK:
         _COUNTS[unjudged.reason] += 1
     return unjudged
+
+
+def add_counts(unjudged: Mapping[str, int]) -> None:
+    """Count the texts that another process could not judge."""
+    with _LOCK:
+        _COUNTS.update(unjudged)
 
 
 def take_counts() -> dict[str, int]:

@@ -210,6 +210,9 @@ def check_staleness(config: RunConfig) -> None:
     apart = engine.part.goes_apart
     remedy = "it cannot sample while the learner updates; use transformers, or vllm_servers with sleep=false"
     require(apart, "rollouts.staleness", staleness, f"rollouts.engine={engine.name}: {remedy}; or give 0")
+    changing = config.rollouts.in_flight
+    remedy = "weights change under rollouts only with rollouts.engine=vllm_servers; use that, or false"
+    require(not changing or engine.part.goes_on, "rollouts.in_flight", changing, remedy)
     require(
         learner.mismatch != "none" or learner.old_logprobs == "engine",
         "learner.mismatch",

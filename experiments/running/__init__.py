@@ -1,6 +1,7 @@
 """Builds, checks, launches and tracks runs.
 
 - `build`: builds a run with all its parts from a configuration
+- `retrace`: makes every decision of a run again, from its event log
 - `runs`: run directories: their contents, who may write to them, reading a run in progress
 - `checks`: what `halfway validate` checks beyond the fields
 - `rows`: tests every task on a repository, for `halfway validate --rows`

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     # Rollouts, learner, a function that hands the weights to the engine, and whether the engine serves all processes.
     Parts = tuple[Collector | ProcessPool, PolicyGradientLearner, Callable[[], None], bool]
 
+SUBMISSIONS_AT_ONCE = 64
+"""How many draws are sampled at once if weights change under rollouts."""
+
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
     """The training run that a configuration describes, before its first step; `Training.train` resumes by itself.
@@ -47,10 +50,18 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     problems = build_problems(config)
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
-    if NEED in config.chain.needs:
-        problems = problems._replace(train=with_prompt_states(problems.train, policy))
+    problems = with_states(config, problems, policy)
     parts = _build_parts(config, policy)
     return _assemble(config, folder, problems, parts)
+
+
+def with_states(config: RunConfig, problems: ProblemSplit, policy: Policy | None = None) -> ProblemSplit:
+    """The problems with the policy's states, if the chain needs them; None = the policy that the run starts from."""
+    if NEED not in config.chain.needs:
+        return problems
+    return problems._replace(
+        train=with_prompt_states(problems.train, policy or load_policy(config.model, find_model(config.model.path)))
+    )
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":
@@ -104,12 +115,13 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
         policy.model, config.learner, policy.padding, options.temperature, tokenizer=policy.tokenizer
     )
     wait_for_all()  # so that the group exists before the first process starts servers
-    limits = (options.max_response_tokens, options.max_context_tokens, options.max_diverged)
+    limits = (options.max_response_tokens, options.max_context_tokens, options.max_diverged, options.max_seconds)
     rollouts: Any
     if apart:
         parts = part.apart(policy.engine_setup(options, learner.policy if copied is None else copied))
         there = (replace(policy, model=None), parts.there, config.environment.part, *limits)
-        rollouts = ProcessPool(partial(sampling_process, config.seed, config.threads, *there))
+        at_once = SUBMISSIONS_AT_ONCE if options.in_flight else 1
+        rollouts = ProcessPool(partial(sampling_process, config.seed, config.threads, *there), at_once)
         engine = parts.here(rollouts.on_engine)
     else:
         sampled = learner.policy if copied is None else copied.to(learner.policy.device)
@@ -117,6 +129,13 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
         rollouts = policy.collector(engine, config.environment.part, *limits)
     sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
     return rollouts, learner, sync, engine.serves_all
+
+
+def build_session(config: RunConfig, problems: ProblemSplit) -> Session:
+    """The session of a run, before its first step."""
+    critic = {"values"} if config.learner.advantage == "gae" else set()
+    provides = ALWAYS_PROVIDED | {"measured", "rescored"} | critic
+    return Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
 
 
 def sampling_process(seed: int, threads: int, policy: Policy, *options: Any) -> "Collector":
@@ -156,9 +175,7 @@ def _assemble(
         sync, shut_down = group.sync, group.shut_down
     if config.rollouts.engine.part.sleeps:
         learner = Colocated(learner, own.engine.sleep)
-    critic = {"values"} if config.learner.advantage == "gae" else set()
-    provides = ALWAYS_PROVIDED | {"measured", "rescored"} | critic
-    session = Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
+    session = build_session(config, problems)
     held_out, samples = problems.heldout, config.evaluation.samples
     oracle = partial(evaluate, rollouts, list(problems.train), config.evaluation.oracle_samples)
     # All evaluations use one stream, so that the sampling noise they share cancels in their differences.
@@ -169,6 +186,7 @@ def _assemble(
         rollouts=ValuedRollouts(rollouts, learner) if "values" in config.chain.needs else rollouts,
         pool=own if config.rollouts.staleness else None,
         staleness=config.rollouts.staleness,
+        in_flight=config.rollouts.in_flight,
         learner=learner,
         sync=sync,
         fill=config.fill,

@@ -16,7 +16,8 @@ class Completion:
 
     Attributes:
         entropies_T: NaN where the engine does not know them and was not asked to compute them.
-        policy_version: version of the weights that sampled it, see `Engine.sync`.
+        policy_version: version of the weights that sampled it, see `Engine.sync`; the oldest of several.
+        spans: (version, number of tokens) in order, if several versions sampled it.
     """
 
     tokens_T: IntArray
@@ -24,6 +25,7 @@ class Completion:
     entropies_T: FloatArray
     stop: Stop
     policy_version: int
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 Finished = Callable[[int, Completion], None]
@@ -43,6 +45,7 @@ class EngineSetup:
         temperature: divides the logits; positive.
         max_sequences: largest number of sequences decoded at once.
         policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
+        in_flight: whether `sync` is called while sequences are being sampled, which go on with the new weights.
     """
 
     policy: "nn.Module"
@@ -52,6 +55,7 @@ class EngineSetup:
     temperature: float = 1.0
     max_sequences: int = 512
     policy_version: int = 0
+    in_flight: bool = False
 
 
 class Engine(Protocol):

@@ -119,6 +119,11 @@ class EnginePart(ABC):
         """Whether it can sample in another process while the learner updates, see `apart`."""
         return False
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether sequences that are being sampled go on with new weights, see `halfway.trainers.loop`."""
+        return False
+
     def apart(self, setup: EngineSetup) -> Apart:
         """Build the engine in two parts, for two processes.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import IntArray, Origin, Rollout
+from halfway.curriculum.rollouts import LATE, IntArray, Origin, Rollout
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.objective.advantages import advantages
 from halfway.trainers.learner.options import LearnerOptions
@@ -22,7 +22,7 @@ TRUNCATED = "truncated"  # cut by a limit, under compact filtering
 UNGROUPED = "ungrouped"  # the only rollout left of its group: it has no advantage
 NOT_GENERATED = "not_generated"  # every token of it was replayed
 WEIGHED_OUT = "weighed_out"  # a controller gave it the weight 0
-REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED, WEIGHED_OUT)
+REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED, WEIGHED_OUT, LATE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class TrainingSequence:
         reward: reward of the whole rollout, which comes with the last generated token.
         group: position of the rollout's group in the update.
         weight: factor on all its advantages.
-        lag: updates by which the learner was ahead of the weights that sampled it.
+        lags_T: updates by which the learner was ahead of the weights that sampled each token; None = 0 for all.
         advantages_T: advantage of every generated token, from a critic or a controller; 0 where the mask is False.
         values_T, returns_T: with a critic, for every generated token: the value, before the update, of the state before
             the token, and the target of that value. 0 where the mask is False.
@@ -55,7 +55,7 @@ class TrainingSequence:
     reward: float = 0.0
     group: int = 0
     weight: float = 1.0
-    lag: int = 0
+    lags_T: IntArray | None = None
     advantages_T: Floats | None = None
     values_T: Floats | None = None
     returns_T: Floats | None = None
@@ -117,13 +117,15 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             if reason:
                 left_out[reason] += 1
             else:
-                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position, lag=group.lag))
+                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
     return Batch(tuple(sequences), dict(left_out))
 
 
 def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
     """Why rollout i is not in the loss; empty if it is."""
     rollout = group.rollouts[i]
+    if rollout.late:
+        return LATE
     if options.compact_filtering and rollout.truncated:
         return TRUNCATED
     if rollout.num_generated == 0:
@@ -145,8 +147,18 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -
         old_logprobs_T=sequence.engine_logprobs_T if own else None,
         reward=rollout.trained_reward,
         weight=float(group.weights_N[i]),
+        lags_T=_lags(group, rollout) if group.lag else None,
         advantages_T=advantages_T,
     )
+
+
+def _lags(group: Group, rollout: Rollout) -> IntArray:
+    """`TrainingSequence.lags_T` in a group whose oldest weights have the group's lag."""
+    pieces = [np.zeros(len(group.prompt_tokens_P), np.int32)]
+    for turn in rollout.turns:
+        ages_T = group.lag + group.policy_version - turn.versions_T
+        pieces += [ages_T, np.zeros(len(turn.observation_tokens_O), np.int32)]
+    return np.concatenate(pieces)
 
 
 def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float64]:
@@ -191,3 +203,10 @@ def continuation(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:
     length = len(context_P) + len(tokens_T)
     mask_T = np.arange(length) >= len(context_P)
     return TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
+
+
+def lags_of(sequences: Sequence[TrainingSequence]) -> list[int]:
+    """The different lags of the tokens in the loss, least first; none if no token is late."""
+    late = {int(lag) for s in sequences if s.lags_T is not None for lag in np.unique(s.lags_T[s.mask_T])}
+    on_time = {0} if any(s.lags_T is None for s in sequences) else set()
+    return sorted(late | on_time) if any(late) else []

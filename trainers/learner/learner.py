@@ -23,7 +23,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.adapters import has_adapters
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
-from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, make_batch, make_sequence
+from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
 from halfway.trainers.learner.critic import Critic, valued
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
@@ -131,8 +131,7 @@ class PolicyGradientLearner:
         if not batch.sequences:
             return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
-        lags = sorted({sequence.lag for sequence in sequences})
-        lags = lags if any(lags) else []
+        lags = lags_of(sequences)
         steps: list[dict[str, float]] = []
         lr = 0.0
         for epoch in range(self.options.num_epochs):

@@ -48,7 +48,7 @@ class Padded:
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
             on padding.
         shared: None if the sequences are read whole.
-        lags_B: as in `TrainingSequence`.
+        lags_BT: as in `TrainingSequence`.
     """
 
     tokens_BT: Tensor
@@ -60,7 +60,7 @@ class Padded:
     values_BT: Tensor | None = None
     returns_BT: Tensor | None = None
     shared: SharedContexts | None = None
-    lags_B: Tensor | None = None
+    lags_BT: Tensor | None = None
 
 
 def split_minibatches(
@@ -225,7 +225,7 @@ def pad(
         values_BT=optional([s.values_T for s in sequences]),
         returns_BT=optional([s.returns_T for s in sequences]),
         shared=share_contexts(sequences, pad_token_id, device) if share else None,
-        lags_B=torch.as_tensor([s.lag for s in sequences], device=device),
+        lags_BT=stacked([np.zeros(s.length, np.int32) if s.lags_T is None else s.lags_T for s in sequences]),
     )
 
 

@@ -113,8 +113,8 @@ class Passes:
         gaps_BT = torch.where(mask_BT, old_BT - padded.engine_logprobs_BT, 0)
         sums = {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
         if lags:
-            assert padded.lags_B is not None
-            sums |= lag_sums(lags, padded.lags_B, mask_BT, gaps_BT, weights_BT)
+            assert padded.lags_BT is not None
+            sums |= lag_sums(lags, padded.lags_BT, mask_BT, gaps_BT, weights_BT)
         return loss, sums
 
     def _tokens(self, model: nn.Module, padded: Padded, hidden: bool = False) -> TokenScores:

@@ -137,12 +137,18 @@ class JsonLines:
 
 
 class RunLog:
-    """The three record files of a run directory, kept together so that they are cut together."""
+    """The record files of a run directory, kept together so that they are cut together."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, events: bool = False):
+        """
+        Args:
+            events: whether there is an event log, events.jsonl.
+        """
         self.decisions = JsonLines(folder / "decisions.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")
         self.evaluations = JsonLines(folder / "evaluations.jsonl")
+        if events:
+            self.events = JsonLines(folder / "events.jsonl")
 
     def append(self, step: FinishedStep) -> dict[str, Any]:
         """Write a step's decisions and its line of steps.jsonl, which is returned."""
@@ -160,7 +166,7 @@ class RunLog:
         Raises:
             UserError: if a file has lost records that it had when the checkpoint was written.
         """
-        sizes = sizes or dict.fromkeys(vars(self), 0)
+        sizes = dict.fromkeys(vars(self), 0) | dict(sizes or {})
         for name, file in vars(self).items():
             if file.size < sizes[name]:
                 raise UserError(

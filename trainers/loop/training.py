@@ -6,13 +6,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
-from halfway.curriculum.session import Session, Ticket
+from halfway.curriculum.session import Session, Ticket, awaited
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
@@ -21,6 +22,7 @@ from halfway.curriculum.tasks.helpers import take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, Scorer, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.loop.events import Events
 from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
@@ -50,6 +52,7 @@ class Training:
         pool: where rollouts are under way; None = they are awaited as soon as they are drawn.
         staleness: batches that may be outstanding beyond the one that trains next, so that they are sampled while the
             learner updates. No group trains more updates after its weights than this.
+        in_flight: whether the weights change under rollouts; otherwise those are awaited first.
         waiting: the outstanding groups by ticket, in the order they were drawn; None = still under way.
     """
 
@@ -73,11 +76,13 @@ class Training:
     carried: tuple[Group, ...] = ()
     pool: Pool | None = None
     staleness: int = 0
+    in_flight: bool = False
     waiting: dict[str, Group | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.log = RunLog(self.folder)
+        self.log = RunLog(self.folder, events=self.staleness > 0)
         self.stream = Stream(self.seed)
+        self._events = Events(self.log.events, "tokens" in self.session.controller.needs) if self.staleness else None
 
     @cached_property
     def _pool(self) -> Pool:
@@ -106,8 +111,9 @@ class Training:
     def step(self, clock: Stopwatch) -> None:
         """One step: draw and take groups until the batch is full, observe, update, sync, log.
 
-        With staleness, what is outstanding is sampled during the update, and has come back before the weights change:
-        one version of the weights writes a group, and groups are recorded in the order they were drawn.
+        With staleness, what is outstanding is sampled during the update, and groups are recorded in the order they were
+        drawn. What is under way has come back before the weights change, so that one version writes a group; or, in
+        flight, it goes on with the new weights.
         """
         step = self.progress.step
         self.measure_if_due(clock)
@@ -125,14 +131,17 @@ class Training:
         skips = self.session.skipped
         with clock.time("observe"):
             self.session.commit()
+        self.tell("commit", step=step)
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
-        if self.staleness:
+        updated = self._pool.time()
+        if self.staleness and not self.in_flight:
             with clock.time("drain"):
                 self.await_groups(list(self.waiting))
         with clock.time("sync"):
             self.sync()
+        self.tell("weights", version=self.learner.policy_version, updated=updated)
         clock.judged += judge_seconds(self.rollouts) - judged
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
@@ -152,6 +161,8 @@ class Training:
         for number in numbers:
             with clock.time("propose"):
                 tickets = self.session.next_batch(number)
+            if self._events:
+                self._events.draw(self._pool.time(), tickets, self.learner.policy_version)
             with clock.time("rollout"):
                 self.submit(tickets)
 
@@ -176,9 +187,23 @@ class Training:
         taken = [group for ticket in tickets if (group := self.waiting.pop(ticket)) is not None]
         for group in taken:
             if group.request.stored is None:
-                self.session.record_group(group.request.ticket, self.aged(group))
+                self.recorded(self.aged(group))
         in_hand = {group.request.ticket: group for group in self.session.in_hand()}
         return [in_hand.get(group.request.extends or group.request.ticket, group) for group in taken]
+
+    def recorded(self, group: Group) -> None:
+        """Have the session record a group."""
+        ticket = group.request.ticket
+        self.session.record_group(ticket, group)
+        now = self._pool.time()
+        times = self._pool.times.pop(ticket, (now, now))
+        if self._events:
+            self._events.done(now, group, times)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Write to the event log, if there is one."""
+        if self._events:
+            self._events.append(event, self._pool.time(), **fields)
 
     def aged(self, group: Group) -> Group:
         """The group with its lag."""
@@ -214,6 +239,7 @@ class Training:
         with clock.time("measure"):
             measured = self.oracle(self.stream.at(self.progress.step, "measure"))
         self.session.inform(np.array(measured.passed_G) / measured.samples)
+        self.tell("measured", passed=measured.passed_G, samples=measured.samples)
         rollouts = measured.num_problems * measured.samples
         self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
 
@@ -226,7 +252,9 @@ class Training:
         def score(groups: Sequence[Group]) -> list[NDArray[np.float64]]:
             nonlocal passed_over
             passed_over += sum(group.num_tokens for group in groups)
-            return log_ratios(groups)
+            scored = log_ratios(groups)
+            self.tell("scored", ratios=[ratios_N.tolist() for ratios_N in scored])
+            return scored
 
         with clock.time("score"):
             self.session.rescore(score)
@@ -254,10 +282,14 @@ class Training:
                 "progress": to_plain(self.progress),
                 "session": self.session.state_dict(),
                 "carried": to_plain(self.carried),
-                "waiting": to_plain(tuple(self.waiting.values())),
+                "waiting": to_plain(tuple(map(self.outstanding, self.waiting))),
                 "log_sizes": self.log.sizes(),
             }
             self.checkpoints.write(self.progress.step, state, self.learner.save)
+
+    def outstanding(self, ticket: str) -> Group:
+        """An outstanding group as it is saved: without rollouts if it is under way."""
+        return self.waiting[ticket] or awaited(self.session.ticket(ticket).request)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
@@ -274,10 +306,12 @@ class Training:
             self.session.load_state_dict(state["session"])
             self.progress = from_plain(Progress, state["progress"])
             self.carried = from_plain(tuple[Group, ...], state["carried"])
-            outstanding = from_plain(tuple[Group, ...], state["waiting"])
-            self.waiting = {group.request.ticket: group for group in outstanding}
+            outstanding = from_plain(tuple[Group, ...], state.get("waiting", []))
+            self.waiting = {group.request.ticket: None if group.missing else group for group in outstanding}
             self.learner.load(folder)
         self.sync()
+        for request in (group.request for group in outstanding if group.missing):
+            self._pool.submit([request], self.stream.at(request.step, request.round, "rollout", request.ticket))
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:

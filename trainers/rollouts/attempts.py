@@ -11,7 +11,7 @@ from halfway.curriculum.environments.replay import Divergence
 from halfway.curriculum.groups import Decision, Group, ReplayCost, Request
 from halfway.curriculum.prefix import Prefix
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
+from halfway.curriculum.rollouts import LATE, NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion
@@ -28,6 +28,7 @@ class Attempt:
         start_T: tokens of an earlier rollout that the next response begins with.
         success: None while the episode continues.
         lost: why there will be no rollout; empty if there will be one.
+        late: whether its time was over before it had ended.
     """
 
     stream: Stream
@@ -40,6 +41,7 @@ class Attempt:
     success: bool | None = None
     truncated: bool = False
     lost: str = ""
+    late: bool = False
 
     @property
     def live(self) -> bool:
@@ -68,6 +70,12 @@ class Attempt:
         self.turns.append(turn)
         self.success, self.truncated = success, truncated
 
+    def cut(self, turn: Turn | None = None) -> None:
+        """End it, since its time is over, with a last turn that nothing has answered; without any turn it is lost."""
+        self.turns += [] if turn is None else [turn]
+        self.lost = "" if self.turns else LATE
+        self.success, self.truncated, self.late = False, True, True
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cohort:
@@ -87,7 +95,9 @@ class Cohort:
         return Group(
             request=self.request,
             prompt_tokens_P=self.prompt_tokens_P,
-            rollouts=tuple(Rollout(tuple(a.turns), bool(a.success), a.truncated) for a in self.attempts if not a.lost),
+            rollouts=tuple(
+                Rollout(tuple(a.turns), bool(a.success), a.truncated, late=a.late) for a in self.attempts if not a.lost
+            ),
             unit=unit,
             dropped=dict(Counter(a.lost for a in self.attempts if a.lost)),
             replay_cost=self.replay_cost,
@@ -131,6 +141,7 @@ def response_of(start_T: IntArray, completion: Completion) -> Turn:
         logprobs_T=np.concatenate([zeros_T, completion.logprobs_T]),
         entropies_T=np.concatenate([zeros_T, completion.entropies_T]),
         policy_version=completion.policy_version,
+        spans=completion.spans,
         stop=completion.stop,
         num_replayed=len(start_T),
     )

@@ -1,9 +1,9 @@
 """Turns requests into scored groups with a rollout engine and an environment, turn by turn."""
 
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any
@@ -22,10 +22,7 @@ from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_a
 from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.judging import Judging
-
-READY_SHARE = 0.25
-PATIENCE_SECONDS = 0.5
-"""With slow tools, the engine continues once this share of the attempts is ready, or some have waited for this time."""
+from halfway.trainers.rollouts.overlapping import Overlapping
 
 
 @dataclass(frozen=True)
@@ -46,6 +43,9 @@ class Collector:
     an attempt continues as soon as its own tool has returned, while other tools and the engine are working. The
     engine's batches then depend on timing, and so may the last digits of its sums.
 
+    An attempt that is still going on after `max_seconds` is ended between two turns, or while its tool works, and has
+    failed: it counts in every pass rate and baseline, and its tokens are not trained on (see `Rollout.late`).
+
     Attributes:
         tokenizer: a tokenizer of `transformers`, or one like it.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included. Observations do
@@ -55,6 +55,7 @@ class Collector:
         max_context_tokens: limit on all tokens of an episode, prompt and observations included; 0 = none.
         replays: how many replays were as recorded.
         judging: how long the environment has taken to answer.
+        max_seconds: time for one run, see above; 0 = no limit.
     """
 
     engine: Engine
@@ -67,6 +68,7 @@ class Collector:
     max_context_tokens: int = 0
     replays: Replays = field(default_factory=lambda: Replays(1.0))
     judging: Judging = field(default_factory=Judging)
+    max_seconds: float = 0.0
 
     @property
     def judge_seconds(self) -> float:
@@ -89,17 +91,22 @@ class Collector:
         cohorts = self._replayed(self._begin(requests, stream), stream)
         attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
         try:
+            deadline = time.monotonic() + (self.max_seconds or math.inf)
             if getattr(self.environment, "slow_tools", False):
-                self._overlapping(attempts)
+                self._overlapping(attempts, deadline)
             else:
-                self._in_step(attempts)
+                self._in_step(attempts, deadline)
         finally:
             getattr(self.environment, "close", lambda: None)()
         return [cohort.group(self.environment.unit) for cohort in cohorts]
 
-    def _in_step(self, attempts: Sequence[Attempt]) -> None:
-        """Roll out turn by turn, all attempts together."""
+    def _in_step(self, attempts: Sequence[Attempt], deadline: float) -> None:
+        """Roll out turn by turn, all attempts together; those that go on after the deadline are ended."""
         while live := [attempt for attempt in attempts if attempt.live]:
+            if time.monotonic() >= deadline:
+                for attempt in live:
+                    attempt.cut()
+                return
             self._turn(live)
             self._report(attempts)
 
@@ -199,38 +206,18 @@ class Collector:
             return room
         return min(room, self.max_context_tokens - len(attempt.context_P) - len(attempt.start_T))
 
-    def _overlapping(self, attempts: Sequence[Attempt]) -> None:
-        """Roll out with tools and engine working at once: an attempt continues when its own tool has returned."""
-        ready = [attempt for attempt in attempts if attempt.live]
-        running: dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]] = {}
-        with ThreadPoolExecutor(max(len(attempts), 1), "tools") as pool:
-            while ready or running:
-                if ready:
-                    running |= self._sampled(ready, pool)
-                for future in _returned(running):
-                    attempt, turn = running.pop(future)
-                    [result] = future.result()
-                    self._answer(attempt, turn, result)
-                    ready += [attempt] if attempt.live else []
-                self._report(attempts)
+    def _overlapping(self, attempts: Sequence[Attempt], deadline: float) -> None:
+        """Roll out with tools and engine working at once, see `Overlapping`."""
 
-    def _sampled(
-        self, ready: list[Attempt], pool: ThreadPoolExecutor
-    ) -> dict[Future[list[StepResult[Any]]], tuple[Attempt, Turn]]:
-        """Sample one response for each attempt, whose tool starts as soon as the response ends. Empties `ready`."""
-        batch, started = list(ready), {}
-        ready.clear()
+        def sample(some: Sequence[Attempt], told: Callable[[Attempt, Turn], None]) -> None:
+            self._generate(some, lambda i, completion: told(some[i], response_of(some[i].start_T, completion)))
 
-        def finished(i: int, completion: Completion) -> None:
-            turn = response_of(batch[i].start_T, completion)
-            if completion.stop != "end":
-                batch[i].end(turn, success=False, truncated=True)
-                return
-            text = self._decode(turn.tokens_T)
-            started[pool.submit(self._judged, [batch[i].episode], [text])] = (batch[i], turn)
+        def judge(attempt: Attempt, turn: Turn) -> StepResult[Any]:
+            [result] = self._judged([attempt.episode], [self._decode(turn.tokens_T)])
+            return result
 
-        self._generate(batch, finished)
-        return started
+        several = getattr(self.engine, "concurrent", False)
+        Overlapping(sample, judge, self._answer, several, deadline).run(attempts, lambda: self._report(attempts))
 
     def _turn(self, attempts: Sequence[Attempt]) -> None:
         """One response of every attempt, and the environment's answers, sought while the engine still samples."""
@@ -293,15 +280,3 @@ class Collector:
 
     def _decode(self, tokens_T: IntArray) -> str:
         return self.tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True)
-
-
-def _returned(running: Collection[Future[Any]]) -> list[Future[Any]]:
-    """The calls that are done: a good share of them, or those that are done after some waiting."""
-    wait(running, return_when=FIRST_COMPLETED)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        done = [future for future in running if future.done()]
-        left = deadline - time.monotonic()
-        if len(done) >= READY_SHARE * len(running) or left <= 0:
-            return done
-        wait([future for future in running if not future.done()], left, FIRST_COMPLETED)

@@ -29,10 +29,15 @@ class RolloutOptions:
             reaches it has failed, and is truncated; 0 = none.
         max_diverged: largest share of replays that may differ from what was recorded before the run stops, checked from
             the twentieth replay on. Until then, such a request is rolled out from the problem's beginning.
+        max_seconds: seconds after which a rollout that is still going on has failed and is counted as late, which is
+            noticed between two turns and while tools work; 0 = no limit. Outcomes then depend on timing.
         max_sequences: largest number of sequences decoded at once.
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
             log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
             agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
+        in_flight: with staleness, the weights change under rollouts that have begun, which go on with the new ones.
+            Every token knows the weights that sampled it, and nothing waits for the longest rollout of a batch. The
+            engine must allow it: `vllm_servers`.
         staleness: batches that may be sampled ahead, in a process of their own, while the learner updates. What trains
             was then sampled by weights up to this many updates old, so it needs a correction (`learner.mismatch`);
             0 = sampling and updates take turns. 1 lets them overlap where every group trains; more, where silent groups
@@ -45,9 +50,11 @@ class RolloutOptions:
     max_response_tokens: int = 128
     max_context_tokens: int = 0
     max_diverged: float = 0.2
+    max_seconds: float = 0.0
     max_sequences: int = 512
     sync_tolerance: float = 0.0
     staleness: int = 0
+    in_flight: bool = False
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
@@ -58,7 +65,13 @@ class RolloutOptions:
         require(context >= 0, "rollouts.max_context_tokens", context, "give a number of tokens, or 0 for no limit")
         diverged = self.max_diverged
         require(0 <= diverged <= 1, "rollouts.max_diverged", diverged, "give a share, 0 to 1")
+        seconds = self.max_seconds
+        require(seconds >= 0, "rollouts.max_seconds", seconds, "give a number of seconds, or 0 for no limit")
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
         tolerance = self.sync_tolerance
         require(tolerance >= 0, "rollouts.sync_tolerance", tolerance, "give 0 (= no check) or a number of nats")
         require(0 <= self.staleness <= 8, "rollouts.staleness", self.staleness, "give a number of batches from 0 to 8")
+        ahead = not self.in_flight or self.staleness > 0
+        require(
+            ahead, "rollouts.in_flight", self.in_flight, "weights change under rollouts only with staleness of 1 to 8"
+        )

@@ -1,5 +1,6 @@
 """Rollouts under way: requests go in as they are drawn, and groups come out when they are asked for."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +14,16 @@ class Pool(Protocol):
     """Rolls requests out, perhaps while its caller does something else.
 
     What comes back depends on the requests, their streams and the weights, never on when it is asked for.
+
+    Attributes:
+        times: of what was taken, by ticket: when its sampling began and when it ended, by `time`.
     """
+
+    times: dict[str, tuple[float, float]]
+
+    def time(self) -> float:
+        """The pool's clock, in seconds."""
+        ...
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
         """Have these requests, which carry tickets, rolled out together, see `Rollouts.run`."""
@@ -33,10 +43,17 @@ class InlinePool:
     """Rolls requests out as soon as they are submitted, while the caller waits."""
 
     rollouts: Rollouts
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
     _done: dict[str, Group] = field(default_factory=dict)
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        self._done |= {group.request.ticket: group for group in self.rollouts.run(requests, stream)}
+        began = self.time()
+        groups = {group.request.ticket: group for group in self.rollouts.run(requests, stream)}
+        self._done |= groups
+        self.times |= dict.fromkeys(groups, (began, self.time()))
+
+    def time(self) -> float:
+        return time.time()
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
         return [self._done.pop(ticket) for ticket in tickets]

@@ -4,44 +4,67 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import replace
+from multiprocessing.managers import BaseManager
+from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.contracts import judge_seconds
+from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.judging import Judging
 
-T = TypeVar("T")
+
+class Done(NamedTuple):
+    """What came of one submission.
+
+    Attributes:
+        judge_seconds: what the environment has taken for it.
+        times: when it began and ended.
+        unjudged: see `halfway.curriculum.tasks.helpers.take_counts`.
+    """
+
+    groups: list[Group]
+    judge_seconds: float
+    times: tuple[float, float]
+    unjudged: dict[str, int]
 
 
 class ProcessPool:
-    """Rolls out in one other process, a submission at a time, in the order in which they were submitted.
+    """Rolls out in one other process: a submission at a time, in the order in which they were submitted, or many.
 
     It is a `Pool`, and takes the place of `Rollouts` for evaluations.
 
     Attributes:
         judge_seconds: what the environment has taken for everything that was taken from the pool.
+        times: see `Pool`.
     """
 
-    def __init__(self, build: Callable[[], Collector]):
+    def __init__(self, build: Callable[[], Collector], at_once: int = 1):
         """Start the process, and wait until it is ready.
 
         Args:
             build: makes the collector there; both it and the requests are pickled.
+            at_once: how many submissions are worked on at once, which their engine must allow.
         """
         self.judge_seconds = 0.0
-        self._executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        self._jobs: dict[str, Future[tuple[list[Group], float]]] = {}
+        self.times: dict[str, tuple[float, float]] = {}
+        self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
-        self._process = _outcome(self._executor.submit(_begin, build))
+        manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
+        manager.start()
+        self._manager = manager
+        self._sampler = manager.sampler(build)
+        self._process = int(self._sampler.process())
+        self._threads = ThreadPoolExecutor(at_once, "rollouts")
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        job = self._executor.submit(_run, requests, stream)
+        job = self._threads.submit(self._asked, "run", requests, stream)
         self._jobs |= {request.ticket: job for request in requests}
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
@@ -49,49 +72,69 @@ class ProcessPool:
             if ticket not in self._done:
                 self._done |= {group.request.ticket: group for group in self._groups(self._jobs[ticket])}
         for ticket in tickets:
-            del self._jobs[ticket]
+            self.times[ticket] = self._jobs.pop(ticket).result().times
         return [self._done.pop(ticket) for ticket in tickets]
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """Roll out, after everything that was submitted. See `halfway.trainers.contracts.Rollouts`."""
-        return self._groups(self._executor.submit(_run, requests, stream))
+        return self._groups(self._threads.submit(self._asked, "run", requests, stream))
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
         """What a method of the engine there returns, called after everything that was submitted."""
-        return _outcome(self._executor.submit(_on_engine, method, arguments))
+        return self._threads.submit(self._asked, "on_engine", method, *arguments).result()
+
+    def time(self) -> float:
+        return time.time()
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
         with suppress(ProcessLookupError):
             os.kill(self._process, signal.SIGKILL)
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _groups(self, job: "Future[tuple[list[Group], float]]") -> list[Group]:
-        groups, judged = _outcome(job)
-        self.judge_seconds += judged
-        return groups
+    def _asked(self, method: str, *arguments: Any) -> Any:
+        """What a method of the sampler returned or raised. Raises UserError if its process has ended."""
+        try:
+            return getattr(self._sampler, method)(*arguments)
+        except (EOFError, ConnectionError) as error:
+            raise UserError(
+                "rollouts.staleness: the process that samples has ended, perhaps for lack of memory; resume the run"
+            ) from error
 
-
-def _outcome(job: "Future[T]") -> T:
-    """What a job returned or raised. Raises UserError if the process has ended."""
-    try:
-        return job.result()
-    except BrokenProcessPool as error:
-        raise UserError(
-            "rollouts.staleness: the process that samples has ended, perhaps for lack of memory; resume the run"
-        ) from error
-
-
-_collectors: list[Collector] = []
-"""In the other process: the one that it works with."""
+    def _groups(self, job: "Future[Done]") -> list[Group]:
+        done = job.result()
+        self.judge_seconds += done.judge_seconds
+        add_counts(done.unjudged)
+        return done.groups
 
 
-def _begin(build: Callable[[], Collector]) -> int:
-    """Get ready. Returns the number of this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the parent's business
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _collectors.append(build())
-    return os.getpid()
+class Sampler:
+    """In the other process: works with a collector. Several threads may call it at once."""
+
+    def __init__(self, build: Callable[[], Collector]):
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        self._collector = build()
+
+    def process(self) -> int:
+        """The number of this process."""
+        return os.getpid()
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> Done:
+        """See `Collector.run`."""
+        began, collector = time.time(), replace(self._collector, judging=Judging())
+        groups = collector.run(requests, stream)
+        return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
+
+    def on_engine(self, method: str, *arguments: Any) -> Any:
+        """What a method of the engine returns."""
+        return getattr(self._collector.engine, method)(*arguments)
+
+
+class _Manager(BaseManager):
+    """Starts the process, and connects every thread with it."""
+
+
+_Manager.register("sampler", Sampler)
 
 
 def _end_with_parent() -> None:
@@ -99,15 +142,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _run(requests: Sequence[Request], stream: Stream) -> tuple[list[Group], float]:
-    [collector] = _collectors
-    before = judge_seconds(collector)
-    groups = collector.run(requests, stream)
-    return groups, judge_seconds(collector) - before
-
-
-def _on_engine(method: str, arguments: tuple[Any, ...]) -> Any:
-    [collector] = _collectors
-    return getattr(collector.engine, method)(*arguments)

@@ -80,7 +80,7 @@ def test_a_prefix_gives_the_same_sequence_as_the_prefix_as_prompt() -> None:
 def test_advantages_come_from_the_raw_successes_of_the_group() -> None:
     batch = make_batch([group(*(Rollout((turn(5, 6),), i < 2) for i in range(8)))], OPTIONS)
     assert [s.advantage for s in batch.sequences] == pytest.approx([6 / 7] * 2 + [-2 / 7] * 6)
-    assert batch.left_out == {"truncated": 0, "ungrouped": 0, "not_generated": 0, "weighed_out": 0}
+    assert batch.left_out == {"truncated": 0, "ungrouped": 0, "not_generated": 0, "weighed_out": 0, "late": 0}
 
 
 def test_truncated_rollouts_stay_in_the_baseline_and_leave_the_loss() -> None:
@@ -105,7 +105,7 @@ def test_every_rollout_is_either_in_the_batch_or_counted() -> None:
     fresh = Rollout((turn(5, 6),), False)
     batch = make_batch([group(), group(fresh), group(replayed_only, fresh, replace(fresh, truncated=True))], OPTIONS)
     assert len(batch.sequences) == 1
-    assert batch.left_out == {"truncated": 1, "ungrouped": 1, "not_generated": 1, "weighed_out": 0}
+    assert batch.left_out == {"truncated": 1, "ungrouped": 1, "not_generated": 1, "weighed_out": 0, "late": 0}
 
 
 def test_prefix_groups_take_their_own_successes() -> None:

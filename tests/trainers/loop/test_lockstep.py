@@ -90,6 +90,10 @@ class Late:
     order: Any
     submitted: list[Any] = field(default_factory=list)
     done: dict[str, Group] = field(default_factory=dict)
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def time(self) -> float:
+        return 0.0
 
     def submit(self, *job: Any) -> None:
         self.submitted.append((self.rollouts.policy_version, job))

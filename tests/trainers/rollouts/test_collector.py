@@ -20,6 +20,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
+from halfway.trainers.learner.batch import make_batch
+from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.rollouts import judging
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
@@ -472,6 +474,66 @@ def test_slow_tools_give_the_same_groups_in_less_time(tiny_tokenizer: PreTrained
     assert seconds[1] < seconds[0]
     turns = groups[1].rollouts[0].turns
     assert [(turn.tool_seconds, turn.state) for turn in turns] == [(1.0, "s")] * 4 + [(1.0, "")]
+
+
+@dataclass
+class Hanging(Slow):
+    """The tools of the second episode never answer."""
+
+    def one(self, episode: Count, response: str) -> StepResult[Count]:
+        if episode.number == 1:
+            threading.Event().wait()
+        return super().one(episode, response)
+
+
+def test_a_tool_that_hangs_costs_only_its_own_rollout_which_has_failed(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    (group,) = Collector(engine, Hanging(), tiny_tokenizer, 40, max_seconds=1.0).run([Request(problem(), 4)], STREAM)
+    assert (group.size, group.num_passed, group.pass_rate, group.dropped) == (4, 3, 0.75, {})
+    assert [rollout.late and rollout.truncated for rollout in group.rollouts] == [False, True, False, False]
+    assert group_record(group, 0, 0, "trained")["late"] == 1
+    batch = make_batch([group], LearnerOptions())
+    assert (len(batch.sequences), batch.left_out["late"]) == (3, 1)
+    assert [sequence.advantage for sequence in batch.sequences] == pytest.approx([1 / 3] * 3)  # it is in the baseline
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_what_goes_on_when_time_is_over_has_failed(tiny_tokenizer: PreTrainedTokenizerFast, slow: bool) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target, delay=0.02)
+    collector = Collector(engine, Slow(slow_tools=slow), tiny_tokenizer, 40, max_seconds=0.03)
+    (group,) = collector.run([Request(problem(), 2)], STREAM)
+    assert (group.size, group.num_passed) == (2, 0) and all(rollout.late for rollout in group.rollouts)
+    assert all(0 < len(rollout.turns) < 5 for rollout in group.rollouts)
+    (group,) = replace(collector, max_seconds=1e-9).run([Request(problem(), 2)], STREAM)
+    assert (group.size, group.dropped) == (0, {"late": 2})  # nothing of them was sampled
+
+
+@dataclass
+class Busy(Script):
+    """Samples for several callers; the second response of one episode comes after all other episodes."""
+
+    concurrent: bool = True
+    others_done: threading.Event = field(default_factory=threading.Event)
+
+    def _one(self, context: np.ndarray, limit: int, seed: int) -> Completion:
+        read = self.tokenizer.decode(context.tolist(), skip_special_tokens=True)
+        if read.startswith("ba") and read.endswith("=1;"):
+            assert self.others_done.wait(timeout=30), "the others wait for this one"
+        return super()._one(context, limit, seed)
+
+
+def test_an_engine_for_several_callers_lets_nobody_wait_for_the_slowest(
+    tiny_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    engine = Busy(tiny_tokenizer, count_to_the_target)
+
+    def progress(ended: int) -> None:
+        if ended == 3:
+            engine.others_done.set()
+
+    collector = Collector(engine, Slow(), tiny_tokenizer, 40, progress=progress)
+    groups = collector.run([Request(problem(), 3), Request(problem("q", "ba"), 1)], STREAM)
+    assert [group.num_passed for group in groups] == [3, 1]
 
 
 def test_what_a_replay_took_is_known(tiny_tokenizer: PreTrainedTokenizerFast) -> None:

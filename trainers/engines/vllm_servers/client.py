@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 
+STARTING = threading.Lock()
+
+
 class Errand(NamedTuple):
     """A sequence for a server to continue, with its position in the call of `Engine.generate`."""
 
@@ -49,7 +52,9 @@ class Client:
         Raises:
             UserError: if a server refuses a sequence, or is too old.
         """
-        running = asyncio.run_coroutine_threadsafe(self._run(errands, version, finished), self._loop)
+        with STARTING:
+            loop = self._loop
+        running = asyncio.run_coroutine_threadsafe(self._run(errands, version, finished), loop)
         try:
             return running.result()
         except BaseException:  # an interrupt from the keyboard too

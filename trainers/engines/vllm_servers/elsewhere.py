@@ -48,6 +48,7 @@ class ServersElsewhere(Spreading):
         self._address = _serve(Keeper(engine), self._key)
         self._servers: dict[str, Server] = {}
         self._tokens = {server.address: server.token for server in engine.servers}
+        self._vocabulary, self._in_flight = engine.servers[0].vocabulary, setup.in_flight
 
     @property
     def replicas(self) -> int:
@@ -56,7 +57,9 @@ class ServersElsewhere(Spreading):
     def available(self) -> tuple[Sequence[Server], str]:
         addresses, version = self._keeper.available()
         for address in addresses:
-            self._servers.setdefault(address, Server(address, token=self._tokens[address]))
+            token, vocabulary = self._tokens[address], self._vocabulary
+            new = Server(address, token=token, vocabulary=vocabulary, in_flight=self._in_flight)
+            self._servers.setdefault(address, new)
         return [self._servers[address] for address in addresses], version
 
     def failed(self, errors: Mapping[Server, ServerError]) -> None:

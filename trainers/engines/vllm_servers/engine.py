@@ -129,6 +129,10 @@ class VllmServersEngine(Spreading):
         Raises:
             UserError: if no server takes them.
         """
+        with self._lock:  # sequences in flight ask for servers meanwhile
+            self._sync(policy, version)
+
+    def _sync(self, policy: nn.Module, version: int) -> None:
         if self._asleep:
             self._asleep = False
             in_parallel(self._wake, self.servers)

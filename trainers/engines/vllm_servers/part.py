@@ -23,6 +23,10 @@ class VllmServers(ServerOptions):
     def goes_apart(self) -> bool:
         return not self.sleep
 
+    @property
+    def goes_on(self) -> bool:
+        return self.goes_apart
+
     def apart(self, setup: EngineSetup) -> Apart:
         from halfway.trainers.engines.vllm_servers.elsewhere import ServersElsewhere
 

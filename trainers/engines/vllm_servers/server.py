@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -61,9 +62,11 @@ MOST_BYTES, BYTES_A_TOKEN = 1 << 20, 1 << 9
 
 
 class Span(msgspec.Struct):
-    """Tokens of a sequence that were sampled by one version of the weights."""
+    """Tokens of a sequence, from `start` to before `end`, that were sampled by one version of the weights."""
 
     version: str
+    start: int = 0
+    end: int = 0
 
 
 class Logprob(msgspec.Struct):
@@ -153,6 +156,7 @@ class Server:
         usable: False from a failure until it has been revived.
         width: number of workers over which the model is split.
         vocabulary: number of tokens of the policy; a completion with others is not accepted.
+        in_flight: whether what it samples goes on with new weights, instead of being awaited before them.
         attempts: number of starts since it was last usable.
         started: when it was last started, on the monotonic clock.
         failure: what went wrong last.
@@ -168,6 +172,7 @@ class Server:
     usable: bool = False
     width: int = 1
     vocabulary: int = 2**31
+    in_flight: bool = False
     attempts: int = 0
     started: float = 0.0
     failure: str = ""
@@ -378,7 +383,8 @@ class Server:
             ServerError: if it fails.
         """
         self.version = None
-        self.call("POST", "/pause?mode=wait", seconds=seconds)
+        # "keep" recomputes the caches of what is under way with the new weights.
+        self.call("POST", "/pause?mode=keep" if self.in_flight else "/pause?mode=wait", seconds=seconds)
         if changes:
             # If this process dies or gives up in the middle, the server itself can tell.
             self.call("POST", "/update_weight_version", {"new_version": version + UNFINISHED}, seconds)
@@ -394,9 +400,10 @@ class Server:
             self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
         else:
             self.call("POST", "/update_weight_version", {"new_version": version}, seconds)
-        answer = self.call("POST", "/reset_prefix_cache", seconds=seconds)
-        if self._read("/reset_prefix_cache", answer or {}, Emptied).success is False:
-            raise ServerError(f"{self.address}: could not empty its prefix cache: a request is still running")
+        if not self.in_flight:
+            answer = self.call("POST", "/reset_prefix_cache", seconds=seconds)
+            if self._read("/reset_prefix_cache", answer or {}, Emptied).success is False:
+                raise ServerError(f"{self.address}: could not empty its prefix cache: a request is still running")
         self.call("POST", "/resume", seconds=seconds)
         self.version = version
 
@@ -408,7 +415,7 @@ class Server:
         version: str,
         seconds: float,
     ) -> Completion:
-        """One sequence, sampled by the weights of this version.
+        """One sequence, sampled by the weights of this version or, in flight, by any that this run has given it.
 
         Raises:
             UserError: if the server refuses the request, or is too old to say which weights sampled it.
@@ -416,6 +423,7 @@ class Server:
             ServerError: if it fails.
         """
         body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
+        body |= {"cache_salt": version} if self.in_flight else {}
         try:
             answer = await self.ask(session, GENERATE, body, seconds)
         except RefusedError as error:
@@ -430,13 +438,14 @@ class Server:
                 "install vLLM 0.32 there, or use rollouts.engine=vllm"
             )
         versions = {span.version for span in choice.weight_versions or ()}
-        if versions != {version}:
+        given = re.compile(rf"{re.escape(version.rpartition('-')[0])}-\d+" if self.in_flight else re.escape(version))
+        if not versions or not all(map(given.fullmatch, versions)):
             raise OtherWeightsError(
                 f"{self.address}: sampled with weights {one_line(sorted(versions))}, not {version!r}"
             )
-        return self._completion(choice, version, sampling["max_tokens"])
+        return self._completion(choice, sampling["max_tokens"])
 
-    def _completion(self, choice: Choice, version: str, limit: int) -> Completion:
+    def _completion(self, choice: Choice, limit: int) -> Completion:
         """A choice as a completion. Raises ServerError if its parts contradict each other."""
         stops: dict[str | None, Stop] = {"stop": "end", "length": "length"}
         if choice.finish_reason not in stops:
@@ -446,12 +455,16 @@ class Server:
         count, logprobs = len(choice.token_ids), [entry.logprob for entry in choice.logprobs.content]
         if count > limit or len(logprobs) != count:
             raise ServerError(f"{self.address}: {count} tokens of {limit}, with {len(logprobs)} log-probabilities")
+        spans = [(version_in(span.version), span.end - span.start) for span in choice.weight_versions or ()]
+        if len(spans) > 1 and (min(num for _, num in spans) < 1 or sum(num for _, num in spans) != count):
+            raise ServerError(f"{self.address}: {count} tokens, and weights of {one_line(spans)}")
         return Completion(
             tokens_T=np.asarray(choice.token_ids, np.int32),
             logprobs_T=np.asarray(logprobs, np.float32),
             entropies_T=np.full(count, np.nan, np.float32),
             stop=stops[choice.finish_reason],
-            policy_version=version_in(version),
+            policy_version=min(version for version, _ in spans),
+            spans=tuple(spans) if len(spans) > 1 else (),
         )
 
 

@@ -25,7 +25,7 @@ class Spreading(ABC):
         retried: number of sequences that had to be sampled again.
     """
 
-    serves_all = True
+    serves_all = concurrent = True
 
     def __init__(self, options: ServerOptions, setup: EngineSetup, num_servers: int):
         self.options = options

@@ -61,6 +61,7 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     shape = getattr(setup.policy, "config", None)
     for server in servers:
         server.vocabulary = int(getattr(shape, "vocab_size", server.vocabulary))
+        server.in_flight = setup.in_flight
     engine = VllmServersEngine(servers, options, setup, folder, getattr(torch, dtype))
     atexit.register(engine.close)
     engine.begin()

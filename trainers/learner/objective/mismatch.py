@@ -62,7 +62,7 @@ def mismatch_weights(
 
 
 def lag_sums(
-    lags: Sequence[int], lags_B: Tensor, mask_BT: Tensor, gaps_BT: Tensor, weights_BT: Tensor | None
+    lags: Sequence[int], lags_BT: Tensor, mask_BT: Tensor, gaps_BT: Tensor, weights_BT: Tensor | None
 ) -> TokenSums:
     """Sums over the tokens of each lag: how many, of |gap|, and of the correction's weight and its square.
 
@@ -74,7 +74,7 @@ def lag_sums(
     if weights_BT is not None:
         values |= {"mismatch_weight": weights_BT, "mismatch_square": weights_BT.square()}
     return {
-        f"lag_{lag}/{name}": value_BT[lags_B == lag].sum(dtype=torch.float32)
+        f"lag_{lag}/{name}": value_BT[lags_BT == lag].sum(dtype=torch.float32)
         for lag in lags
         for name, value_BT in values.items()
     }

@@ -1,3 +1,4 @@
+import copy
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -7,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_harness import OPTIONS, gradients, make_group
+from learner_harness import OPTIONS, gradients, make_group, plain_logprobs, recorded_gradients
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from halfway.curriculum import Group, Rollout, Turn, UserError
+from halfway.curriculum import Group, Rollout, Stream, Turn, UserError
+from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.objective.loss import loss_denominator, policy_loss
 from halfway.trainers.learner.objective.mismatch import effective, lag_sums, mismatch_weights
 from halfway.trainers.learner.options import LearnerOptions
@@ -350,7 +352,7 @@ def test_sample_size_and_mismatch_are_told_for_all_tokens_and_by_lag() -> None:
     weights_BT = torch.tensor([[0, 1.0, 3.0, 0], [0, 2.0, 2.0, 2.0]])
     gaps_BT = torch.tensor([[0, 0.5, -1.5, 0], [0, 0.1, 0.1, -0.1]])
     mask_BT = weights_BT > 0
-    sums = lag_sums([0, 2, 5], torch.tensor([2, 0]), mask_BT, gaps_BT, weights_BT)
+    sums = lag_sums([0, 2, 5], torch.tensor([[2] * 4, [0] * 4]), mask_BT, gaps_BT, weights_BT)
     sums |= {"mismatch_weight": weights_BT.sum(), "mismatch_square": weights_BT.square().sum()}
     told = effective({name: value.item() / 5 for name, value in sums.items()}, [0, 2, 5])
     expected = {
@@ -416,3 +418,75 @@ def test_the_gradient_of_an_update_is_weighted(
 def test_correction_and_engine_denominator_exclude_each_other() -> None:
     with pytest.raises(UserError, match=r"^learner.mismatch: 'token_masked' .*old_logprobs=learner"):
         LearnerOptions(mismatch="token_masked", old_logprobs="engine")
+
+
+VERSIONS, LEARNERS = ((0, 2), (1, 3)), 2  # two tokens of a response by the first weights, three by the second
+
+
+def perturbed(model: Qwen3ForCausalLM, size: float, seed: int) -> Qwen3ForCausalLM:
+    """The model as it may have been some updates ago."""
+    torch.manual_seed(seed)
+    earlier = copy.deepcopy(model)
+    with torch.no_grad():
+        for values in earlier.parameters():
+            values += size * torch.randn_like(values)
+    return earlier
+
+
+def late_group(earlier: list[Qwen3ForCausalLM]) -> Group:
+    """Two rollouts whose beginning the first of the earlier weights sampled, and whose end the second."""
+    rollouts = []
+    for i in range(2):
+        tokens = [20 + i, 8, 21 + i, 30, 22]
+        with torch.no_grad():
+            rows = [plain_logprobs(model, [4, 5, 6, *tokens])[3:] for model in earlier]
+        engine_T = torch.cat([rows[0][:2], rows[1][2:]]).numpy()
+        turn = Turn(np.asarray(tokens, np.int32), engine_T, engine_T, 0, "end", spans=VERSIONS)
+        rollouts.append(Rollout((turn,), i == 0))
+    return replace(make_group([4, 5, 6], rollouts), lag=LEARNERS)
+
+
+def gradient_by_hand(model: Any, before: Any, group: Group, settings: LearnerOptions) -> dict[str, Any]:
+    """The gradient of - mean over tokens of w min(r A, clip(r) A), r = p / p_before, w from p_before / q."""
+    model = copy.deepcopy(model)
+    total = torch.zeros((), dtype=torch.float64)
+    for rollout in group.rollouts:
+        row, advantage = [4, 5, 6, *rollout.turns[0].tokens_T.tolist()], 1.0 if rollout.success else -1.0
+        with torch.no_grad():
+            proximal_T = plain_logprobs(before, row)[3:]
+        r_T = (plain_logprobs(model, row)[3:] - proximal_T).exp()
+        w_T = (proximal_T - torch.from_numpy(rollout.turns[0].logprobs_T)).exp()
+        cap, floor = settings.mismatch_cap, settings.mismatch_floor
+        masked = settings.mismatch == "token_masked"
+        w_T = torch.where((w_T >= floor) & (w_T <= cap), w_T, 0) if masked else w_T.clamp(max=cap)
+        low, high = 1 - settings.clip_low, 1 + settings.clip_high
+        total = total - (w_T * torch.minimum(r_T * advantage, r_T.clamp(low, high) * advantage)).sum()
+    (total / 10).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["token_truncated", "token_masked"])
+@pytest.mark.parametrize("epochs", [1, 2], ids=["one_step", "decoupled"])
+def test_the_gradient_on_tokens_of_two_earlier_versions_has_the_closed_form(
+    tiny_model: Qwen3ForCausalLM, kind: Any, epochs: int
+) -> None:
+    """With one step the ratio to the weights before is 1; in a second epoch it is decoupled PPO."""
+    tiny_model.double()
+    group = late_group([perturbed(tiny_model, 0.03, 0), perturbed(tiny_model, 0.015, 1)])
+    settings = replace(OPTIONS, mismatch=kind, mismatch_cap=1.3, mismatch_floor=0.7, lr=0.02, max_grad_norm=0.0)
+    settings = replace(settings, num_epochs=epochs)
+    trained = PolicyGradientLearner(copy.deepcopy(tiny_model), settings, 0)
+    models: list[Any] = []
+    original, seen = trained._step, recorded_gradients(trained._backend.optimizer, trained.policy)
+
+    def step(*arguments: Any) -> dict[str, float]:
+        models.append(copy.deepcopy(trained.policy))
+        return original(*arguments)
+
+    trained._step = step  # type: ignore[method-assign]
+    told = trained.update([group], Stream(0))
+    expected = gradient_by_hand(models[-1], tiny_model, group, settings)
+    for name, values in expected.items():
+        torch.testing.assert_close(seen[name], values, rtol=1e-6, atol=1e-9)
+    assert 0 < told["mismatch_bounded"] < 1 and told["lag_1/tokens"] == 0.6 and told["lag_2/tokens"] == 0.4
+    assert (told["ratio"] == 1.0) == (epochs == 1)

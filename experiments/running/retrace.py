@@ -1,0 +1,153 @@
+"""Retraces a run whose rollouts did not wait: from its event log, a session makes every decision again."""
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.session import Session
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.evaluation import Evaluation, summarize
+from halfway.trainers.loop.events import unpacked
+from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.loop.progress import Stopwatch
+from halfway.trainers.loop.training import Training
+
+
+class Retraced(NamedTuple):
+    """How far the decisions made again are those of the log.
+
+    Attributes:
+        steps: steps retraced.
+        decisions: their decisions that are equal, up to the first that differs.
+        different: that one's line in decisions.jsonl, from 1; 0 = all are equal.
+    """
+
+    steps: int
+    decisions: int
+    different: int
+
+
+def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, seed: int, measure: int = 1) -> Retraced:
+    """Make the decisions of a run again.
+
+    Args:
+        folder: the run's, with events.jsonl and decisions.jsonl.
+        session: as at the beginning of the run.
+        measure: steps between two measurements of an oracle, if there is one.
+
+    Raises:
+        UserError: if there is no event log, it is damaged, or the session draws what the run did not.
+    """
+    recorded = Recorded(list(read_events(folder / "events.jsonl")))
+    with tempfile.TemporaryDirectory() as again:
+        run = Training(
+            folder=Path(again),
+            session=session,
+            rollouts=recorded,
+            pool=recorded,
+            learner=recorded,
+            scorer=recorded if "rescored" in session.controller.needs else None,
+            oracle=recorded.measured if "measured" in session.controller.needs else None,
+            oracle_every=measure,
+            sync=lambda: None,
+            fill=fill,
+            budget=Budget(steps=max(recorded.steps, 1)),
+            seed=seed,
+            checkpoints=Checkpoints(Path(again), CheckpointOptions()),
+            staleness=staleness,
+            in_flight=True,  # nothing need be awaited
+        )
+        for _ in range(recorded.steps):
+            run.step(Stopwatch())
+        ours, theirs = ((each / "decisions.jsonl").read_text().splitlines() for each in (Path(again), folder))
+    whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]
+    pairs = enumerate(zip_longest(ours, whole), start=1)
+    different = next((number for number, (one, other) in pairs if one != other), 0)
+    return Retraced(recorded.steps, different - 1 if different else len(whole), different)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a log. Raises UserError if there is none, or a line is damaged."""
+    if not path.exists():
+        raise UserError(f"{path}: does not exist; only runs with rollouts.staleness above 0 write an event log")
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            event = json.loads(line)
+            assert isinstance(event["event"], str)
+        except (ValueError, LookupError, TypeError, AssertionError):
+            raise UserError(f"{path}: line {number} is damaged; put the whole file back") from None
+        yield event
+
+
+@dataclass
+class Recorded:
+    """Pool, learner, oracle and scorer of a run that is over, which say again what its event log says they said."""
+
+    events: Sequence[dict[str, Any]]
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._done = {event["ticket"]: event for event in self.events if event["event"] == "done"}
+        self._weights = [event["version"] for event in self.events if event["event"] == "weights"]
+        self._ratios = iter([event["ratios"] for event in self.events if event["event"] == "scored"])
+        self._drawn = {t[0]: t[1] for event in self.events if event["event"] == "draw" for t in event["tickets"]}
+        self._asked: dict[str, Request] = {}
+        self._measured = iter([event for event in self.events if event["event"] == "measured"])
+        self._updates = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps that ended."""
+        return len(self._weights)
+
+    @property
+    def policy_version(self) -> int:
+        drawn = next((event["version"] for event in self.events if event["event"] == "draw"), 0)
+        return int(self._weights[self._updates - 1] if self._updates else drawn)
+
+    def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> dict[str, float]:
+        self._updates += 1
+        return {}
+
+    def submit(self, requests: Sequence[Request], stream: Stream) -> None:
+        self._asked |= {request.ticket: request for request in requests}
+
+    def take(self, tickets: Sequence[str]) -> list[Group]:
+        return [self._group(self._asked.pop(ticket)) for ticket in tickets]
+
+    def measured(self, stream: Stream) -> Evaluation:
+        event = next(self._measured)
+        return summarize(np.array(event["passed"], np.int64), event["samples"])
+
+    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
+        return [np.array(ratios, np.float64) for ratios in next(self._ratios)]
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        raise AssertionError("nothing is rolled out")
+
+    def time(self) -> float:
+        return 0.0
+
+    def close(self) -> None: ...
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+    def _group(self, request: Request) -> Group:
+        event = self._done.get(request.ticket)
+        if event is None or self._drawn.get(request.ticket) != request.problem.id:
+            raise UserError(
+                f"events.jsonl: the ticket {request.ticket} now asks for {request.problem.id!r}, and in the run for "
+                f"{self._drawn.get(request.ticket)!r}; retrace with the code, configuration and problems of the run"
+            )
+        group = unpacked(event["group"])
+        return replace(group, request=request) if group.request.origin is request.origin else group

@@ -1,0 +1,113 @@
+"""Tools and engine at work at once: an attempt goes on as soon as its own tool has returned."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.rollouts import Turn
+from halfway.trainers.rollouts.attempts import Attempt
+
+READY_SHARE = 0.25
+PATIENCE_SECONDS = 0.5
+"""An engine that samples for one caller at a time begins once this share of attempts is ready, or after this time."""
+
+Told = Callable[[Attempt, Turn], None]
+
+
+@dataclass
+class Overlapping:
+    """Rolls out attempts that do not wait for one another.
+
+    Attributes:
+        sample: continues some attempts, and tells each with its response.
+        judge: the environment's answer to a response.
+        answer: has an attempt read that answer, or end.
+        several: whether `sample` may be called from several threads at once.
+        deadline: when attempts are ended that are still going on, on the monotonic clock. What is being sampled then is
+            waited for, a tool is not.
+    """
+
+    sample: Callable[[Sequence[Attempt], Told], None]
+    judge: Callable[[Attempt, Turn], StepResult[Any]]
+    answer: Callable[[Attempt, Turn, StepResult[Any]], None]
+    several: bool
+    deadline: float
+    _news: "SimpleQueue[tuple[Any, ...]]" = field(default_factory=SimpleQueue)
+    _with_tools: dict[int, tuple[Attempt, Turn]] = field(default_factory=dict)
+    _sampling: int = 0
+
+    def run(self, attempts: Sequence[Attempt], report: Callable[[], None]) -> None:
+        """Roll out until no attempt is live. `report` is called whenever something has happened."""
+        ready, since = [attempt for attempt in attempts if attempt.live], 0.0
+        while ready or self._sampling or self._with_tools:
+            now = time.monotonic()
+            if now >= self.deadline:
+                self._end(ready)
+                if not self._sampling:
+                    break
+            wait = max(self.deadline - now, 0.0) if not self._sampling else None
+            if ready and (self.several or not self._sampling):
+                patience = since + PATIENCE_SECONDS - now
+                if self.several or len(ready) >= READY_SHARE * (len(ready) + len(self._with_tools)) or patience <= 0:
+                    self._begin(self._sample, tuple(ready))
+                    self._sampling += 1
+                    ready.clear()
+                    continue
+                wait = patience if wait is None else min(wait, patience)
+            more = self._happened(wait)
+            since = since if ready else time.monotonic()
+            ready += more
+            report()
+
+    def _happened(self, wait: float | None) -> list[Attempt]:
+        """Wait for news, at most so long. Returns the attempts that go on."""
+        try:
+            kind, *news = self._news.get(timeout=min(wait, threading.TIMEOUT_MAX) if wait is not None else None)
+        except Empty:
+            return []
+        if kind == "failed":
+            raise news[0]
+        if kind == "sampled":
+            self._sampling -= 1
+        elif kind == "response":
+            attempt, turn = news
+            if turn.stop != "end":
+                attempt.end(turn, success=False, truncated=True)
+            else:
+                self._with_tools[id(attempt)] = (attempt, turn)
+                self._begin(self._judge, attempt, turn)
+        elif self._with_tools.pop(id(news[0]), None) is not None:  # else its time was over
+            self.answer(*news)
+            return [news[0]] if news[0].live else []
+        return []
+
+    def _end(self, ready: list[Attempt]) -> None:
+        """End what is not being sampled."""
+        for attempt, turn in self._with_tools.values():
+            attempt.cut(turn)
+        for attempt in ready:
+            attempt.cut()
+        ready.clear()
+        self._with_tools.clear()
+
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Work in another thread, which nobody waits for at the end, since a tool may hang."""
+
+        def guarded() -> None:
+            try:
+                work(*arguments)
+            except BaseException as error:
+                self._news.put(("failed", error))
+
+        threading.Thread(target=guarded, daemon=True).start()
+
+    def _sample(self, attempts: Sequence[Attempt]) -> None:
+        self.sample(attempts, lambda attempt, turn: self._news.put(("response", attempt, turn)))
+        self._news.put(("sampled",))
+
+    def _judge(self, attempt: Attempt, turn: Turn) -> None:
+        self._news.put(("answer", attempt, turn, self.judge(attempt, turn)))
