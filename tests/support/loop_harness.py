@@ -1,6 +1,7 @@
 """A run of the loop without a model: scripted rollouts and a learner that counts."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from controller_harness import problem_set
 
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Stream, chain
+from halfway.curriculum import Group, PassRateController, Stream, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
@@ -63,3 +64,46 @@ def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) ->
 
 def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Witness(PassRateController[None]):
+    """Writes down the lags and tickets of what it is shown."""
+
+    seen: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def observe(self, state: None, groups: Sequence[Group], step: int) -> None:
+        self.seen.extend((step, group.lag, group.request.ticket) for group in groups)
+
+
+def drawn(ticket: str) -> tuple[int, ...]:
+    """Sorts tickets in the order in which they were drawn."""
+    return tuple(map(int, ticket.split(".")))
+
+
+class KilledError(Exception):
+    """Ends a run at some moment."""
+
+
+def kill(owner: Any, name: str, number: int) -> None:
+    """Have the n-th call of a method end the run."""
+    original, calls = getattr(owner, name), Counter[str]()
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        calls[name] += 1
+        if calls[name] == number:
+            raise KilledError
+        return original(*arguments, **options)
+
+    setattr(owner, name, call)
+
+
+MOMENTS = [
+    ("next_batch", 9),
+    ("run", 7),
+    ("record_group", 15),
+    ("weigh", 11),
+    ("commit", 5),
+    ("update", 6),
+    ("save", 3),
+]

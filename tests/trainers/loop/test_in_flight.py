@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_harness import GROUPS, PROBLEMS, SIZE, ScriptedLearner, records, training
-from test_lockstep import MOMENTS, KilledError, Witness, drawn, kill
+from loop_harness import (
+    GROUPS,
+    MOMENTS,
+    PROBLEMS,
+    SIZE,
+    KilledError,
+    ScriptedLearner,
+    Witness,
+    drawn,
+    kill,
+    records,
+    training,
+)
 
 from halfway.controllers.mopps import Mopps
 from halfway.controllers.prefix_sampling import PrefixSampling

@@ -10,13 +10,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_harness import GROUPS, PROBLEMS, SIZE, ScriptedLearner, records, training
+from loop_harness import (
+    GROUPS,
+    MOMENTS,
+    PROBLEMS,
+    SIZE,
+    KilledError,
+    ScriptedLearner,
+    Witness,
+    drawn,
+    kill,
+    records,
+    training,
+)
 
 from halfway.controllers.mopps import Mopps
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, PassRateController, chain
+from halfway.curriculum import Group, chain
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
@@ -24,21 +36,6 @@ from halfway.trainers.loop.training import Training
 ONCE = FillOptions(groups=GROUPS, degenerate="keep")
 REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)
 LATE = pytest.mark.parametrize("staleness", [1, 2, 4, 8])
-
-
-@dataclass(frozen=True)
-class Witness(PassRateController[None]):
-    """Writes down the lags and tickets of what it is shown."""
-
-    seen: list[tuple[int, int, str]] = field(default_factory=list)
-
-    def observe(self, state: None, groups: Sequence[Group], step: int) -> None:
-        self.seen.extend((step, group.lag, group.request.ticket) for group in groups)
-
-
-def drawn(ticket: str) -> tuple[int, ...]:
-    """Sorts tickets in the order in which they were drawn."""
-    return tuple(map(int, ticket.split(".")))
 
 
 @LATE
@@ -127,10 +124,6 @@ def test_decisions_depend_on_outcomes_and_not_on_when_they_arrive(
     assert b'"origin":"prefix"' in expected
 
 
-class KilledError(Exception):
-    """Ends a run at some moment."""
-
-
 def resumed(folder: Path, staleness: int, moment: tuple[str, int] | None) -> tuple[bytes, list[Any], dict[str, Any]]:
     """What a run leaves that was ended at the n-th call of a method and resumed: log, last batch and state."""
     members = chain(
@@ -152,30 +145,6 @@ def resumed(folder: Path, staleness: int, moment: tuple[str, int] | None) -> tup
         batch = [(group.request.ticket, group.lag, group.num_passed) for group in run.learner.batches[-1]]
         return (folder / "decisions.jsonl").read_bytes(), batch, run.session.state_dict()
     raise AssertionError("unreachable")
-
-
-def kill(owner: Any, name: str, number: int) -> None:
-    """Have the n-th call of a method end the run."""
-    original, calls = getattr(owner, name), Counter[str]()
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        calls[name] += 1
-        if calls[name] == number:
-            raise KilledError
-        return original(*arguments, **options)
-
-    setattr(owner, name, call)
-
-
-MOMENTS = [
-    ("next_batch", 9),
-    ("run", 7),
-    ("record_group", 15),
-    ("weigh", 11),
-    ("commit", 5),
-    ("update", 6),
-    ("save", 3),
-]
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
