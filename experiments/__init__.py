@@ -4,6 +4,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 
 - `audit`: shows from any trainer's rollout log where its rollouts went
 - `cli`: the commands of `halfway`
+- `shown`: how much a command shows, and as JSON if asked
 - `scripts`: what the scripts share: help from the docstring, mistakes in one line
 - `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
 - `config`: reads YAML files into checked settings

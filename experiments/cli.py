@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, refuse
+from halfway.experiments.shown import as_json, busy, now, takes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from halfway.experiments.config.run import RunConfig, TrackingOptions
 
 INTERRUPTED, FAILED = 130, 1
+MOST_SEEDS = 1000
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for words that it cannot read. Its name in typer's modules depends on the version."""
 
@@ -28,22 +30,43 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 class Commands(TyperGroup):
     """The commands of `halfway`, which refuse wrong words in one line as they refuse any other mistake."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with one_line_usage():
-            return super().make_context(*args, **kwargs)
+    words: Sequence[str] = ()
+
+    def make_context(self, info_name: Any, args: list[str], *others: Any, **kwargs: Any) -> Any:
+        self.words = tuple(args)
+        with one_line_usage(self.words):
+            return super().make_context(info_name, args, *others, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with one_line_usage():
+        with one_line_usage(self.words):
             return super().invoke(ctx)
 
 
 app = typer.Typer(
     cls=Commands,
-    help="Train with pass-rate controllers, compare them on an equal budget, report, and audit rollout logs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and stop, if this is asked for."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"halfway {version('halfway')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train with pass-rate controllers, compare them on an equal budget, report, and audit rollout logs."""
 
 
 def recipe(word: str) -> Path:
@@ -71,8 +94,12 @@ Overrides = Annotated[
 ]
 
 
-def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command that reports a user's mistake in one line on stderr and exits with code 2."""
+def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command that reports a user's mistake in one line on stderr and exits with code 2.
+
+    Args:
+        shows: which of `--full`, `--quiet` and `--json` it takes too.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -80,21 +107,38 @@ def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., Non
             with one_line_errors(f"halfway {options.get('name', function.__name__)}"):
                 function(*args, **kwargs)
 
-        app.command(**options)(guarded)
+        app.command(**options)(takes(guarded, *shows))
         return guarded
 
     return register
 
 
 @contextmanager
-def one_line_usage() -> Iterator[None]:
+def one_line_usage(words: Sequence[str] = ()) -> Iterator[None]:
     """Show what is wrong with the words of a command as one red line instead of typer's box, and exit."""
     try:
         yield
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # `halfway` alone, which has printed its help
             raise
-        refuse(usage_line(error))
+        refuse(field_line(error, words) or usage_line(error))
+
+
+def field_line(error: Any, words: Sequence[str]) -> str:
+    """What to write instead of an option such as `--seed 1` that is a field of the file; empty if it is none."""
+    option = getattr(error, "option_name", "")
+    takes_fields = error.ctx and {"overrides", "words"} & {one.name for one in error.ctx.command.params}
+    meant = any(one.startswith(option) for one in getattr(error, "possibilities", None) or ())
+    if not (option and takes_fields) or meant:
+        return ""
+    from halfway.experiments.config.run import RunConfig
+
+    name = option.lstrip("-").replace("-", "_")
+    if name.partition(".")[0] not in RunConfig.__dataclass_fields__:
+        return ""
+    given = next((i for i, word in enumerate(words) if word.partition("=")[0] == option), len(words))
+    value = "=".join(words[given : given + 2]).partition("=")[2] or "..."
+    return f"{error.ctx.command_path}: {option} is a field, not an option; write {name}={value}"
 
 
 def usage_line(error: Any) -> str:
@@ -120,7 +164,7 @@ def resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-@command()
+@command("quiet", "json")
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run and write its report.
 
@@ -137,12 +181,12 @@ def run(file: File, overrides: Overrides = None) -> None:
     _train_run(config, config.folder)
 
 
-@command()
+@command("quiet", "json")
 def compare(
     file: File,
     overrides: Overrides = None,
     seeds: Annotated[
-        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2.", metavar="SEEDS...")
+        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
     ] = "",
     arms: Annotated[
         str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
@@ -170,7 +214,7 @@ def compare(
     _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only)
 
 
-@command()
+@command("quiet", "json")
 def resume(
     folder: Folder,
     jobs: Annotated[int, typer.Option(min=1, help="Number of a comparison's runs trained at the same time.")] = 1,
@@ -201,7 +245,7 @@ def resume(
         raise UserError(f"--from: {folder} is a comparison; give the folder of one of its runs")
 
 
-@command()
+@command("json")
 def report(folder: Folder) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
 
@@ -209,7 +253,7 @@ def report(folder: Folder) -> None:
     """
     if not (folder / "hosted.json").exists():
         _config_in(folder)
-    _show_report(_console(), folder)
+    _show_report(folder)
 
 
 @command()
@@ -359,7 +403,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 
-@command()
+@command("full", "quiet", "json")
 def survey(
     words: Annotated[
         list[str],
@@ -378,7 +422,6 @@ def survey(
         str, typer.Option(help="Regular expression: what an answer of the right form contains.", show_default=False)
     ] = "",
     output: Annotated[Path | None, typer.Option(help="Folder of the survey; default runs/NAME-survey.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Also show the problems by column.")] = False,
 ) -> None:
     """Say where a model stands on its problems before any training: pass rates, silent groups, lengths, texts.
 
@@ -386,6 +429,7 @@ def survey(
     """
     from halfway.curriculum.support.extras import clean
     from halfway.experiments.survey.command import (
+        brief,
         column_table,
         example_lines,
         finish_survey,
@@ -397,12 +441,15 @@ def survey(
 
     config = survey_config([word if "=" in word else str(recipe(word)) for word in words], samples)
     folder = output or Path(config.output) / f"{config.name}-survey"
-    console = _console()
-    tried, records = run_survey(config, folder, problems, form, console)
+    tried, records = run_survey(config, folder, problems, form, now().progress)
     findings, use = finish_survey(config, folder, tried, records, keep)
-    for table in (*survey_tables(findings), *([column_table(findings)] if full else [])):
-        console.print(table.rich())
-    for line in example_lines(records):
+    if now().json:
+        typer.echo(as_json(findings))
+        return
+    console = _console()
+    for table in (*survey_tables(findings), column_table(findings)) if now().full else (brief(findings),):
+        console.print(table)
+    for line in example_lines(records) if now().full else ():
         typer.echo(clean(line))
     typer.echo(f"\n{sentences(findings)}\n{use}")
 
@@ -413,7 +460,7 @@ def propel(
     file: File,
     overrides: Overrides = None,
     seeds: Annotated[
-        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2.", metavar="SEEDS...")
+        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
     ] = "",
     arm: Annotated[str, typer.Option(help="Train, evaluate or export only this arm.")] = "",
     run: Annotated[
@@ -441,7 +488,7 @@ def propel(
         raise typer.Exit(INTERRUPTED) from None
 
 
-@command()
+@command("full", "json")
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
     format_name: Annotated[str, typer.Option("--format", help="Format of all files; else it is recognised.")] = "",
@@ -475,11 +522,15 @@ def audit(
     for path in write or ():
         require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
     names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
-    result = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
-    show(result, _console())
+    with busy("reading logs, replaying controllers"):
+        result = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
+    if now().json:
+        typer.echo(as_json(result.plain()))
+    else:
+        show(result, _console(), now().full)
     for path in write or ():
         write_audit(result, path)
-        typer.echo(f"written: {path}")
+        typer.echo(f"written: {path}", err=now().json)
 
 
 @command()
@@ -494,7 +545,7 @@ def pages(
         typer.echo(f"written: {path}")
 
 
-@command(name="list")
+@command("json", name="list")
 def list_parts(
     name: Annotated[
         str,
@@ -507,23 +558,29 @@ def list_parts(
         bool, typer.Option("--markdown", help="Print controllers/README.md, the page about all controllers.")
     ] = False,
 ) -> None:
-    """List the parts that a YAML file can name, with options and defaults, or explain one part's options."""
+    """List the parts that a YAML file can name, one line each, or explain one part's options."""
+    from rich.text import Text
+
     from halfway.experiments.catalogue import catalogue, controllers_page, explained
 
     if markdown:
         typer.echo(controllers_page(), nl=False)
         return
     one = explained(name)
-    for heading, parts in (one or catalogue(name)).items():
-        typer.secho(heading, bold=True)
+    listed = one or catalogue(name)
+    if now().json:
+        typer.echo(as_json({kind: [part._asdict() for part in parts] for kind, parts in listed.items()}))
+        return
+    console = _console()
+    show = functools.partial(console.print, soft_wrap=not console.is_terminal)  # a program reads whole lines
+    for heading, parts in listed.items():
+        show(Text(heading, "bold"))
         for part in parts:
-            typer.echo(f"  {part.name}: {part.about}")
+            show(Text.assemble("  ", (part.name, "bold"), f": {part.about}"))
             for option in part.options if one else ():
-                typer.echo(f"    {typer.style(option.text, bold=True)}{': ' if option.about else ''}{option.about}")
-            if part.options and not one:
-                typer.secho(f"    {', '.join(option.text for option in part.options)}", dim=True)
-    if not name:
-        typer.echo("halfway list NAME explains the options of one part, such as greso or learner")
+                show(Text.assemble("    ", (option.text, "bold"), ": " if option.about else "", option.about))
+    if not one:
+        show("halfway list NAME explains the options of one part, such as greso or learner")
 
 
 @command(name="run-arm", hidden=True)
@@ -547,21 +604,24 @@ def work() -> None:
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
-    """Split the words of a command into overrides and the seeds of `--seeds 0 1 2`.
+    """Split the words of a command into overrides and the seeds of `--seeds 0 1 2` or `--seeds 0-2`.
 
     The seeds are the option's own word, which may be a list such as "0,1,2", and the bare words that follow it.
 
     Raises:
-        UserError: if a seed is not an integer of at least 0.
+        UserError: if a seed is not an integer of at least 0, or a range is empty or endless.
     """
     from halfway.curriculum.support.errors import UserError
 
     bare = [word for word in words if option and "=" not in word]
-    numbers = [*option.replace(",", " ").split(), *bare]
-    for word in numbers:
-        if not word.isdecimal():
-            raise UserError(f"--seeds: {word!r} is not acceptable; give numbers, such as --seeds 0 1 2")
-    return [word for word in words if word not in bare], list(dict.fromkeys(map(int, numbers)))
+    numbers: list[int] = []
+    for word in [*option.replace(",", " ").split(), *bare]:
+        first, dash, last = word.partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() for end in ends) or not 0 <= int(ends[1]) - int(ends[0]) < MOST_SEEDS:
+            raise UserError(f"--seeds: {word!r} is not acceptable; give numbers, such as --seeds 0 1 2, or 0-2")
+        numbers += range(int(ends[0]), int(ends[1]) + 1)
+    return [word for word in words if word not in bare], list(dict.fromkeys(numbers))
 
 
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
@@ -569,18 +629,21 @@ def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> N
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
     from halfway.experiments.running.tracking import Tracker
+    from halfway.experiments.running.waste import Waste
 
-    console, output = _console(), _output_of(folder, config.name)
+    console, output = now().progress, _output_of(folder, config.name)
     if start is None and read_state(folder) == "finished":
         console.print(f"{folder} is already finished; to train it differently, give another name=...")
     else:
         write_provenance(folder, ["halfway", *sys.argv[1:]])
-        tracker = Tracker.open(config.tracking, output)
-        recorders = [tracker.run(config, folder)] if tracker else []
-        shown = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
-        with resumable(folder), shown as recorder:
-            train(config, folder, [recorder, *recorders], start)
-    _show_report(console, folder)
+        with busy("starting"):
+            tracker = Tracker.open(config.tracking, output)
+            recorders = [tracker.run(config, folder)] if tracker else []
+        waste = Waste(functools.partial(now().warn, console))
+        display = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
+        with resumable(folder), display as recorder:
+            train(config, folder, [recorder, waste, *recorders], start)
+    _show_report(folder)
     _show_tracking(console, config.tracking, output)
 
 
@@ -589,17 +652,18 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only:
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
 
-    console, output = _console(), _output_of(folder, config.name)
+    console, output = now().progress, _output_of(folder, config.name)
     first = config.run(next(iter(config.arms)), config.seeds[0])
     write_provenance(folder, ["halfway", *sys.argv[1:]])
-    tracker = Tracker.open(first.tracking, output)
+    with busy("starting"):
+        tracker = Tracker.open(first.tracking, output)
     with resumable(folder):
         failures = run_comparison(config, folder, jobs, console, tracker, only)
     if failures:
         complain(
             f"{len(failures)} runs failed (see above); once the cause is mended, continue with: halfway resume {folder}"
         )
-    _show_report(console, folder)
+    _show_report(folder)
     if tracker:
         tracker.attach(tracker.comparison_id(folder), [folder / "report.html", folder / "summary.md"])
     _show_tracking(console, first.tracking, output)
@@ -607,14 +671,19 @@ def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only:
         raise typer.Exit(FAILED)
 
 
-def _show_report(console: "Console", folder: Path) -> None:
-    """Write the report and print its short tables."""
+def _show_report(folder: Path) -> None:
+    """Write the report and print its short tables, or all of its numbers as JSON."""
     from halfway.experiments.report.page import write_report
     from halfway.experiments.report.tables.all_tables import quick_tables
 
-    report = write_report(folder)
+    with busy("reading records, drawing figures"):
+        report = write_report(folder)
+    if now().json:
+        typer.echo(as_json(report.summary))
+        return
+    console = _console()
     for table in quick_tables(report.summary):
-        console.print(table.rich())
+        console.print(table)
     console.print(f"report: {report.path}", soft_wrap=True)
 
 

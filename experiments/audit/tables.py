@@ -179,18 +179,50 @@ def limits(reading: Reading) -> list[str]:
     return [*own, *LIMITS]
 
 
-def show(audit: Audit, console: "Console") -> None:
-    """Print the audit to a terminal."""
+def brief(one: Audited) -> TextTable:
+    """At most five rows: how the log was read, what became of problems, whether it got worse, what would help most."""
+    reading, findings, history = one.log.reading, one.findings, one.log.history
+    notes = len(reading.guesses) + len(reading.traps) + len(reading.dropped)
+    read = f"{reading.format}: {findings.steps:,} steps, {len(history):,} groups of {len(history.problems):,} problems"
+    rows = [("read as", read + (f"; {notes} remarks, see --full" if notes else ""))]
+    if findings.groups and reading.keeps_silent:
+        if reading.identified:
+            fate = findings.fates
+            rows.append(("never passed", f"{share(fate.never, fate.problems)} of the problems"))
+            rows.append(("forgotten", f"{share(fate.forgotten, fate.revisited)} of those visited again"))
+        first, last = findings.over_time[0], findings.over_time[-1]
+        silent = [each.all_failed + each.all_passed for each in (first, last)]
+        rows.append(("silent groups", f"{percent(silent[0])} in the first steps, {percent(silent[1])} in the last"))
+    # What a controller saves that chooses problems is used up soon; see the caption of `counterfactuals`.
+    lasting = [each for each in one.replays if isinstance(each, Replayed) and each.kind != "chooses"]
+    prices = {each.name: each.price for each in lasting if each.price}
+    if prices and findings.price:
+        best = min(prices, key=prices.__getitem__)
+        rows.append(("rollouts per useful group", f"{findings.price:.1f} as logged, {prices[best]:.1f} with {best}"))
+    return TextTable("", ("", ""), tuple(rows), words=True)
+
+
+def show(audit: Audit, console: "Console", full: bool = True) -> None:
+    """Print the audit to a terminal.
+
+    Args:
+        full: whether to print all tables; else the main result, a few rows, and how to see the rest.
+    """
     from rich.text import Text
 
     for one in audit.logs:
         console.rule(Text(clean(one.log.name)))
         console.print(Text(clean(headline(one))))
-        for table in tables_of(one):
-            console.print(table.rich(padding=1))
-        console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
-    for table in suspicious(audit):
-        console.print(table.rich(padding=1))
+        for table in tables_of(one) if full else [brief(one)]:
+            console.print(table)
+        if full:
+            console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
+    for table in suspicious(audit) if full else []:
+        console.print(table)
+    if not full:
+        number = len(audit.suspects)
+        looks = f" and the {number:,} problems that look suspicious" if number else ""
+        console.print(Text(f"next: the same command with --full shows all tables{looks}; --write audit.html, a page"))
 
 
 def _kinds(shares: Stretch | Memory) -> tuple[str, str, str]:

@@ -10,4 +10,5 @@
 - `on_host`: what `launch` starts on another host
 - `tracking`: copies the records to MLflow
 - `progress_bars`: shows progress in a terminal or a log file
+- `waste`: says in one line that a run is being wasted
 """

@@ -1,6 +1,7 @@
 """Recorders for people: a progress bar in a terminal, one line per step in a log file."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,26 +86,25 @@ class Bar:
 
 
 class Lines:
-    """A recorder that prints one line per record."""
+    """A recorder that says one line per record."""
 
-    def __init__(self, budget: Budget):
-        self.budget = budget
+    def __init__(self, budget: Budget, say: Callable[[str], None] | None = None):
+        self.budget, self.say = budget, say or functools.partial(print, flush=True)
 
     def step(self, record: Mapping[str, Any]) -> None:
         groups, seconds = record["groups"], sum(record["timing"].values())
         share = spent(record, self.budget) / self.budget.total
-        print(
+        self.say(
             f"step {record['step']}: {share:.0%} of the budget, {record['rollouts']} rollouts, "
             f"{groups.get('trained', 0)} of {groups['rolled_out']} groups trained"
-            f"{' (starved)' if record['starved'] else ''}, {seconds:.2f} s",
-            flush=True,
+            f"{' (starved)' if record['starved'] else ''}, {seconds:.2f} s"
         )
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
-        print(f"step {record['step']}: held-out pass@1 {record['pass_at_1']:.4f} +- {record['stderr']:.4f}", flush=True)
+        self.say(f"step {record['step']}: held-out pass@1 {record['pass_at_1']:.4f} +- {record['stderr']:.4f}")
 
     def close(self, state: str) -> None:
-        print(state, flush=True)
+        self.say(state)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def single_run(console: Console, name: str, budget: Budget, done: float) -> Iter
         done: how much of the budget has been spent already.
     """
     if not console.is_terminal:
-        yield Lines(budget)
+        yield Lines(budget, functools.partial(console.out, highlight=False))
         return
     with progress_display(console) as display:
         bar = Bar.add(display, name, budget, min(done, budget.total), "starting")

@@ -149,6 +149,18 @@ def sentences(findings: Findings) -> str:
     return text
 
 
+def brief(findings: Findings) -> TextTable:
+    """The five rows that a survey shows unless it is asked for all."""
+    rows = (
+        ("pass@1", f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"),
+        ("never passed, always passed", f"{findings.never:.1%}, {findings.always:.1%}"),
+        ("passed in 1/4 to 3/4", f"{findings.middle:.1%}"),
+        ("attempts cut by a limit", f"{findings.truncated:.1%}"),
+        ("no answer of the right form", _percent(findings.malformed)),
+    )
+    return TextTable("", ("", f"{findings.samples} attempts at each problem; --full shows more"), rows)
+
+
 def survey_tables(findings: Findings) -> Iterable[TextTable]:
     """The tables of a survey: silent groups by size, and the attempts."""
     yield table_of(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from halfway.controllers.chains import from_yaml
     from halfway.trainers.hosts.trl.hosted import trl
 
+__version__ = "0.1.0"
+
 __all__ = ["from_yaml", "trl"]
 
 _HOMES = {"from_yaml": "halfway.controllers.chains", "trl": "halfway.trainers.hosts.trl.hosted"}

@@ -1,5 +1,6 @@
 """The command line: quick and light where it has to be, one line for every mistake."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner, Result
 
+from halfway import __version__
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app, resumable, split_seeds
@@ -113,7 +115,9 @@ def test_list_shows_names_options_and_defaults() -> None:
     for heading in ("controllers", "sources", "verifiers", "environments", "engines"):
         assert f"{heading}\n" in everything
     some = halfway("list", "controllers").stdout
-    assert "  greso: " in some and "target=0.25" in some and "running_sums" not in some
+    assert "  greso: " in some and "running_sums" not in some
+    assert len(some.splitlines()) == len(CONTROLLERS.names()) + 2, "a heading, one line for each, and where to go on"
+    assert "target=0.25" in halfway("list", "greso").stdout
     assert "  transformers: " in halfway("list", "engines").stdout
     assert "'verifiers'" in complaint("list", "verifier")
     assert "  function_induction: Whether the function in each response gives" in everything
@@ -172,13 +176,35 @@ def test_mistakes_are_one_line(run_file: Path) -> None:
         ("audit log --hours -1", "--hours: '-1' is not acceptable; give at least 0"),
         ("compare run.yaml --jobs", "option '--jobs' requires an argument; see `halfway --help`"),
         ("compare", "halfway compare: missing argument 'FILE'; see `halfway compare --help`"),
-        ("compare run.yaml --job 2", "halfway compare: no such option: --job (Possible options: --jobs)"),
+        ("compare run.yaml --job 2", "halfway compare: no such option: --job (Possible options: --jobs"),
         ("comapre run.yaml", "halfway: no such command 'comapre'. Did you mean 'compare'?"),
+        ("run run.yaml --seed 1", "halfway run: --seed is a field, not an option; write seed=1"),
+        ("run run.yaml --learner.lr=1", "halfway run: --learner.lr is a field, not an option; write learner.lr=1"),
+        ("launch run.yaml --model", "halfway launch: --model is a field, not an option; write model=..."),
+        ("compare run.yaml --seed 1", "halfway compare: no such option: --seed (Possible options: --seeds"),
+        ("list --seed 1", "halfway list: no such option: --seed; see `halfway list --help`"),
         ("--nothing", "halfway: no such option: --nothing; see `halfway --help`"),
     ],
 )
 def test_words_that_cannot_be_read_are_refused_in_one_line(words: str, message: str) -> None:
     assert message in complaint(*words.split())
+
+
+def test_version_and_short_help() -> None:
+    assert halfway("--version").stdout == f"halfway {__version__}\n"
+    assert halfway("run", "-h").stdout == halfway("run", "--help").stdout
+
+
+def test_a_result_as_json_is_all_that_stands_on_stdout(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f'{{"problem": "p", "step": {i // 4}, "reward": {i % 2}}}\n' for i in range(16)))
+    assert json.loads(halfway("audit", log, "--json").stdout)["logs"][0]["findings"]["groups"] == 4
+    short, long = halfway("audit", log).stdout, halfway("audit", log, "--full").stdout
+    assert "0.0 % of 4 groups were silent" in short and "--full" in short and len(short.splitlines()) < 16
+    assert "Silence over time" in long and "Silence over time" not in short
+    assert {part["name"] for part in json.loads(halfway("list", "controllers", "--json").stdout)["controllers"]} == set(
+        CONTROLLERS.names()
+    )
 
 
 def test_the_command_alone_shows_its_help() -> None:
@@ -212,11 +238,15 @@ def test_a_directory_of_another_run_is_not_overwritten(run_file: Path) -> None:
 def test_seeds_may_be_words_or_one_list() -> None:
     assert split_seeds(["learner.lr=1", "1", "2"], "0") == (["learner.lr=1"], [0, 1, 2])
     assert split_seeds([], "0,1,1") == ([], [0, 1])
+    assert split_seeds(["7"], "0-2,4") == ([], [0, 1, 2, 4, 7])
     assert split_seeds(["learner.lr=1"], "") == (["learner.lr=1"], [])
     with pytest.raises(UserError, match="--seeds: 'x'"):
         split_seeds(["x"], "0")
     with pytest.raises(UserError, match="--seeds: '-1'"):
         split_seeds([], "-1")
+    for endless in ("3-1", "0-5000000000"):
+        with pytest.raises(UserError, match=f"--seeds: '{endless}'"):
+            split_seeds([], endless)
 
 
 def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

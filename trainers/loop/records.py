@@ -72,6 +72,7 @@ class FinishedStep:
             "groups": {"rolled_out": len(self.groups), **Counter(entry.outcome for entry in self.outcomes)},
             "skipped": len(self.skips),
             "timing": dict(self.timing),
+            "responses": response_counts(self.groups),
             **tool_record(self.groups),
             **counts,
             "learner": dict(self.learner),
@@ -84,6 +85,19 @@ def pass_counts(groups: Sequence[Group]) -> list[int]:
     """The number of groups with k successes, for each k = 0..N."""
     counts = Counter(group.num_passed for group in groups)
     return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]
+
+
+def response_counts(groups: Sequence[Group]) -> dict[str, int]:
+    """Of a step's rollouts, those that were scored, cut by a limit, and lost; and the silent groups of one text."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    silent = [group for group in groups if group.degenerate and group.size > 1]
+    texts = [{tuple(turn.tokens_T.tobytes() for turn in one.turns) for one in group.rollouts} for group in silent]
+    return {
+        "scored": len(rollouts),
+        "truncated": sum(rollout.truncated for rollout in rollouts),
+        "lost": sum(sum(group.dropped.values()) for group in groups),
+        "repeated": sum(len(each) == 1 and () not in each for each in texts),
+    }
 
 
 def tool_record(groups: Sequence[Group]) -> dict[str, Any]:

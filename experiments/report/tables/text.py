@@ -1,13 +1,14 @@
 """A table as text, and the functions that format its numbers."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from halfway.curriculum.support.extras import clean
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
     from rich.text import Text
 
@@ -36,14 +37,14 @@ class TextTable:
         body = "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in self.rows)
         return f"**{self.title}**\n\n{header}\n{rule}\n{body}\n\n{self.caption}\n"
 
-    def rich(self, padding: int = 0) -> "Table":
-        """The table for the terminal, with `padding` spaces beside each cell."""
+    def rich(self, padding: int = 0, widths: "Sequence[int] | None" = None) -> "Table":
+        """The table for the terminal, with `padding` spaces beside each cell, and columns as wide as they like."""
         from rich import box
         from rich.markup import escape
         from rich.table import Table
 
         table = Table(
-            title=escape(clean(self.title)),
+            title=escape(clean(self.title)) or None,
             caption=escape(clean(self.caption)) or None,
             box=box.SIMPLE_HEAD,
             title_justify="left",
@@ -52,12 +53,46 @@ class TextTable:
             show_header=any(self.columns),
         )
         for i, column in enumerate(self.columns):
-            left = self.words or i == 0
-            style = "bold" if i == 0 else ""
-            table.add_column(escape(clean(column)), justify="left" if left else "right", style=style, overflow="fold")
+            justify: Literal["left", "right"] = "left" if self.words or i == 0 else "right"
+            style, width = "bold" if i == 0 else "", widths[i] if widths else None
+            table.add_column(_shown(column), justify=justify, style=style, overflow="fold", width=width)
         for row in self.rows:
             table.add_row(*map(_shown, row))
         return table
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table | Text]":
+        """The table, if no word has to be cut for it; else one line for each cell, under its row's name."""
+        for padding in (1, 0):
+            widths = self._widths(options.max_width - 1 - (2 * padding + 1) * len(self.columns))
+            if widths:
+                yield self.rich(padding, widths)
+                return
+        yield from self._lines()
+
+    def _widths(self, room: int) -> list[int]:
+        """The columns' widths, at most `room` together, for which the widest give way; empty if words are wider."""
+        from rich.cells import cell_len
+
+        cells = ["\n".join(each) for each in zip(self.columns, *self.rows, strict=True)]
+        wanted = [max(cell_len(clean(line)) for line in cell.split("\n")) for cell in cells]
+        least = [max((cell_len(clean(word)) for word in cell.split()), default=0) for cell in cells]
+        while sum(wanted) > room:
+            loose = [i for i in range(len(wanted)) if wanted[i] > least[i]]
+            if not loose:
+                return []
+            wanted[max(loose, key=wanted.__getitem__)] -= 1
+        return wanted
+
+    def _lines(self) -> "Iterator[Text]":
+        from rich.text import Text
+
+        yield Text(clean(self.title), "italic")
+        for name, *cells in self.rows:
+            yield Text(f"\n{clean(name)}", "bold")
+            for column, cell in zip(self.columns[1:], cells, strict=True):
+                yield Text("  " + clean(" ".join(f"{column}: {cell}".split()) if column else cell))
+        if self.caption:
+            yield Text(f"\n{clean(self.caption)}", "dim italic")
 
 
 def _shown(cell: str) -> "Text":

@@ -1,13 +1,16 @@
 """How the numbers of a comparison are written."""
 
+import io
 import json
 import re
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 from contests import comparison_of, contest, run_of
+from rich.console import Console
 from synthetic_runs import ARMS, STRATA, write_comparison
 
 from halfway.experiments.report.analysis.pooled import PooledRatio
@@ -221,3 +224,15 @@ def test_numbers_have_as_many_digits_as_they_need() -> None:
     assert interval(Estimate(1234.567, 1000, 2000), 1) == "1,234.6 [1,000.0, 2,000.0]"
     assert interval(Estimate(0.5, None, 0.7)) == "0.500"
     assert [p_value(p) for p in (None, 0.0001, 0.04567, 1.0)] == ["-", "<.001", ".046", "1.000"]
+
+
+@pytest.mark.parametrize("width", [80, 44, 24])
+def test_no_word_is_cut_in_a_terminal_however_narrow(written: Path, width: int) -> None:
+    printed = Console(file=io.StringIO(), width=width)
+    for table in tables(summarize(load_comparison_records(written))):
+        words = {word for cell in (*table.columns[1:], *chain(*table.rows)) for word in cell.split()}
+        printed.print(table)
+        text = printed.file.getvalue()
+        shown = {*text.split(), *text.replace(": ", " ").replace(":\n", " ").split()}
+        assert words <= shown | {word for word in words if len(word) > width}
+        assert all(len(line) <= width for line in printed.file.getvalue().splitlines())

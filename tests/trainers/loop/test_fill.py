@@ -186,6 +186,15 @@ def test_a_step_counts_groups_by_origin() -> None:
     }
 
 
+def test_a_step_counts_answers_that_were_cut_or_lost_and_silent_groups_of_one_text() -> None:
+    differ, mixed = group(PROBLEMS[0], 0, 4), group(PROBLEMS[1], 2, 4)
+    text = differ.rollouts[0]
+    cut = replace(differ, rollouts=(replace(text, truncated=True),), dropped={"no_room": 3})
+    made = [differ, mixed, replace(differ, rollouts=(text,) * 4), cut]
+    step = FinishedStep(0, 0, {}, [], [], rounds=1, timing={}, controllers={}, groups=made)
+    assert step.record()["responses"] == {"scored": 13, "truncated": 1, "lost": 3, "repeated": 1}
+
+
 @pytest.mark.parametrize(
     ("options", "size"),
     [

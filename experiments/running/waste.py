@@ -1,0 +1,128 @@
+"""Says in one line, once each, that a run is being wasted, and what to do about it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+STEPS = 10
+"""A warning is about the sum of this many steps in a row, so that one bad batch says nothing."""
+SILENT, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
+"""Shares above which a warning is given: of the groups, and of the responses for the others."""
+GAP = 0.05
+"""Mean |log-probability of the learner - of the engine| in nats a token; bfloat16 kernels stay well below."""
+STALL_SECONDS, STALL_FACTOR = 60.0, 10.0
+"""A step has stalled after this long, and after this many times the mean of the steps before it."""
+
+Record = Mapping[str, Any]
+
+
+class Waste:
+    """A recorder that gives each warning once.
+
+    Args:
+        say: is given each warning, one line without its end.
+        clock: seconds; replaced by tests.
+    """
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
+        self.say, self.clock = say, clock
+        self.recent: deque[Record] = deque(maxlen=STEPS)
+        self.told: set[str] = set()
+        self.last = clock()
+        self.seconds: deque[float] = deque(maxlen=STEPS)
+        self.timer: threading.Timer | None = None
+
+    def step(self, record: Record) -> None:
+        now = self.clock()
+        self.seconds.append(now - self.last)
+        self.last = now
+        self.recent.append(record)
+        if len(self.recent) == STEPS:
+            for kind, warning in warnings(self.recent):
+                self.tell(kind, warning)
+        self._watch()
+
+    def evaluation(self, record: Record) -> None:
+        self.last = self.clock()
+
+    def close(self, state: str) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def tell(self, kind: str, warning: str) -> None:
+        """Give a warning unless one of its kind has been given."""
+        if kind not in self.told:
+            self.told.add(kind)
+            self.say(warning)
+
+    def look(self) -> None:
+        """Warn if the running step has taken far longer than those before it."""
+        waited, usual = self.clock() - self.last, sum(self.seconds) / len(self.seconds)
+        if waited >= max(STALL_SECONDS, STALL_FACTOR * usual):
+            timing = self.recent[-1]["timing"]
+            longest = max(timing, key=lambda part: float(timing[part]), default="rollout")
+            self.tell(
+                "stalled",
+                f"no step has ended for {waited:.0f} s, usual are {usual:.1f} s, mostly of {longest}; look at the "
+                "engine, judges and disk, or stop with Ctrl-C and resume",
+            )
+
+    def _watch(self) -> None:
+        """Look again when the next step would have stalled; evaluations begin this time anew."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if "stalled" not in self.told:
+            limit = max(STALL_SECONDS, STALL_FACTOR * sum(self.seconds) / len(self.seconds))
+            self.timer = threading.Timer(limit + 1, self.look)
+            self.timer.daemon = True
+            self.timer.start()
+
+
+def warnings(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """What wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
+    groups = _sum(records, "groups", "rolled_out")
+    silent = _sum(records, "groups", "degenerate")
+    if groups and silent / groups >= SILENT:
+        yield "silent", _silent(records, silent, groups)
+    responses = sum(_sum(records, "responses", name) for name in ("scored", "lost"))
+    if not responses:
+        return
+    cut, lost = (_sum(records, "responses", name) for name in ("truncated", "lost"))
+    if cut / responses >= TRUNCATED:
+        remedy = "raise rollouts.max_response_tokens, or ask for shorter answers in the prompt"
+        yield "truncated", f"{cut / responses:.0%} of the answers were cut by a limit; {remedy}"
+    if lost / responses >= LOST:
+        yield "lost", f"{lost / responses:.0%} of the rollouts were lost; decisions.jsonl says why under `dropped`"
+    failed = [record.get("unjudged", {}) for record in records]
+    if sum(sum(counts.values()) for counts in failed) / responses >= UNJUDGED:
+        reasons = {reason: sum(counts.get(reason, 0) for counts in failed) for counts in failed for reason in counts}
+        reason = max(reasons, key=reasons.__getitem__)
+        share = sum(reasons.values()) / responses
+        yield "judge", f"no verdict on {share:.1%} of the answers, which count as failures, mostly: {reason}; mend that"
+    learned = [record["learner"] for record in records]
+    gaps = [each["engine_gap"] for each in learned if "engine_gap" in each and "mismatch_weight" not in each]
+    if gaps and sum(gaps) / len(gaps) >= GAP:
+        remedy = "give the engine the learner's dtype, or correct for it with learner.mismatch=token_truncated"
+        yield "mismatch", f"engine and learner differ by {sum(gaps) / len(gaps):.3f} nats a token; {remedy}"
+
+
+def _silent(records: Sequence[Record], silent: float, groups: float) -> str:
+    """The warning about silent groups: whether they fail or pass, and whether their texts differ."""
+    fresh = [counts for record in records if (counts := record["fresh_counts"])]
+    failed, passed = (sum(counts[end] for counts in fresh) for end in (0, -1))
+    repeated = _sum(records, "responses", "repeated")
+    text = f"{silent / groups:.0%} of the groups of {len(records)} steps were silent"
+    if repeated > silent / 2:
+        return f"{text}, {repeated:.0f} of {silent:.0f} with one text repeated; raise rollouts.temperature"
+    if passed > failed:
+        return f"{text}, mostly since all pass; skip what is solved (greso, retire), or take harder problems"
+    return (
+        f"{text}, mostly since all fail, with texts that differ; add prefix_sampling or hints to the controllers, or "
+        "take easier problems (`halfway survey`)"
+    )
+
+
+def _sum(records: Sequence[Record], part: str, name: str) -> float:
+    return sum(float(record.get(part, {}).get(name, 0)) for record in records)

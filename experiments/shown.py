@@ -1,0 +1,87 @@
+"""How much a command shows beside its result, and in which form: `--full`, `--quiet` and `--json`."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Shown(NamedTuple):
+    """The options of this kind that the running command was given."""
+
+    full: bool = False
+    quiet: bool = False
+    json: bool = False
+
+    @property
+    def progress(self) -> "Console":
+        """The console for progress."""
+        from rich.console import Console
+
+        return Console(quiet=self.quiet, stderr=self.json)
+
+    def warn(self, console: "Console", message: str) -> None:
+        """Show a warning above the progress; where there is none, on stderr."""
+        from halfway.curriculum.support.extras import clean
+
+        line = f"warning: {clean(message)}"
+        if console.is_terminal and not self.quiet:
+            console.print(line, style="yellow", markup=False, highlight=False)
+        else:
+            typer.echo(line, err=True)
+
+
+NOW: ContextVar[Shown] = ContextVar("shown")
+OPTIONS = {
+    "full": typer.Option("--full", help="Show everything, not only the finding."),
+    "quiet": typer.Option("--quiet", "-q", help="Show no progress, only warnings and the result."),
+    "json": typer.Option("--json", help="Print the result as JSON; whatever else is shown goes to stderr."),
+}
+
+
+def now() -> Shown:
+    """What the running command is to show."""
+    return NOW.get(Shown())
+
+
+def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
+    """The function of a command with these of `OPTIONS` too, which `now()` tells while it runs."""
+
+    @functools.wraps(function)
+    def showing(*args: Any, **kwargs: Any) -> None:
+        NOW.set(Shown(**{name: kwargs.pop(name) for name in names}))
+        function(*args, **kwargs)
+
+    own = inspect.signature(function, eval_str=True)
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, OPTIONS[name]]
+        )
+        for name in names
+    ]
+    showing.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+    showing.__annotations__ = {**function.__annotations__, **{one.name: one.annotation for one in more}}
+    return showing
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show in a terminal what is being done, where that may take more than a second."""
+    from rich.console import Console
+
+    with Console(stderr=True, quiet=now().quiet).status(what):
+        yield
+
+
+def as_json(result: Any) -> str:
+    """A result as indented JSON."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(result)).decode()

@@ -1,0 +1,101 @@
+"""Warnings while a run is wasted: each once, about ten steps, with the remedy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from halfway.experiments.running.waste import STALL_SECONDS, STEPS, Waste
+
+
+def record(**other: Any) -> dict[str, Any]:
+    """A step of 8 groups of 8, of which 2 are silent."""
+    return {
+        "groups": {"rolled_out": 8, "degenerate": 2, "trained": 6},
+        "responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 0},
+        "fresh_counts": [1, 6, 1],
+        "timing": {"rollout": 2.0, "update": 1.0},
+        "learner": {"engine_gap": 1e-6},
+        **other,
+    }
+
+
+SILENT: Mapping[str, Any] = {"groups": {"rolled_out": 8, "degenerate": 7, "trained": 1}}
+ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6}}
+
+
+@pytest.mark.parametrize(
+    ("wasted", "what", "remedy"),
+    [
+        (
+            {**SILENT, "fresh_counts": [7, 1, 0]},
+            "88% of the groups of 10 steps were silent, mostly since all fail",
+            "hints",
+        ),
+        ({**SILENT, "fresh_counts": [0, 1, 7]}, "mostly since all pass", "greso"),
+        ({**SILENT, **ONE_TEXT}, "60 of 70 with one text repeated", "rollouts.temperature"),
+        (
+            {"responses": {"scored": 64, "truncated": 16, "lost": 0, "repeated": 0}},
+            "25% of the answers were cut by a limit",
+            "rollouts.max_response_tokens",
+        ),
+        (
+            {"responses": {"scored": 48, "truncated": 0, "lost": 16, "repeated": 0}},
+            "25% of the rollouts were lost",
+            "dropped",
+        ),
+        ({"unjudged": {"timeout": 6, "crash": 1}}, "no verdict on 10.9% of the answers", "timeout"),
+        ({"learner": {"engine_gap": 0.2}}, "differ by 0.200 nats a token", "learner.mismatch=token_truncated"),
+    ],
+)
+def test_waste_is_told_once_after_ten_steps_with_the_remedy(wasted: dict[str, Any], what: str, remedy: str) -> None:
+    said: list[str] = []
+    waste = Waste(said.append)
+    for _ in range(STEPS - 1):
+        waste.step(record(**wasted))
+    assert said == []
+    for _ in range(STEPS):
+        waste.step(record(**wasted))
+    waste.close("finished")
+    [line] = said
+    assert what in line and remedy in line and "\n" not in line
+
+
+def test_a_run_that_learns_is_left_alone_and_so_is_a_gap_that_is_corrected() -> None:
+    said: list[str] = []
+    waste = Waste(said.append)
+    for _ in range(2 * STEPS):
+        waste.step(record(learner={"engine_gap": 0.2, "mismatch_weight": 0.9}))
+    waste.close("finished")
+    assert said == []
+
+
+def test_a_step_that_takes_ten_times_as_long_as_usual_has_stalled() -> None:
+    said: list[str] = []
+    now = [0.0]
+    waste = Waste(said.append, lambda: now[0])
+    for _ in range(3):
+        now[0] += 20.0
+        waste.step(record())
+    now[0] += 10 * 20.0 - 1
+    waste.look()
+    assert said == []
+    now[0] += 1
+    waste.look()
+    waste.look()
+    waste.close("finished")
+    [line] = said
+    assert line.startswith("no step has ended for 200 s, usual are 20.0 s, mostly of rollout")
+
+
+def test_short_steps_have_a_minute() -> None:
+    said: list[str] = []
+    now = [0.0]
+    waste = Waste(said.append, lambda: now[0])
+    now[0] = 0.1
+    waste.step(record())
+    now[0] += STALL_SECONDS - 1
+    waste.look()
+    assert said == [] and waste.timer is not None and waste.timer.daemon
+    waste.close("finished")
+    assert waste.timer.finished.is_set()
