@@ -1,6 +1,6 @@
 """The verdict: what each arm is worth by kind of data, price and budget, from the committed curves and the plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,8 @@ from halfway.experiments.report.statistics.random_effects import over_regimes
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
+PLAINEST = "grpo"
+"""The baseline where no other has been named, or the named one has not been run."""
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
@@ -62,12 +64,16 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         stage: "screening" or "confirming", which says which seeds these are.
+        baseline: the planned one, or `PLAINEST` where it has no runs.
+        complete: whether baseline and planned arms have run with every seed of the stage; until then nothing is clear.
         runs, rates, ends: by arm, the number of runs, their learning rate, and their mean final pass@1.
         start: pass@1 of the starting policies.
         axes: by axis and arm.
     """
 
     stage: str
+    baseline: str
+    complete: bool
     start: float
     runs: dict[str, int]
     rates: dict[str, float]
@@ -101,17 +107,23 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     Args:
         curves: by regime.
     """
-    baseline = plan["baseline"] or "grpo"
+    baseline = plan["baseline"] or PLAINEST
     regimes, gains = {}, {}
     for name, found in curves.items():
         stage, runs_of = compared(found, plan, baseline, plan.get("beforehand", {}).get(name, {}))
         if len(runs_of) > 1:
-            regimes[name], gains[name] = _regime(stage, runs_of, baseline, plan["instances"])
+            regimes[name], gains[name] = _regime(stage, runs_of, plan)
     stages = {regime.stage for regime in regimes.values()}
     last = "confirming" if "confirming" in stages else "screening"
-    used = [gains[name] for name in gains if regimes[name].stage == last]
-    pooled = {axis.name: _pooled([found[axis.name] for found in used], last) for axis in AXES}
+    used = [name for name in gains if (regimes[name].stage, regimes[name].baseline) == (last, baseline)]
+    tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
+    pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
     return Verdict(baseline, regimes, pooled)
+
+
+def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arms of the planned contrasts."""
+    return tuple(plan.get("arms", ()))
 
 
 def compared(
@@ -138,25 +150,30 @@ def compared(
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
         several = [arm for arm, found in places.items() if len(found) >= min(2, number)]
-        if baseline in several:
+        if baseline in several or (stage == "screening" and PLAINEST in several):
             common = set.intersection(*(places[arm] for arm in several))
             return stage, {arm: [run for run in runs_of[arm] if run.seed % number in common] for arm in several}
     return "screening", {}
 
 
 def _regime(
-    stage: str, runs_of: Mapping[str, list[Run]], baseline: str, instances: int
+    stage: str, runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any]
 ) -> tuple[Regime, dict[str, dict[str, CrossedMean]]]:
     used = [run for runs in runs_of.values() for run in runs]
-    parts = by_instance(runs_of, instances)
+    parts = by_instance(runs_of, plan["instances"])
+    baseline = plan["baseline"] if plan["baseline"] in runs_of else PLAINEST
+    tested = [arm for arm in _tested(plan) if arm in runs_of] if stage == "confirming" else []
+    whole = [{run.seed for run in runs_of[arm]} == {*plan["seeds"][stage]} for arm in (baseline, *tested)]
     axes, gains = {}, {}
     for axis in AXES:
         amount, pooled = common_reach(used, axis), pool(parts, axis)
         gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
-        clear = _clear(gains[axis.name], stage)
+        clear = _clear(gains[axis.name], tested if all(whole) else ())
         axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount)
     regime = Regime(
         stage,
+        baseline,
+        all(whole),
         float(np.mean([run.evaluations[0].pass_at_1 for run in used])),
         {arm: len(runs) for arm, runs in runs_of.items()},
         {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
@@ -185,21 +202,22 @@ def _rows(
     return rows
 
 
-def _clear(gains: Mapping[str, CrossedMean], stage: str) -> dict[str, bool]:
-    """Which gains are clear after Holm's adjustment; none in screening, which chooses arms and tests nothing."""
-    adjusted = holm([gain.p for gain in gains.values()])
-    return {arm: stage == "confirming" and p is not None and p < LEVEL for arm, p in zip(gains, adjusted, strict=True)}
+def _clear(gains: Mapping[str, CrossedMean], tested: Collection[str]) -> dict[str, bool]:
+    """Which gains are clear after Holm's adjustment over the planned contrasts; others are described, not tested."""
+    adjusted = holm([gains[arm].p for arm in gains if arm in tested])
+    p_of = dict(zip([arm for arm in gains if arm in tested], adjusted, strict=True))
+    return {arm: (p := p_of.get(arm)) is not None and p < LEVEL for arm in gains}
 
 
 def _number(gain: CrossedMean, clear: bool) -> Number:
     return Number(gain.mean, gain.estimate.low, gain.estimate.high, clear)
 
 
-def _pooled(gains: Sequence[Mapping[str, CrossedMean]], stage: str) -> dict[str, Number]:
+def _pooled(gains: Sequence[Mapping[str, CrossedMean]], tested: Collection[str]) -> dict[str, Number]:
     """The gains over regimes of the arms that are in all of them."""
     arms = [arm for arm in (gains[0] if gains else {}) if all(arm in found for found in gains)]
     over = {arm: over_regimes([found[arm] for found in gains]) for arm in arms}
-    clear = _clear(over, stage)
+    clear = _clear(over, tested)
     return {arm: _number(gain, clear[arm]) for arm, gain in over.items()}
 
 
@@ -210,7 +228,7 @@ def best_table(verdict: Verdict) -> TextTable:
         for axis in AXES:
             found = regime.axes[axis.name]
             cells = [_best_cell({arm: row.best[budget] for arm, row in found.items()}) for budget in BUDGETS]
-            rows.append((f"{name}, {regime.stage}", axis.label, *cells))
+            rows.append((_kind(name, regime), axis.label, *cells))
     columns = ("kind of data", "what is paid for", *(f"{budget} of the budget" for budget in BUDGETS))
     notes = "Chances from resampled seeds, problems and, in screening, instances; the two likeliest arms of each cell."
     return TextTable("Which arm scores highest", columns, tuple(rows), notes)
@@ -228,16 +246,19 @@ def arms_table(verdict: Verdict) -> TextTable:
         for arm, count in regime.runs.items():
             found = [regime.axes[axis.name][arm] for axis in AXES]
             gain, ends = found[0].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
-            cells = [_ratio_cell(row, arm == verdict.baseline) for row in found]
-            rows.append(
-                (f"{name}, {regime.stage}", arm, str(count), f"{regime.rates[arm]:g}", ends, _gain(gain), *cells)
-            )
+            cells = [_ratio_cell(row, arm == regime.baseline) for row in found]
+            rows.append((_kind(name, regime), arm, str(count), f"{regime.rates[arm]:g}", ends, _gain(gain), *cells))
     columns = ("kind of data", "arm", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
     notes = (
-        f"Gain in area: over {verdict.baseline}, along rollouts; *: clear after Holm's adjustment. Then what is spent "
-        f"until {verdict.baseline}'s end, as a multiple of what it spends. 95 % intervals."
+        "Gain in area: over the baseline, the arm with the multiple 1, along rollouts; *: clear after Holm's "
+        "adjustment. Then what is spent until the baseline's end, as a multiple of what it spends. 95 % intervals."
     )
     return TextTable("Every arm of the verdict", columns, tuple(rows), notes)
+
+
+def _kind(name: str, regime: Regime) -> str:
+    partly = "" if regime.complete or regime.stage == "screening" else ", not complete"
+    return f"{name}, {regime.stage}{partly}"
 
 
 def _gain(gain: Number | None) -> str:

@@ -85,7 +85,16 @@ LONG_TEACHER = sums.SumsTeacher(forget=0.35, slip=0.06)
 
 RECIPES = {
     "running_sums": WarmStart("running_sums"),
-    "long_sums": WarmStart("long_sums", steps=1100, batch_tokens=4000, min_lines=8, max_lines=20, hidden=48, layers=2),
+    "long_sums": WarmStart(
+        "long_sums",
+        steps=1100,
+        batch_tokens=4000,
+        most_loss={700: 0.9, 1100: 0.35},
+        min_lines=8,
+        max_lines=20,
+        hidden=48,
+        layers=2,
+    ),
     "operator_sheets": WarmStart(
         "operator_sheets",
         steps=1500,

@@ -54,9 +54,9 @@ def rounded(value: object) -> object:
 
 def draw(verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
     """Score against each cost: mean curves with 95 % bands."""
-    found = verdict.regimes[regime].axes[AXES[0].name]
-    others = sorted((arm for arm in found if arm != verdict.baseline), key=lambda arm: -found[arm].area)
-    shown = {arm: runs_of[arm] for arm in (verdict.baseline, *others[:DRAWN])}
+    found, baseline = verdict.regimes[regime].axes[AXES[0].name], verdict.regimes[regime].baseline
+    others = sorted((arm for arm in found if arm != baseline), key=lambda arm: -found[arm].area)
+    shown = {arm: runs_of[arm] for arm in (baseline, *others[:DRAWN])}
     with rc_context(STYLE):
         figure, axes = grid(1, len(AXES), height=3.3, sharey=True)
         for axis, ax in zip(AXES, axes[0], strict=True):

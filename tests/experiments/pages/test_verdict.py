@@ -7,7 +7,12 @@ import pytest
 from halfway.experiments.pages.run_curves import Curve, Evaluation
 from halfway.experiments.pages.verdict import arms_table, best_table, judge
 
-PLAN = {"baseline": None, "instances": 2, "seeds": {"tuning": [9], "screening": [0, 1], "confirming": [2, 3, 4, 5]}}
+PLAN = {
+    "baseline": None,
+    "arms": ["fast"],
+    "instances": 2,
+    "seeds": {"tuning": [9], "screening": [0, 1], "confirming": [2, 3, 4, 5]},
+}
 
 
 def curve(arm: str, seed: int, end: int, trained: int = 50, steps: int = 4) -> Curve:
@@ -65,6 +70,25 @@ def test_confirming_runs_take_the_place_of_screening_ones() -> None:
     assert regime.ends == pytest.approx({"grpo": 0.6, "fast": 0.8})
     gain = regime.axes["rollouts"]["fast"].gain
     assert gain is not None and gain.clear  # which no gain in screening is
+
+
+def test_only_planned_contrasts_are_tested_and_only_when_every_seed_has_run() -> None:
+    ends = (("grpo", 6), ("fast", 8), ("other", 9))
+    runs = [curve(arm, seed, end) for arm, end in ends for seed in (2, 3, 4, 5)]
+    found = judge({"hard": runs}, PLAN).regimes["hard"]
+    gains = {arm: row.gain for arm, row in found.axes["rollouts"].items() if row.gain}
+    assert found.complete and {arm: gain.clear for arm, gain in gains.items()} == {"fast": True, "other": False}
+    partly = judge({"hard": [each for each in runs if (each.arm, each.seed) != ("fast", 5)]}, PLAN)
+    assert not partly.regimes["hard"].complete
+    assert not any(row.gain and row.gain.clear for row in partly.regimes["hard"].axes["rollouts"].values())
+    assert arms_table(partly).rows[0][0] == "hard, confirming, not complete"
+
+
+def test_a_regime_that_has_not_run_the_planned_baseline_is_compared_with_the_plainest() -> None:
+    plan = {**PLAN, "baseline": "small"}
+    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)]), "long": screened([("small", 4), ("grpo", 2)])}, plan)
+    assert {name: regime.baseline for name, regime in verdict.regimes.items()} == {"hard": "grpo", "long": "small"}
+    assert set(verdict.pooled["rollouts"]) == {"grpo"}  # over regimes with the planned baseline alone
 
 
 def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
