@@ -27,6 +27,17 @@ def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield name.replace(f"{BASE}.", "."), weight
 
 
+def checkpoint_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights as checkpoints name and shape them, which is how vLLM takes them. Collective, like `named_weights`.
+
+    transformers holds the experts of a layer in one tensor, while checkpoints have tensors for each.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    for name, weight in named_weights(policy):
+        yield from revert_weight_conversion(policy, {name: weight}).items()
+
+
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Give `target`, a whole model of equal architecture, the weights of `source`. Collective, like `named_weights`."""
     own = dict(target.named_parameters())

@@ -33,8 +33,8 @@ class RolloutOptions:
             noticed between two turns and while tools work; 0 = no limit. Outcomes then depend on timing.
         max_sequences: largest number of sequences decoded at once.
         sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
-            log-probabilities that differ by at most this many nats, or the run stops; 0 = no check. In float32 they
-            agree to 1e-4; in bfloat16 differences of 0.06 (0.3 M parameters) to 0.6 (135 M) were seen.
+            log-probabilities that differ by at most this many nats on average, or the run stops; 0 = no check. In
+            float32 they agree to 1e-4; in bfloat16 single tokens differed by 0.06 (0.3 M parameters) to 0.6 (135 M).
         in_flight: with staleness, the weights change under rollouts that have begun, which go on with the new ones.
             Every token knows the weights that sampled it, and nothing waits for the longest rollout of a batch. The
             engine must allow it: `vllm_servers`.

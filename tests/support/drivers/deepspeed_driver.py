@@ -42,7 +42,7 @@ def build_learner(way: str) -> PolicyGradientLearner:
         normalization="sequence",
         max_microbatch_tokens=24,
         max_grad_norm=0.5,
-        activation_checkpointing=way == "2",
+        activation_checkpointing=way in ("2", "3"),
         deepspeed=WAYS[way],
     )
     model = build_model().to(torch.bfloat16 if way == "3-bfloat16" else torch.float32)

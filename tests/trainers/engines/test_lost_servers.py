@@ -24,7 +24,9 @@ from torch import nn
 from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.trainers.distributed import restart_pause
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
+from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import end_with_parent, guard, start
 from halfway.trainers.engines.vllm_servers import server as vllm_server
@@ -413,5 +415,43 @@ def test_a_sync_check_looks_at_every_server(tmp_path: Path, wrong: int) -> None:
     check = SyncCheck(engine, Learner(), 40, 60, tolerance=1e-4)
     assert check() == 0.0 and all(GENERATE in server.calls for server in servers)
     servers[wrong].logprob = -1.5
-    with pytest.raises(UserError, match=r"log-probabilities are 0\.5 nats from the learner's"):
+    with pytest.raises(UserError, match=r"log-probabilities are 0\.5 nats from the learner's on average"):
         check()
+
+
+def test_one_token_beyond_the_tolerance_stops_no_run() -> None:
+    """Of servers times sixteen tokens one is always rounded worst; weights that differ, differ everywhere."""
+    drawn = np.random.default_rng(0).normal(0.0, 0.1, (64, 16))
+    expected = iter(np.full((64, 16), -1.0))
+
+    class Many:
+        replicas = 64
+
+        def generate(self, contexts: Any, *_: Any) -> list[Completion]:
+            some = np.zeros(16, np.int32)
+            return [Completion(some, -1.0 + row, some.astype(float), "length", 0) for row in drawn]
+
+    class Learner:
+        def logprobs(self, *_: Any) -> Any:
+            return next(expected)
+
+    assert np.abs(drawn).max() > 0.3
+    many: Any = Many()
+    assert SyncCheck(many, Learner(), 40, 60, tolerance=0.2)() < 0.15
+
+
+def test_a_folder_that_cannot_take_the_weights_is_refused_before_servers_start(tmp_path: Path) -> None:
+    policy = nn.Linear(1000, 1000, bias=False)
+    start.require_room_for_weights(str(tmp_path), policy, 2)
+    start.require_room_for_weights("/no such folder", policy, 2)
+    policy.weight.ds_numel = 2**60  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"vllm_servers\.folder: .* GiB free and two versions .*docker run --shm-size"):
+        start.require_room_for_weights(str(tmp_path), policy, 2)
+
+
+def test_weights_in_shared_memory_count_as_the_hosts() -> None:
+    part, away = VllmServers(), VllmServers(folder="/shared")
+    run = PlannedRun("model", "bfloat16", 100, 8, ClusterOptions(devices_per_node=8))
+    shape = ShapeOptions(64, 2, 128, 4, 4, 16, 1000)
+    assert part.memory(run, shape).host == {"weights in shared memory": 2 * 2 * shape.weights / 8}
+    assert away.memory(run, shape).host == {}

@@ -19,7 +19,7 @@ from halfway.trainers.engines.vllm.worker import WeightLoader
 from halfway.trainers.learner.batch import continuation
 from halfway.trainers.learner.microbatches import pad, split_microbatches
 from halfway.trainers.learner.scoring import token_logprobs
-from halfway.trainers.learner.weights import copy_weights, named_weights
+from halfway.trainers.learner.weights import checkpoint_weights, copy_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
 # Padded tokens in one forward pass that computes entropies.
@@ -167,7 +167,7 @@ class VllmEngine:
 
     def sync(self, policy: nn.Module, version: int) -> None:
         """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old weights filled."""
-        self._llm.collective_rpc("load_named_weights", args=(named_weights(policy),))
+        self._llm.collective_rpc("load_named_weights", args=(checkpoint_weights(policy),))
         self.forget()
         if self._policy is not None and self._policy is not policy:
             copy_weights(policy, self._policy)

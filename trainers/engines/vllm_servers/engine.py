@@ -19,7 +19,7 @@ from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, Serv
 from halfway.trainers.engines.vllm_servers.server import OtherWeightsError, Server, ServerError
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
 from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
-from halfway.trainers.learner.weights import named_weights
+from halfway.trainers.learner.weights import checkpoint_weights
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0
@@ -142,7 +142,7 @@ class VllmServersEngine(Spreading):
             if server.usable and server not in ready:
                 self._lost(server)
         wait_for_all()  # gathering weights does not wait long for processes that come late
-        weights = named_weights(policy)
+        weights = checkpoint_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
             if server.version is None:

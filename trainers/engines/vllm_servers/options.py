@@ -5,10 +5,11 @@ from typing import ClassVar, Literal
 
 from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
-from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun
+from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
 from halfway.trainers.engines.vllm.options import VllmOptions
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
+FILE_COPIES = 2
 ASLEEP_GIB = 2.0
 """Memory that a sleeping server keeps on its device."""
 
@@ -25,7 +26,8 @@ class ServerOptions(VllmOptions):
             by NCCL between GPUs, one GPU per process, and by gloo between CPUs; with "broadcast", a lost server comes
             back at the next sync.
         folder: folder for the files and the servers' logs: shared memory on one host, a shared disk on several.
-        start_seconds: how long a server may take to answer for the first time.
+        start_seconds: how long a server may take to answer for the first time, which is long where many read a large
+            model at once and compile it. One that ends is noticed at once.
         seconds: how long a server may take over a request before another server samples it instead. While the server
             still answers /health, a sequence may take up to ten times as long.
         rounds: how often a call sends out its unanswered sequences before it fails.
@@ -42,7 +44,7 @@ class ServerOptions(VllmOptions):
     count: int = 1
     transfer: Literal["files", "broadcast"] = "files"
     folder: str = "/dev/shm"
-    start_seconds: float = 300.0
+    start_seconds: float = 1200.0
     seconds: float = 120.0
     rounds: int = 5
     tensor_parallel: int = 1
@@ -87,7 +89,15 @@ class ServerOptions(VllmOptions):
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
         parts = self.device_parts(run, shape, self.tensor_parallel)
         remedy = f"{FIELD}.kv_cache_gib"
+        beside = self._host_memory(run, shape)
         if not self.sleep:
-            return EngineMemory(parts, parts, remedy=remedy)
-        asleep = {"engines asleep": parts["engine's weights"]}
-        return EngineMemory(parts, {"engine asleep": ASLEEP_GIB * GIB}, asleep, remedy)
+            return EngineMemory(parts, parts, beside, remedy)
+        beside["engines asleep"] = parts["engine's weights"]
+        return EngineMemory(parts, {"engine asleep": ASLEEP_GIB * GIB}, beside, remedy)
+
+    def _host_memory(self, run: PlannedRun, shape: ShapeOptions) -> dict[str, float]:
+        """Per device: the weights in shared memory, where two versions lie side by side for a moment."""
+        if self.transfer != "files" or not self.folder.startswith("/dev/shm"):
+            return {}
+        size = FILE_COPIES * shape.weights * bytes_of(self.weight_dtype(run.dtype))
+        return {"weights in shared memory": size / run.cluster.devices_per_node}

@@ -287,13 +287,17 @@ class Server:
                 content += part
                 if len(content) > most:
                     break
-            return self._accepted(path, response.status, bytes(content), most)
+            return self._accepted(path, response.status, bytes(content), most, Generated)
 
     def _headers(self) -> dict[str, str]:
         return {"Content-Type": "application/json", **guard.headers(self.token)}
 
-    def _accepted(self, path: str, status: int, content: bytes, most: int) -> Any:
-        """The content of an answer. Raises ServerError if its status is not 200, or if it is damaged or too long."""
+    def _accepted(self, path: str, status: int, content: bytes, most: int, kind: Any = Any) -> Any:
+        """The content of an answer, of this kind.
+
+        Raises:
+            ServerError: if its status is not 200, or it is damaged, something else, or too long.
+        """
         if status == http.client.UNAUTHORIZED:
             self.failure = f"{self.address} asks for another token than {guard.VARIABLE} of this process"
             self.refuses = True
@@ -305,12 +309,16 @@ class Server:
         if len(content) > most:
             raise ServerError(f"{self.address}{path}: its answer is longer than {most} bytes")
         try:
-            return msgspec.json.decode(content) if content.startswith((b"{", b"[")) else None
+            return msgspec.json.decode(content, type=kind) if content.startswith((b"{", b"[")) else None
+        except msgspec.ValidationError as error:
+            raise ServerError(f"{self.address}{path}: answers something else ({one_line(error)})") from error
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ServerError(f"{self.address}{path}: its answer is damaged ({one_line(error)})") from error
 
     def _read(self, path: str, answer: Any, kind: type[Kind]) -> Kind:
-        """An answer of this kind. Raises ServerError for any other."""
+        """An answer of this kind, which may have been read as such already. Raises ServerError for any other."""
+        if isinstance(answer, kind):
+            return answer
         try:
             return msgspec.convert(answer, kind)
         except msgspec.ValidationError as error:

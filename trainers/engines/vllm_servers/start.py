@@ -20,10 +20,10 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
-from halfway.trainers.engines.part import require_known_servers
+from halfway.trainers.engines.part import GIB, require_known_servers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, given_token, new_token
-from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
+from halfway.trainers.engines.vllm_servers.options import FIELD, FILE_COPIES, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import Server, server_command
 from halfway.trainers.learner.weights import named_weights
 
@@ -47,6 +47,8 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     if options.transfer == "broadcast" and torch.cuda.is_available():
         require_own_devices(options, next(setup.policy.parameters()).device.index or 0)
     require_known_servers(f"{FIELD}.addresses", options.addresses)
+    if options.transfer == "files":
+        require_room_for_weights(options.folder, setup.policy, getattr(torch, dtype).itemsize)
     folder = own_folder(options.folder)
     if options.addresses:
         token = token_of_servers()
@@ -88,6 +90,24 @@ def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup)
         wait_for_all()  # the others wait, with a long timeout, for the process that waits for the servers
         engine.sync(setup.policy, setup.policy_version)
     return engine
+
+
+def require_room_for_weights(folder: str, policy: nn.Module, bytes_each: int) -> None:
+    """Refuse a folder that cannot take two versions of the weights. A folder that is missing is told elsewhere.
+
+    Raises:
+        UserError: if there is too little room, as in the 64 MB of shared memory that containers have by default.
+    """
+    weights = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in policy.parameters())
+    wanted = FILE_COPIES * weights * bytes_each
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        if free < wanted:
+            raise UserError(
+                f"{FIELD}.folder: {folder!r} has {free / GIB:.2f} GiB free and two versions of the weights take "
+                f"{wanted / GIB:.2f}; give a container more (docker run --shm-size, an emptyDir with medium: Memory), "
+                "or name another folder that every server can read"
+            )
 
 
 def own_folder(parent: str) -> Path:
