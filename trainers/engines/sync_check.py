@@ -62,8 +62,8 @@ class SyncCheck:
         gap = float(np.max(gaps))  # NaN if any of them is
         if not gap <= self.tolerance:
             raise UserError(
-                f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from the "
-                f"learner's on average, more than {self.tolerance:g}; the engine does not hold the learner's weights"
+                f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from "
+                f"the learner's on average, more than {self.tolerance:g}; the engine does not hold its weights"
             )
         return gap
 

@@ -75,10 +75,10 @@ def test_the_check_after_a_sync_tells_right_from_wrong(results: dict[str, Any]) 
     for name in ("before", "right", "right after that", "cache emptied at last"):
         assert verdicts[name] < TOLERANCE["float32"], name
     for name in ("not synced", "cache kept", "output layer not repacked"):
-        assert "the engine does not hold the learner's weights" in str(verdicts[name])
+        assert "the engine does not hold its weights" in str(verdicts[name])
 
 
 def test_bfloat16_engine_of_a_float32_learner(tmp_path: Path) -> None:
     verdicts = run_driver(tmp_path, "bfloat16")["syncs"]
     assert 1e-4 < verdicts["right"] < TOLERANCE["bfloat16"]
-    assert "the engine does not hold the learner's weights" in str(verdicts["not synced"])
+    assert "the engine does not hold its weights" in str(verdicts["not synced"])

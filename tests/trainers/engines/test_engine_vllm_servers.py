@@ -66,7 +66,7 @@ def test_every_server_gets_new_weights(engine: Running) -> None:
     servers, policy = engine
     assert check(engine) < 1e-4
     change(policy, 1)
-    with pytest.raises(UserError, match="the engine does not hold the learner's weights"):
+    with pytest.raises(UserError, match="the engine does not hold its weights"):
         check(engine)
     servers.sync(policy, 1)
     for alone in servers.servers:
