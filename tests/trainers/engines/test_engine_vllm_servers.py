@@ -98,7 +98,7 @@ def wait_for_both(servers: VllmServersEngine) -> None:
     while not all(server.usable for server in servers.servers):
         assert time.monotonic() < deadline
         time.sleep(1)
-        servers._available()
+        servers.available()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
