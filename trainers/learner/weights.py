@@ -34,8 +34,9 @@ def checkpoint_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """
     from transformers.core_model_loading import revert_weight_conversion
 
+    model: Any = policy
     for name, weight in named_weights(policy):
-        yield from revert_weight_conversion(policy, {name: weight}).items()
+        yield from revert_weight_conversion(model, {name: weight}).items()
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
