@@ -12,13 +12,14 @@ import json
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -152,6 +153,14 @@ def sound_logs(folder: Path) -> list[Path]:
     write("rollout_dump_data.step_1.jsonl", [{name: [value] * 4 for name, value in roll.items()}])
     instruct = {"step": 1, "prompt_tokens": [5, 6], "response_tokens": [7], "dataset": "math", "sample_idx": 0}
     write("run_rollouts_000000.jsonl", [{**instruct, "prompt_idx": i // 4, "reward": i % 2} for i in range(8)])
+    (folder / "database").mkdir()
+    with closing(sqlite3.connect(folder / "database" / "explorer.db")) as base:
+        base.execute(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, task_id TEXT, run_id INT, model_version INT, reward FLOAT)"
+        )
+        written = [(f"t{i // 4}", i % 4, i // 8, i % 3 % 2) for i in range(400)]
+        base.executemany("INSERT INTO t (task_id, run_id, model_version, reward) VALUES (?, ?, ?, ?)", written)
+        base.commit()
     return sorted(folder.iterdir())
 
 

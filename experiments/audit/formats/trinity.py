@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -20,6 +20,16 @@ from halfway.experiments.audit.history import UNKNOWN
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 COLUMNS = {"task_id", "run_id", "model_version", "reward"}
+LONGEST_NAME = 1000
+"""Maximum characters of a task's name: a default of the table may put as many as it likes into every row."""
+
+UNNAMED = f"rollout of a task whose name has more than {LONGEST_NAME:,} characters"
+NUMBER = "iif(typeof({0}) IN ('integer', 'real'), {0}, NULL)"
+QUERY = (
+    f"SELECT {NUMBER.format('model_version')}, substr(task_id, 1, {LONGEST_NAME + 1}), {NUMBER.format('run_id')}, "
+    f'{NUMBER.format("reward")} FROM "{{}}" NOT INDEXED'
+)
+"""Rows in the order in which they were written. An index, or sorting by a column, might compute its values."""
 
 
 class ExperienceId(msgspec.Struct, gc=False):
@@ -103,29 +113,34 @@ class TrinityDatabase(Reader):
         seen: Counter[tuple[int, str, int]] = Counter()
         try:
             with closing(_connected(file)) as base:
-                query = f'SELECT model_version, task_id, run_id, reward FROM "{_table_in(base)}" ORDER BY id'
-                cursor = base.execute(query)
+                cursor = base.execute(QUERY.format(_table_in(base)))
                 while rows := cursor.fetchmany(4096):
-                    keys = []
-                    for version, task, run, _ in rows:
-                        place = (version or 0, str(task), run or 0)
-                        keys.append(f"{place[0]}/{seen[place]}/{place[1]}")
-                        seen[place] += 1
-                    into.add(
-                        RolloutColumns(
-                            steps=[int(row[0] or 0) for row in rows],
-                            problems=keys,
-                            rewards=[row[3] if isinstance(row[3], float | int) else None for row in rows],
-                            groups=keys,
-                        )
-                    )
+                    named = [row for row in rows if len(str(row[1])) <= LONGEST_NAME]
+                    if len(named) < len(rows):
+                        into.drop(UNNAMED, len(rows) - len(named))
+                    into.add(_columns(named, seen))
         except (sqlite3.Error, ValueError, OverflowError):
             into.drop("database that could not be read to its end")
 
 
+def _columns(rows: Sequence[Any], seen: Counter[tuple[int, str, int]]) -> RolloutColumns:
+    """The rollouts of rows as `QUERY` gives them; `seen` counts how often a version, task and run has occurred."""
+    keys = []
+    for version, task, run, _ in rows:
+        place = (version or 0, str(task), run or 0)
+        keys.append(f"{place[0]}/{seen[place]}/{place[1]}")
+        seen[place] += 1
+    return RolloutColumns(
+        steps=[int(row[0] or 0) for row in rows],
+        problems=keys,
+        rewards=[row[3] for row in rows],
+        groups=keys,
+    )
+
+
 def _table_in(base: sqlite3.Connection) -> str:
     """The name of the table that has the columns of an experience's metadata; empty if there is none."""
-    for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall():
         columns = {row[1] for row in base.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()}
         if columns >= COLUMNS and '"' not in name:
             return str(name)
@@ -134,4 +149,6 @@ def _table_in(base: sqlite3.Connection) -> str:
 
 def _connected(file: LogFile) -> sqlite3.Connection:
     """Connect to the database read-only, so that the file and its folder stay unchanged."""
-    return sqlite3.connect(f"{file.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    base = sqlite3.connect(f"{file.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    base.execute("PRAGMA trusted_schema = OFF")
+    return base

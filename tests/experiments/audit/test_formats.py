@@ -239,6 +239,24 @@ def test_trinitys_database_has_groups_but_no_problems(tmp_path: Path) -> None:
     assert not (tmp_path / "explorer_output.db-wal").exists()
 
 
+def test_a_database_that_stands_for_more_than_it_holds_is_read_without_what_it_makes_up(tmp_path: Path) -> None:
+    base = sqlite3.connect(tmp_path / "explorer_output.db")
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i"
+    base.execute(f"CREATE VIEW a AS {endless} AS task_id, i AS run_id, i AS model_version, 1 AS reward FROM n")
+    base.execute(
+        "CREATE TABLE t (run_id INTEGER, model_version INTEGER, reward FLOAT, "
+        "id AS (hex(zeroblob(100000000 + run_id))))"
+    )
+    base.executemany("INSERT INTO t VALUES (?, 0, 1.0)", [(i,) for i in range(3)])
+    base.execute("ALTER TABLE t ADD COLUMN task_id TEXT DEFAULT '" + "x" * 1_000_000 + "'")
+    base.executemany("INSERT INTO t VALUES (?, 0, ?, 'short')", [(i, 0.0) for i in range(2)])
+    base.commit()
+    base.close()
+    log = read_one(tmp_path)
+    assert log.history.num_rollouts == 2
+    assert dict(log.reading.dropped) == {"rollout of a task whose name has more than 1,000 characters": 3}
+
+
 TABLE = [{"problem": f"key-{name}", "step": step, "reward": reward} for step, name, _, reward in rows()]
 
 
