@@ -3,6 +3,8 @@
 Beside the code are `recipes/` and the research record, `results/`, which nothing imports.
 
 - `audit`: shows from any trainer's rollout log where its rollouts went
+- `api`: what `halfway` offers in Python
+- `outcomes`: runs and audits as tables, figures and pages
 - `cli`: the commands of `halfway`
 - `shown`: how much a command shows, and as JSON if asked
 - `scripts`: what the scripts share: help from the docstring, mistakes in one line

@@ -71,12 +71,9 @@ def options(
 
 def recipe(word: str) -> Path:
     """The file at this path if it exists; otherwise the recipe at this path in the repository or installed package."""
-    path = Path(word)
-    if path.exists():
-        return path
-    from halfway.experiments.config.paths import REPOSITORY
+    from halfway.experiments.config.paths import recipe
 
-    return REPOSITORY / path if (REPOSITORY / path).is_file() else path
+    return recipe(word)
 
 
 File = Annotated[
@@ -625,26 +622,13 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 
 
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
-    from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.running.progress_bars import single_run
-    from halfway.experiments.running.runs import last_spent, read_state, train
-    from halfway.experiments.running.tracking import Tracker
-    from halfway.experiments.running.waste import Waste
+    from halfway.experiments.api import train_run
 
-    console, output = now().progress, _output_of(folder, config.name)
-    if start is None and read_state(folder) == "finished":
-        console.print(f"{folder} is already finished; to train it differently, give another name=...")
-    else:
-        write_provenance(folder, ["halfway", *sys.argv[1:]])
-        with busy("starting"):
-            tracker = Tracker.open(config.tracking, output)
-            recorders = [tracker.run(config, folder)] if tracker else []
-        waste = Waste(functools.partial(now().warn, console))
-        display = single_run(console, config.name, config.budget, last_spent(folder, config.budget))
-        with resumable(folder), display as recorder:
-            train(config, folder, [recorder, waste, *recorders], start)
+    output = _output_of(folder, config.name)
+    with resumable(folder):
+        train_run(config, folder, output, ["halfway", *sys.argv[1:]], now(), start)
     _show_report(folder)
-    _show_tracking(console, config.tracking, output)
+    _show_tracking(now().progress, config.tracking, output)
 
 
 def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = ()) -> None:

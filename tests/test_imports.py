@@ -163,13 +163,16 @@ def test_no_rooms_import_one_another() -> None:
     assert circles(by_rooms(import_graph(REPOSITORY))) == set()
 
 
-def test_the_package_itself_offers_what_controllers_hold_and_one_host() -> None:
+def test_the_package_itself_offers_what_controllers_hold_one_host_and_four_commands() -> None:
     """It stands above all rooms, so none imports it; and what it offers is imported when it is used."""
     offered = imports(REPOSITORY / "src" / "halfway" / "__init__.py")
     homes = {f"{home}.{name}".removeprefix("halfway.") for name, home in halfway._HOMES.items()}
     assert homes == {name for name in offered if name.partition(".")[0] in LAYERS}
     above = LAYERS[LAYERS.index("controllers") + 1 :]
-    assert {name for name in offered if name.startswith(above)} == {"trainers.hosts.trl.hosted.trl"}
+    assert {name for name in offered if name.startswith(above)} == {
+        "trainers.hosts.trl.hosted.trl",
+        *(f"experiments.api.{name}" for name in ("audit", "compare", "load", "run")),
+    }
     files = [path for layer in LAYERS for path in (REPOSITORY / layer).rglob("*.py")]
     assert [path for path in files if "halfway" in imports(path) and "results" not in path.parts] == []
 

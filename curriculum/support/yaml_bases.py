@@ -52,6 +52,11 @@ def read(path: Path, prepare: Prepare | None = None) -> dict[str, Any]:
     return _read(path.expanduser(), prepare, ())
 
 
+def complete(raw: Mapping[str, Any], prepare: Prepare | None = None) -> dict[str, Any]:
+    """A mapping given in Python as `read` gives one from a file in the current folder."""
+    return _with_base(prepare(raw, Path()) if prepare else raw, Path(), prepare, ())
+
+
 def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[str, Any]:
     resolved = path.resolve()
     if resolved in above:

@@ -8,7 +8,7 @@ from rich.console import Console
 from halfway.curriculum.environments.base import check
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
-from halfway.experiments.comparing.runner import Runner
+from halfway.experiments.comparing.runner import InThisProcess, Runner
 from halfway.experiments.comparing.tuning import final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
 from halfway.experiments.config.comparison import TUNING, ComparisonConfig
 from halfway.experiments.config.design import Setting
@@ -50,6 +50,7 @@ def run_comparison(
     An interrupt stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
 
     Args:
+        parallel: 0 = one after the other, in this process.
         only: arms that are tuned and trained now; empty means all.
 
     Returns:
@@ -58,7 +59,7 @@ def run_comparison(
     parent = tracker.comparison(config, folder) if tracker else ""
     state = "stopped"
     try:
-        with Runner(parallel, console, tracker, parent) as runner:
+        with (Runner if parallel else InThisProcess)(parallel, console, tracker, parent) as runner:
             chosen, failures = tune(config, folder, runner, only)
             failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
         state = "failed" if failures else "finished"

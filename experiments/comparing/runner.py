@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import RunProcess, Workforce, end
-from halfway.experiments.running.runs import LOG, RecordForwarder
+from halfway.experiments.running.runs import LOG, RecordForwarder, train
 from halfway.experiments.running.tracking import PARENT_TAG, Tracker
 from halfway.trainers.contracts import Recorder
 
@@ -104,6 +105,23 @@ class Runner:
         RecordForwarder(job.folder, recorders).poll()
         for recorder in recorders:
             recorder.close("finished")
+
+
+class InThisProcess(Runner):
+    """Trains jobs one after the other in this process, as `halfway.compare` does; what fails is raised."""
+
+    def train(self, jobs: Sequence[Job]) -> list[Failure]:
+        for job in jobs:
+            if job.config.rollouts.engine.part.changes_process:
+                name = job.config.rollouts.engine.name
+                raise UserError(f"rollouts.engine: {name!r} needs a process for each run; use the command `compare`")
+            self._copy_if_finished(job)
+        with board_of(jobs, self.console) as board:
+            for job in jobs:
+                if not job.finished:
+                    train(job.config, job.folder, [*board.recorders(job), *self._tracked(job)])
+                    board.take_away(job)
+        return []
 
 
 def last_words(job: Job, status: int) -> str:

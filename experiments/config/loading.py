@@ -12,16 +12,23 @@ from halfway.curriculum.support.components import plain
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
+from halfway.experiments.config.paths import anchored
 from halfway.experiments.config.run import RunConfig, parse_run_config
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
+def load_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:
     """The run or comparison in a YAML file, checked completely. A file with `arms` is a comparison.
+
+    Args:
+        path: the file; or what one in the current folder would hold, whose name is then "run" unless it gives one.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
     """
-    raw = yaml_files.read(path)
+    if isinstance(path, Mapping):
+        raw, path = yaml_bases.complete(path, anchored), Path("run")
+    else:
+        raw = yaml_files.read(path)
     if yaml_files.is_study(raw):
         raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
@@ -29,7 +36,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig | Compar
     return parse_run_config({"name": path.stem, **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
-def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_run_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     """Like `load_config`, for a run only."""
     config = load_config(path, overrides)
     if isinstance(config, ComparisonConfig):
@@ -37,7 +44,7 @@ def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     return config
 
 
-def load_comparison_config(path: Path, overrides: Sequence[str] = ()) -> ComparisonConfig:
+def load_comparison_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> ComparisonConfig:
     """Like `load_config`, for a comparison only."""
     config = load_config(path, overrides)
     if isinstance(config, RunConfig):

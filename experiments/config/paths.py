@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,6 +67,12 @@ def locate(value: str, folder: Path) -> str:
             place = candidate.resolve()
             return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)
     return value
+
+
+def recipe(word: str | PathLike[str]) -> Path:
+    """The file at this path if it exists; otherwise the recipe at this path in the repository or installed package."""
+    path = Path(word)
+    return REPOSITORY / path if not path.exists() and (REPOSITORY / path).is_file() else path
 
 
 def find(value: str) -> Path:

@@ -8,21 +8,52 @@
 trainers as hosts | the above |
 | `halfway.experiments` | configuration, command line, comparison, report, recipes | the above |
 
-For the trainer that you already use: `from_yaml` reads a chain, and `trl` makes it the curriculum of a `GRPOTrainer`.
+`run`, `compare`, `load` and `audit` do what the commands of these names do, and return tables. For the trainer that you
+already use, `from_yaml` reads a chain, and `trl` makes it the curriculum of a `GRPOTrainer`; in any other, a `Session`
+of a `chain` of controllers, `CONTROLLERS.get(name)`, says what to try.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from halfway.controllers import CONTROLLERS
     from halfway.controllers.chains import from_yaml
+    from halfway.curriculum.controller import chain
+    from halfway.curriculum.problems import Problem, ProblemSet
+    from halfway.curriculum.session import Session
+    from halfway.experiments.api import audit, compare, load, run
     from halfway.trainers.hosts.trl.hosted import trl
 
 __version__ = "0.1.0"
 
-__all__ = ["from_yaml", "trl"]
+__all__ = [
+    "CONTROLLERS",
+    "Problem",
+    "ProblemSet",
+    "Session",
+    "audit",
+    "chain",
+    "compare",
+    "from_yaml",
+    "load",
+    "run",
+    "trl",
+]
 
-_HOMES = {"from_yaml": "halfway.controllers.chains", "trl": "halfway.trainers.hosts.trl.hosted"}
+_HOMES = {
+    "CONTROLLERS": "halfway.controllers",
+    "Problem": "halfway.curriculum.problems",
+    "ProblemSet": "halfway.curriculum.problems",
+    "Session": "halfway.curriculum.session",
+    "audit": "halfway.experiments.api",
+    "chain": "halfway.curriculum.controller",
+    "compare": "halfway.experiments.api",
+    "from_yaml": "halfway.controllers.chains",
+    "load": "halfway.experiments.api",
+    "run": "halfway.experiments.api",
+    "trl": "halfway.trainers.hosts.trl.hosted",
+}
 
 
 def __getattr__(name: str) -> Any:

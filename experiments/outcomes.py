@@ -1,0 +1,210 @@
+"""What the functions of `halfway.experiments.api` return: runs and audits as tables, figures and pages.
+
+A table is a DuckDB relation: `.df()`, `.pl()` and `.arrow()` make it the frame of pandas, polars or pyarrow, if that is
+installed; `.filter`, `.aggregate` and the like ask it more.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.registry import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from halfway.experiments.audit.auditing import Audit
+    from halfway.experiments.report.records import Comparison
+    from halfway.experiments.report.summary import Summary
+    from halfway.experiments.report.tables.text import TextTable
+
+Table = duckdb.DuckDBPyRelation
+
+SHORT = {"curves": "learning_curves", "groups": "pass_counts", "spending": "rollout_fates"}
+"""Short names of figures; their own names work too."""
+PROBLEMS = """
+    {by}problem, count(*) AS groups, sum(n)::BIGINT AS rollouts, sum(k)::BIGINT AS passed, sum(k) / sum(n) AS pass_rate,
+    arg_min(k / n, step) AS first_rate, arg_max(k / n, step) AS last_rate, sum((k IN (0, n))::INT)::BIGINT AS silent
+"""
+
+
+class Trained:
+    """A run, or a comparison of arms over seeds, read from its folder as far as it has got."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        if not len(self.records.all_runs):
+            raise UserError(f"{folder}: no run here or below; give a run or comparison directory")
+
+    @cached_property
+    def records(self) -> "Comparison":
+        """The records of all runs, as the report reads them."""
+        from halfway.experiments.report.records import load_comparison_records
+
+        return load_comparison_records(self.folder)
+
+    @cached_property
+    def summary(self) -> "Summary":
+        """Every number of the report."""
+        from halfway.experiments.report.summary import summarize
+
+        return summarize(self.records)
+
+    @property
+    def decisions(self) -> Table:
+        """The decision logs: arm, seed, and the fields of `halfway.curriculum.decision_log`."""
+        from halfway.experiments.audit.database import connected
+
+        query = "SELECT ? AS arm, ? AS seed, * FROM read_json(?, format = 'newline_delimited', ignore_errors = true)"
+        logs = [(run.arm, run.seed, str(run.folder.resolve() / "decisions.jsonl")) for run in self.records.all_runs]
+        cursor = connected(self.folder).cursor()
+        union = " UNION ALL BY NAME ".join([query] * len(logs))
+        return cursor.sql(union, params=[value for log in logs for value in log])
+
+    @property
+    def groups(self) -> Table:
+        """Every group that was rolled out, once, with its last outcome: k of n passed."""
+        names = ("step", "problem", "origin", "outcome", "k", "n", "tokens", "prefix_tokens")
+        rows = [
+            (run.arm, run.seed, *(getattr(group, name) for name in names))
+            for run in self.records.all_runs
+            for group in run.groups
+            if group.scored
+        ]
+        return _table(("arm", "seed", *names), rows)
+
+    @property
+    def problems(self) -> Table:
+        """For each problem of each run, how often it was tried and passed, from plain groups: fresh, scored."""
+        fresh = self.groups.filter("origin = 'fresh'")
+        return fresh.aggregate(PROBLEMS.format(by="arm, seed, "), "arm, seed, problem").order("arm, seed, problem")
+
+    @property
+    def curves(self) -> Table:
+        """Held-out evaluations: what had been spent, pass@1 and its standard error."""
+        names = ("step", "rollouts", "tokens", "seconds", "pass_at_1", "stderr")
+        evaluations = [(run, record) for run in self.records.all_runs for record in run.evaluations]
+        rows = [(run.arm, run.seed, *(getattr(record, name) for name in names)) for run, record in evaluations]
+        return _table(("arm", "seed", *names), rows)
+
+    def plot(self, name: str = "curves") -> "Figure":
+        """A figure of the report.
+
+        Args:
+            name: "curves", "groups", "spending", or the name of any other figure of the report.
+
+        Raises:
+            UserError: if there is no figure of this name, or nothing to draw in it yet.
+        """
+        from matplotlib import rc_context
+
+        from halfway.experiments.report.figures.all_figures import PICTURES
+        from halfway.experiments.report.figures.style import STYLE
+
+        pictures = {picture.name: picture for picture in PICTURES}
+        if SHORT.get(name, name) not in pictures:
+            raise unknown("plot", name, [*SHORT, *pictures])
+        with rc_context(STYLE):
+            figure = pictures[SHORT.get(name, name)].draw(self.records.started(), self.summary)
+        if figure is None:
+            raise UserError(f"plot: {name!r} has nothing to show in {self.folder}; see `.curves` and `.groups`")
+        return figure
+
+    def report(self) -> Path:
+        """Write the report and return the path of its page."""
+        from halfway.experiments.report.page import write_report
+
+        return write_report(self.folder).path
+
+    def _tables(self) -> "list[TextTable]":
+        from halfway.experiments.report.tables.all_tables import quick_tables
+
+        return quick_tables(self.summary)
+
+    def __repr__(self) -> str:
+        runs = self.records.all_runs
+        finished = sum(run.finished for run in runs)
+        return f"<{self.folder}: {len(self.records.runs)} arms, {finished} of {len(runs)} runs finished>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>" + "".join(map(_html, self._tables()))
+
+
+class AuditedLogs:
+    """The audit of one or several logs.
+
+    Attributes:
+        audit: the logs with their histories, findings and replays.
+    """
+
+    def __init__(self, audit: "Audit"):
+        self.audit = audit
+
+    @property
+    def groups(self) -> Table:
+        """Every group of the logs: k of n passed. `fresh` groups are evidence about their problem."""
+        rows = []
+        for one in self.audit.logs:
+            past = one.log.history
+            columns = (past.step_V, past.passed_V, past.size_V, past.fresh_V, past.silent_V)
+            cells = zip(past.problem_V, *(column.tolist() for column in columns), strict=True)
+            rows += [(one.log.name, past.problems[problem], *rest) for problem, *rest in cells]
+        return _table(("log", "problem", "step", "k", "n", "fresh", "silent"), rows)
+
+    @property
+    def problems(self) -> Table:
+        """For each problem of each log, how often it was tried and passed, from groups that say something about it."""
+        fresh = self.groups.filter("fresh AND n > 0")
+        return fresh.aggregate(PROBLEMS.format(by="log, "), "log, problem").order("log, problem")
+
+    def plain(self) -> dict[str, Any]:
+        """The audit as data for JSON."""
+        return self.audit.plain()
+
+    def write(self, path: Path | str) -> None:
+        """Write the audit as a page (.html) or as JSON."""
+        from halfway.experiments.audit.page import write_audit
+
+        write_audit(self.audit, Path(path))
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        from halfway.experiments.audit.tables import show
+
+        text = StringIO()
+        show(self.audit, Console(file=text, width=100), full=False)
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        from halfway.experiments.audit.tables import headline, tables_of
+
+        return "".join(
+            f"<h4>{escape(one.log.name)}</h4><p>{escape(headline(one))}</p>" + "".join(map(_html, tables_of(one)))
+            for one in self.audit.logs
+        )
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows as a relation, which holds the arrays that it reads."""
+    connection = duckdb.connect(":memory:")
+    columns = {name: np.array(values) for name, values in zip(names, zip(*rows, strict=True), strict=False)}
+    columns = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
+    if not columns:
+        return connection.sql("SELECT " + ", ".join(f"NULL AS {name}" for name in names) + " WHERE false")
+    connection.register("held", columns)
+    return connection.sql("SELECT * FROM held")
+
+
+def _html(table: "TextTable") -> str:
+    """A table for a notebook."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    return f"<h4>{escape(table.title)}</h4><table><tr>{head}</tr>{rows}</table><p>{escape(table.caption)}</p>"

@@ -1,0 +1,111 @@
+"""Halfway in Python: the same runs as from the command line, in this process, and tables of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import REPOSITORY
+from synthetic_runs import ARMS, write_comparison
+
+import halfway
+from halfway.curriculum.support.errors import UserError
+
+TINY: dict[str, Any] = {
+    "base": "experiments/recipes/lab/sums.yaml",
+    "problems": {"train": 16},
+    "fill": {"groups": 2},
+    "rollouts": {"num_rollouts": 2, "max_response_tokens": 8},
+    "evaluation": {"points": 0, "problems": 0},
+    "tracking": {"mlflow": False},
+    "threads": 1,
+}
+
+
+@pytest.fixture
+def no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, where starting a program would fail."""
+
+    def refuse(*words: object, **_: object) -> None:
+        raise AssertionError(f"started {words}")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    return tmp_path
+
+
+def test_a_run_from_a_dictionary_trains_here_and_is_loaded_the_second_time(no_process: Path) -> None:
+    config = {**TINY, "budget": {"steps": 2}}
+    result = halfway.run(config, "name=mine", quiet=True)
+    assert result.folder == Path("runs/mine") and result.records.all_runs[0].finished
+    assert result.groups.aggregate("count(*), sum(n)").fetchall() == [(4, 8)]
+    assert {origin for (origin,) in result.decisions.project("origin").fetchall()} == {"fresh"}
+    before = (result.folder / "decisions.jsonl").read_bytes()
+    again = halfway.run(config, "name=mine", quiet=True)
+    assert repr(again) == "<runs/mine: 1 arms, 1 of 1 runs finished>"
+    assert (again.folder / "decisions.jsonl").read_bytes() == before
+    with pytest.raises(UserError, match=r"learner: unknown|learner\.lrr"):
+        halfway.run(config, "learner.lrr=1")
+
+
+def test_a_comparison_trains_here_one_run_after_the_other(no_process: Path) -> None:
+    arms: dict[str, Any] = {"a": {}, "b": {"learner": {"lr": 1e-3}}}
+    source = {"base": TINY, "name": "two", "arms": arms, "seeds": [0], "budget": {"steps": 1}}
+    result = halfway.compare(source, quiet=True)
+    assert list(result.records.runs) == ["a", "b"]
+    found = result.groups.aggregate("arm, seed, count(*)", "arm, seed").order("arm").fetchall()
+    assert found == [("a", 0, 2), ("b", 0, 2)]
+    more = halfway.compare(source, seeds=[0, 1], arms=["b"], quiet=True)
+    assert [(run.arm, run.seed) for run in more.records.all_runs] == [("a", 0), ("b", 0), ("b", 1)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("written")
+    write_comparison(directory, {arm: ARMS[arm] for arm in ("grpo", "greso")}, steps=6)
+    return directory
+
+
+def test_tables_are_the_records_and_become_frames(written: Path) -> None:
+    result = halfway.load(written)
+    runs = result.records.all_runs
+    curves = result.curves.df()
+    assert list(curves["pass_at_1"]) == [one.pass_at_1 for run in runs for one in run.evaluations]
+    assert result.groups.arrow().read_all().num_rows == sum(group.scored for run in runs for group in run.groups)
+    assert len(result.decisions.fetchall()) >= len(result.groups.fetchall())
+    problems = result.problems.filter("arm = 'grpo' AND problem = 'p0' AND seed = 0").df()
+    fresh = [each for each in runs[0].groups if each.problem == "p0" and each.origin == "fresh" and each.scored]
+    [row] = problems.to_dict("records")
+    assert (row["groups"], row["passed"]) == (len(fresh), sum(each.k or 0 for each in fresh))
+    assert row["silent"] == sum(each.degenerate for each in fresh)
+
+
+def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:
+    result = halfway.load(written)
+    assert result.plot("curves").axes and result.plot("pass_counts").axes
+    with pytest.raises(UserError, match="did you mean 'curves'"):
+        result.plot("curve")
+    assert "<td>grpo</td>" in result._repr_html_() and "2 arms" in repr(result)
+    assert result.report() == written / "report.html"
+
+
+def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path) -> None:
+    rows = [f'{{"problem": "<b>p{i // 8}</b>", "step": {i // 4}, "reward": {int(i > 20)}}}\n' for i in range(32)]
+    (tmp_path / "log.jsonl").write_text("".join(rows))
+    result = halfway.audit(tmp_path / "log.jsonl")
+    assert result.groups.aggregate("count(*), sum(k), sum(n)").fetchall() == [(8, 11, 32)]
+    assert result.problems.project("passed").fetchall() == [(0,), (0,), (3,), (8,)]
+    assert "of 8 groups were silent" in repr(result) and "Silence over time" in result._repr_html_()
+    assert "<b>" not in result._repr_html_()
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run here or below"):
+        halfway.load(tmp_path)
+
+
+def test_the_package_alone_is_imported_at_once() -> None:
+    code = "import sys, halfway; dir(halfway); print(len([name for name in sys.modules if name.startswith('halfway')]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n", "nothing but the package itself"
