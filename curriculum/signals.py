@@ -38,30 +38,6 @@ def mean_centred_variance(passed: ArrayLike, size: ArrayLike) -> Floats:
     return np.asarray(passed * (size - passed) / size**2)
 
 
-def leave_one_out_energy(passed: ArrayLike, size: ArrayLike) -> Floats:
-    """Mean square of the leave-one-out advantages: k (N - k) / (N - 1)^2 (E.3, eqs. 13-16).
-
-    A success has advantage (N - k) / (N - 1), a failure -k / (N - 1).
-
-    Raises:
-        ValueError: if N is below 2, since nothing is left when one rollout is left out.
-    """
-    passed, size = _group(passed, size, 2)
-    return np.asarray(passed * (size - passed) / (size - 1) ** 2)
-
-
-def num_pairs(passed: ArrayLike, size: ArrayLike) -> Floats:
-    """Pairs of a success and a failure in a group: k (N - k) (E.4, eq. 17)."""
-    passed, size = _group(passed, size, 1)
-    return np.asarray(passed * (size - passed))
-
-
-def expected_pairs(p: ArrayLike, size: ArrayLike) -> Floats:
-    """Expected number of such pairs before the group is sampled: N (N - 1) p (1 - p) (E.4, eqs. 19-21)."""
-    p, size = _probability(p), _counts(size, 1)
-    return np.asarray(size * (size - 1) * p * (1 - p))
-
-
 def update_mass(passed: ArrayLike, size: ArrayLike) -> Floats:
     """Mean size of a group's advantages under MaxRL: 2 (1[k > 0] - k / N), see `halfway.controllers.maxrl`.
 

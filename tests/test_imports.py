@@ -12,7 +12,7 @@ from paths import REPOSITORY
 
 import halfway
 
-HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "polyagamma", "transformers", "accelerate", "matplotlib")
+HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "transformers", "accelerate", "matplotlib")
 # A Pyro program is written in torch. Only what needs it loads it, which the test above proves.
 IN_TORCH = {REPOSITORY / "controllers" / "beliefs" / "bayes_model.py"}
 LAYERS = ("curriculum", "controllers", "trainers", "experiments")

@@ -1,21 +1,20 @@
-"""The hierarchical model as a Pyro program: a reference for the Gibbs sampler, and a fit of its hyperparameters.
+"""The hierarchical model in Pyro: a fit of its hyperparameters, and for tests a reference beside the Gibbs sampler.
 
 Needs the packages of the extra `bayes`; nothing else in `controllers` imports this module before it is used.
 """
 
 import math
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.infer import MCMC, NUTS, SVI, TraceMeanField_ELBO
+from pyro.infer import SVI, TraceMeanField_ELBO
 from torch import Tensor
 from torch.distributions import constraints
 
-from halfway.controllers.beliefs.forest import Floats, Forest, Scales, nodes_of
+from halfway.controllers.beliefs.forest import Forest, Scales, nodes_of
 from halfway.controllers.beliefs.logit_normal import Trees, fixed_point, with_evidence
 
 # A fit sees at most this many trees with evidence, drawn at random: more would sharpen three numbers no further.
@@ -42,13 +41,12 @@ def evidence_of(forest: Forest, trees: Any) -> Evidence:
     return Evidence(*(torch.as_tensor(a) for a in (place_C, forest.passed_M[nodes], forest.tried_M[nodes])))
 
 
-def model(evidence: Evidence, scales: Scales | None, fit_shift: bool = False, shift: float = 0.0) -> Tensor:
+def model(evidence: Evidence, fit_shift: bool = False, shift: float = 0.0) -> Tensor:
     """psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2), counts binomial; s and n may be fractions.
 
-    Args:
-        scales: the hyperparameters; None = they are random variables too, with wide priors.
+    The hyperparameters are random variables too, with wide priors; the shift only if it is fitted.
     """
-    mu, tau, sigma, moved = _hyperparameters(scales, fit_shift, shift)
+    mu, tau, sigma, moved = _hyperparameters(fit_shift, shift)
     with pyro.plate("roots", evidence.num_roots):
         root_R = pyro.sample("root", dist.Normal(mu, tau))
     logit_M: Tensor = root_R
@@ -61,10 +59,7 @@ def model(evidence: Evidence, scales: Scales | None, fit_shift: bool = False, sh
     return logit_M
 
 
-def _hyperparameters(scales: Scales | None, fit_shift: bool, shift: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    if scales is not None:
-        mu, tau, sigma, moved = (_number(v) for v in (scales.mu, scales.tau, scales.sigma, scales.shift))
-        return mu, tau, sigma, moved
+def _hyperparameters(fit_shift: bool, shift: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     mu = pyro.sample("mu", dist.Normal(_number(0.0), _number(2.0)))
     tau = pyro.sample("tau", dist.LogNormal(_number(math.log(1.5)), _number(0.75)))
     sigma = pyro.sample("sigma", dist.LogNormal(_number(math.log(0.7)), _number(0.75)))
@@ -114,11 +109,13 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
     if len(trees) > MOST_TREES:
         trees = np.sort(np.random.default_rng(seed).choice(trees, MOST_TREES, replace=False))
     evidence = _without_unseen_children(evidence_of(forest, trees))
-    with _isolated(seed), pyro.get_param_store().scope(), pyro.validation_enabled(False):
+    own_draws = torch.random.fork_rng(devices=[])
+    with own_draws, pyro.get_param_store().scope(), pyro.validation_enabled(False):
+        torch.manual_seed(seed)
         pyro.clear_param_store()
 
         def conditioned() -> Tensor:
-            return model(evidence, None, fit_shift, start.shift)
+            return model(evidence, fit_shift, start.shift)
 
         def guided() -> None:
             guide(evidence, start, fit_shift)
@@ -131,35 +128,11 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
         return Scales(**scales, shift=pyro.param("at_shift").item() if fit_shift else start.shift)
 
 
-def posterior(evidence: Evidence, scales: Scales, draws: int, warmup: int, seed: int) -> Floats:
-    """Draws of all log-odds by the No-U-Turn sampler; one row per draw, roots first."""
-    with _isolated(seed):
-        sampler = MCMC(NUTS(model), num_samples=draws, warmup_steps=warmup, disable_progbar=True)
-        sampler.run(evidence, scales)
-        samples = sampler.get_samples()
-        return np.asarray(torch.cat([samples[name] for name in ("root", "child") if name in samples], dim=1).numpy())
-
-
 def _without_unseen_children(evidence: Evidence) -> Evidence:
     """The evidence without the children that were never tried, which say nothing about the hyperparameters."""
     roots, seen_C = evidence.num_roots, evidence.tried_M[evidence.num_roots :] > 0
     seen_M = torch.cat([torch.ones(roots, dtype=torch.bool), seen_C])
     return Evidence(evidence.place_C[seen_C], evidence.passed_M[seen_M], evidence.tried_M[seen_M])
-
-
-def _isolated(seed: int) -> AbstractContextManager[Any]:
-    """A block with its own random numbers."""
-    fork: AbstractContextManager[Any] = torch.random.fork_rng(devices=[])
-
-    class Seeded(AbstractContextManager[Any]):
-        def __enter__(self) -> None:
-            fork.__enter__()
-            torch.manual_seed(seed)
-
-        def __exit__(self, *problem: Any) -> None:
-            fork.__exit__(*problem)
-
-    return Seeded()
 
 
 def _point(name: str, value: float, positive: bool = False) -> None:

@@ -90,12 +90,6 @@ class Forest:
     def num_children(self) -> int:
         return len(self.tree_C)
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of all arrays."""
-        arrays = (self.tree_C, self.passed_M, self.tried_M, self.logit_M, self.rate_M, self.stale_R, self.offset_R)
-        return sum(array.nbytes for array in arrays if array is not None)
-
     def check_counts(self) -> None:
         """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""
         failed_M = self.tried_M - self.passed_M

@@ -17,11 +17,11 @@ from halfway.controllers.beliefs.logit_normal import (
     sigmoid,
     with_evidence,
 )
-from halfway.controllers.beliefs.polya_gamma import Draws, draw
+from halfway.controllers.beliefs.polya_gamma import draw
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
 
-Inference = Literal["collapsed", "plain", "fixed_point"]
+Inference = Literal["collapsed", "fixed_point"]
 Estimate = Literal["mean_logit", "mean_rate", "draw"]
 
 # Small enough for a processor's cache; measured to be faster than all trees at once from about 20,000 nodes on.
@@ -29,10 +29,8 @@ CHUNK_TREES = 2048
 INSTALL = "pip install 'halfway[bayes]'"
 
 
-def collapsed_sweep(
-    trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
-) -> tuple[Gaussians, Floats]:
-    """Draw the roots with their children integrated out, then the children: jointly, given omega. Ignores `logit_M`."""
+def sweep(trees: Trees, omega_M: Floats, scales: Scales, generator: np.random.Generator) -> tuple[Gaussians, Floats]:
+    """Draw the roots with their children integrated out, then the children: jointly, given omega."""
     gaussians, precision_C = collapsed_given(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
@@ -43,30 +41,7 @@ def collapsed_sweep(
     return gaussians, np.concatenate([logit_R, logit_C])
 
 
-def plain_sweep(
-    trees: Trees, omega_M: Floats, logit_M: Floats, scales: Scales, generator: np.random.Generator
-) -> tuple[Gaussians, Floats]:
-    """Draw all roots given their children, then all children given their roots."""
-    num_roots, kappa_M = trees.num_roots, trees.kappa_M
-    between, within = scales.tau**-2, scales.sigma**-2
-    noise_M = generator.standard_normal(len(omega_M))
-    precision_R = omega_M[:num_roots] + between
-    linear_R = kappa_M[:num_roots] + (scales.mu + trees.offset_R) * between
-    if len(trees.place_C):
-        precision_R += within * np.bincount(trees.place_C, minlength=num_roots)
-        linear_R += within * np.bincount(trees.place_C, logit_M[num_roots:] - scales.shift, num_roots)
-    mean_R = linear_R / precision_R
-    logit_R = mean_R + noise_M[:num_roots] / np.sqrt(precision_R)
-    precision_C = omega_M[num_roots:] + within
-    mean_C = (kappa_M[num_roots:] + within * (logit_R[trees.place_C] + scales.shift)) / precision_C
-    logit_C = mean_C + noise_M[num_roots:] / np.sqrt(precision_C)
-    gaussians = Gaussians(np.concatenate([mean_R, mean_C]), 1 / np.concatenate([precision_R, precision_C]))
-    return gaussians, np.concatenate([logit_R, logit_C])
-
-
-SWEEPS = {"collapsed": collapsed_sweep, "plain": plain_sweep}
-BURN_IN = {"collapsed": 20, "plain": 100}
-AVERAGED = 40
+BURN_IN, AVERAGED = 20, 40
 Visit = Callable[[int, Gaussians, Floats], None]
 
 
@@ -77,8 +52,6 @@ def gibbs(
     sweeps: int,
     generator: np.random.Generator,
     visit: Visit | None = None,
-    form: Literal["collapsed", "plain"] = "collapsed",
-    draws: Draws = "series",
 ) -> Floats:
     """Sweep all trees: first omega_i ~ PG(n_i, psi_i) for nodes with evidence (0 for others), then all log-odds.
 
@@ -92,10 +65,9 @@ def gibbs(
     seen = np.flatnonzero(trees.tried_M)
     tried = trees.tried_M[seen]
     omega_M = np.zeros(len(trees.tried_M))
-    sweep = SWEEPS[form]
     for i in range(sweeps):
-        omega_M[seen] = draw(tried, logit_M[seen], generator, draws)
-        gaussians, logit_M = sweep(trees, omega_M, logit_M, scales, generator)
+        omega_M[seen] = draw(tried, logit_M[seen], generator)
+        gaussians, logit_M = sweep(trees, omega_M, scales, generator)
         if visit is not None:
             visit(i, gaussians, logit_M)
     return logit_M
@@ -116,17 +88,14 @@ class HierarchicalBayes:
         sigma: standard deviation of a child around its root.
         shift: mean distance of a child from its root; 0 = as in the source. Prefixes of successes are easier starts, so
             a fit finds a positive shift.
-        inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or not
-            ("plain"); or the deterministic "fixed_point" of a variational approximation.
-        sweeps, burn_in: Gibbs sweeps for each changed tree; the first `burn_in` of the `sweeps` are not averaged. By
-            default 20 of 60 if collapsed and 100 of 140 if plain, since a plain chain moves many children with their
-            root only slowly.
+        inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or the
+            deterministic "fixed_point" of a variational approximation.
+        sweeps, burn_in: Gibbs sweeps for each changed tree, 60 by default, of which the first `burn_in`, 20 by
+            default, are not averaged.
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of one draw, anew for every
             tree in every step: Thompson-like exploration.
         iterations: bound on the fixed point's iterations.
-        draws: Polya-Gamma variables from our own "series", measured as about five times as fast, or from the "library"
-            polyagamma.
         hyperparameters: "fixed" = as given here; "fitted" = these are where the first fit starts.
         fit_shift: whether `shift` is fitted too.
         refit_every: training steps between two fits, and before the first.
@@ -141,7 +110,6 @@ class HierarchicalBayes:
     burn_in: int | None = None
     estimate: Estimate = "mean_logit"
     iterations: int = 50
-    draws: Draws = "series"
     hyperparameters: Literal["fixed", "fitted"] = "fixed"
     fit_shift: bool = False
     refit_every: int = 20
@@ -168,12 +136,11 @@ class HierarchicalBayes:
         fits = self.hyperparameters == "fitted"
         require(fits or not self.fit_shift, "belief.bayes.fit_shift", True, "set hyperparameters: fitted, or remove it")
         _require_package(fits, "pyro", "belief.bayes.hyperparameters: 'fitted'")
-        _require_package(self.draws == "library", "polyagamma", "belief.bayes.draws: 'library'")
 
     @property
     def plan(self) -> tuple[int, int]:
         """Sweeps for each changed tree, and how many of these are not averaged."""
-        burn_in = BURN_IN.get(self.inference, 0) if self.burn_in is None else self.burn_in
+        burn_in = BURN_IN if self.burn_in is None else self.burn_in
         return burn_in + AVERAGED if self.sweeps is None else self.sweeps, burn_in
 
     def init(self, num_trees: int) -> Forest:
@@ -219,7 +186,7 @@ class HierarchicalBayes:
                 )
 
         watch = None if self.estimate == "draw" else visit
-        logit_M = gibbs(trees, start_M, forest.scales, sweeps, generator, watch, self.inference, self.draws)
+        logit_M = gibbs(trees, start_M, forest.scales, sweeps, generator, watch)
         if self.estimate == "draw":
             return logit_M, sigmoid(logit_M)
         mean_M = total_M / (sweeps - burn_in)
@@ -232,7 +199,7 @@ class HierarchicalBayes:
         if self.estimate != "draw":
             return self._posterior(gaussians, gaussians.mean_M)
         none_M, generator = np.zeros(len(trees.tried_M)), stream.at("prior").generator()
-        _, logit_M = collapsed_sweep(trees, none_M, none_M, forest.scales, generator)
+        _, logit_M = sweep(trees, none_M, forest.scales, generator)
         return logit_M, sigmoid(logit_M)
 
     def _posterior(self, gaussians: Gaussians, start_M: Floats) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ _MODULES = {
         *("statsmodels", "tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "pyarrow", "reasoning_gym"),
-    "bayes": ("polyagamma", "pyro"),
+    "bayes": ("pyro",),
     "propel": ("sklearn", "torchmetrics"),
     "vllm": ("vllm",),
     "deepspeed": ("deepspeed", "ninja"),

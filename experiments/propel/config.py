@@ -211,26 +211,11 @@ def _check_oracles(config: PropelConfig) -> None:
 
 
 def _check_arms(config: PropelConfig) -> None:
-    earlier: list[str] = []
     for name in config.arms:
         arm = config.arm(name)
-        reward, source = arm.reward, arm.reward.adversary_arm
         if arm.training.steps:
             check_precision(arm.generator.model, arm.training.learner)
-        require(reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
-        require(
-            not source or source in earlier,
-            f"arms.{name}.reward.adversary_arm",
-            source,
-            "name an arm that is listed earlier",
-        )
-        require(
-            not source or config.arm(source).reward.kind != "solver",
-            f"arms.{name}.reward.adversary_arm",
-            source,
-            "name an arm that a probe rewards",
-        )
-        earlier.append(name)
+        require(arm.reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
 
 
 def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:

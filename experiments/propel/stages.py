@@ -22,12 +22,10 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.policy import Policy
-from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
     build_corpus,
     costs,
-    label_texts,
     labelled_rows,
     surface,
     try_all,
@@ -36,7 +34,7 @@ from halfway.trainers.propel.corpus import (
 from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, numeric_features, score_generator
 from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.probes.activations import ActivationStore, extract
-from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
+from halfway.trainers.propel.probes.heads import Probe, Site, load_probe
 from halfway.trainers.propel.probes.scores import Floats
 from halfway.trainers.propel.probes.splits import RowSplit, downsample, random_split
 from halfway.trainers.propel.probes.surface import lookups
@@ -193,33 +191,7 @@ def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
     chosen = Cell.from_record(read_sweep(study)["chosen"])
     members = ensemble(read_cells(study.sweep_folder), chosen, options.ensemble, study.config.sweep)
     probes = [load_probe(study.sweep_folder / cell.file, study.reference) for cell in members]
-    if options.adversary != "none":
-        probes.append(_adversary(study, arm, options, chosen, probes[0]))
     return ProbeReward(study.reader, tuple(probes), options)
-
-
-def _adversary(study: Study, arm: str, options: RewardOptions, chosen: Cell, first: ProbeAt) -> ProbeAt:
-    """An arm's auxiliary probe; it is fitted once and then read from its file."""
-    folder = study.arm_folder(arm)
-    file = folder / "adversary.safetensors"
-    if file.exists():
-        return load_probe(file, study.reference)
-    folder.mkdir(parents=True, exist_ok=True)
-    author, _ = trained_author(study, options.adversary_arm)
-    # If two rewards name the same arm, its texts are labelled for each of them, since the rewards are separate methods.
-    written = author.write(options.adversary_generations, study.stream.at("adversary", arm))
-    rows = label_texts(written, study.solver, study.stream.at("adversary trials", arm))
-    mined = [row for row in rows if row.labelled]
-    logits = study.reader.logits(as_written(mined), [first], options.calibrated)[0].tolist() if mined else []
-    assert options.adversary != "none"
-    against = negatives(mined, logits, study.solver, options.adversary)
-    training = study.config.sweep.training
-    probe = auxiliary(study.reader, study.corpus, against, study.solver, first[1], chosen.head, training, study.seed)
-    write_rows(rows, folder / "adversary.parquet", {"arm": options.adversary_arm, "seed": study.seed})
-    spent = {"trials": sum(row.attempts for row in rows), "oracle_attempts": sum(row.oracle_attempts for row in rows)}
-    write_json(folder / "adversary.json", {"mined": len(mined), "negatives": len(against), **spent})
-    save_probe(probe, first[1], file)
-    return probe, first[1]
 
 
 def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> dict[str, Any]:
@@ -383,7 +355,7 @@ def _offline(study: Study, arm: str) -> int:
     own = study.config.arm(arm)
     if own.reward.kind == "solver" or not own.training.steps:
         return 0
-    return int(sum(row.attempts for row in study.corpus.rows) + _mining(study, arm, "trials"))
+    return int(sum(row.attempts for row in study.corpus.rows))
 
 
 def _offline_oracles(study: Study, arm: str) -> int:
@@ -395,14 +367,7 @@ def _offline_oracles(study: Study, arm: str) -> int:
     if study.config.arm(arm).reward.kind != "solver":
         attempts += sum(row.oracle_attempts for row in study.corpus.rows)
         attempts += read_sweep(study)["policy_sample_oracle_attempts"]
-        attempts += _mining(study, arm, "oracle_attempts")
     return int(attempts)
-
-
-def _mining(study: Study, arm: str, quantity: str) -> int:
-    """What the texts of an arm's adversary have cost; 0 without one."""
-    file = study.arm_folder(arm) / "adversary.json"
-    return int(_read_json(file)[quantity]) if file.exists() else 0
 
 
 def _online(study: Study, arm: str, quantity: str) -> int:

@@ -101,7 +101,7 @@ def oracles_table(arms: Mapping[str, Any]) -> TextTable:
     }
     caption = (
         "Valid is what follows the rules and has an answer that all oracles agree on. Before: corpus, policy sample of "
-        "the sweep, mined texts and choice of the checkpoint."
+        "the sweep and choice of the checkpoint."
     )
     return _table("Oracles", heads, rows, caption)
 

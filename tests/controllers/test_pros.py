@@ -113,11 +113,6 @@ def test_caps_keep_the_nearest_and_the_newest_of_equals():
     assert crowded(forest, np.zeros(5), None, None)[0].all()
 
 
-def test_a_node_takes_the_documented_number_of_bytes():
-    forest = grow(bare(1000), [t for t in range(1000) for _ in range(4)])
-    assert forest.num_bytes / 5000 < 40
-
-
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -26,7 +26,7 @@ def probed(rates: list[float], difficulties: list[float] | None = None) -> Probl
     )
 
 
-@pytest.mark.parametrize("inference", ["fixed_point", "collapsed", "plain"])
+@pytest.mark.parametrize("inference", ["fixed_point", "collapsed"])
 def test_an_offset_is_another_mu(inference) -> None:
     """Roots with offsets against forests that have each of these means as mu; some with evidence, one without."""
     offsets, passed, tried = [-2.0, 0.0, 1.5, 2.5], [6, 2, 1], [8, 8, 8]

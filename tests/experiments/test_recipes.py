@@ -101,8 +101,8 @@ def test_the_arms_that_a_study_suggests_are_acceptable() -> None:
     comment = FILES["propel/sums"].read_text().partition("domain:")[0]
     overrides = [quoted or word for quoted, word in re.findall(r"'(arms\.[^']+)'| (arms\.[\w.]+=\S+)", comment)]
     more = load_study(FILES["propel/sums"], overrides)
-    assert set(more.arms) == {*study("sums").arms, "soft", "probe_only", "kl_0", "semantic", "other"}
-    assert (more.arm("other").training.steps, more.arm("semantic").reward.adversary_arm) == (0, "probe")
+    assert set(more.arms) == {*study("sums").arms, "soft", "probe_only", "kl_0", "other"}
+    assert (more.arm("other").training.steps, more.arm("soft").reward.kind) == (0, "soft")
 
 
 @pytest.mark.parametrize("name", ["greso", "ppo", "prefix_sampling", "pros"])

@@ -8,7 +8,6 @@
 - `corpus`: texts of the base generator with labels, as Parquet files
 - `rewards`: what a generated task is worth
 - `rollouts`: generator training as an ordinary run
-- `adversary`: a second probe against tasks that deceive the first
 - `evaluation`: real solver rollouts on fresh tasks; which checkpoint is judged
 - `pool`: problems with a guessed pass rate, for solver training
 - `options`: settings of all these

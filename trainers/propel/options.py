@@ -74,11 +74,6 @@ class RewardOptions:
             "hard" = if valid, the logit; "solver" = if valid, 1 where the solver's pass rate lies in the band and 0
             elsewhere, by rolling it out: the baseline that the other kinds should make unnecessary.
         ensemble: number of probes, of which the lowest logit counts (worst case); they read at different sites.
-        adversary: "none", or an auxiliary probe in the ensemble, of original positives against what the generator of
-            another arm wrote: "false_positives" = valid, called useful, and not in the band; "semantic" = these, and
-            all valid tasks of its commonest topic.
-        adversary_arm: the name of that other arm.
-        adversary_generations: number of its texts that are labelled.
         invalid: reward of a text that is not a valid task, and of an empty text in any case.
         margin: if above 0, an invalid text gets instead the lowest valid reward of its batch minus this, if that is
             lower. A logit below `invalid` otherwise ranks a valid task below an invalid one.
@@ -90,9 +85,6 @@ class RewardOptions:
 
     kind: Literal["probe_only", "soft", "hard", "solver"] = "hard"
     ensemble: int = 1
-    adversary: Literal["none", "false_positives", "semantic"] = "none"
-    adversary_arm: str = ""
-    adversary_generations: int = 1024
     invalid: float = -0.2
     margin: float = 0.0
     calibrated: bool = False
@@ -101,13 +93,10 @@ class RewardOptions:
     def __post_init__(self) -> None:
         require(self.ensemble >= 1, "reward.ensemble", self.ensemble, "give at least 1")
         require(self.margin >= 0, "reward.margin", self.margin, "give 0 (= off) or more")
-        named = bool(self.adversary_arm) == (self.adversary != "none")
-        require(named, "reward.adversary_arm", self.adversary_arm, "name an arm if, and only if, there is an adversary")
-        require(self.adversary_generations >= 1, "reward.adversary_generations", self.adversary_generations, "give 1")
         answered = self.kind != "solver" or self.oracles
         require(answered, "reward.oracles", self.oracles, "the solver's reward needs answers; give true")
-        probes = self.kind != "solver" or (self.ensemble == 1 and self.adversary == "none")
-        require(probes, "reward.kind", self.kind, "the solver's reward has no probes; leave ensemble and adversary out")
+        probes = self.kind != "solver" or self.ensemble == 1
+        require(probes, "reward.kind", self.kind, "the solver's reward has no probes; leave ensemble out")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def by_node(values_M: np.ndarray, copies: int = COPIES) -> np.ndarray:
     return np.column_stack([values_M[:copies], values_M[copies:].reshape(copies, -1)])
 
 
-def sampled_means(trees: Trees, scales: Scales, form, sweeps: int = 130, burn_in: int = 50, draws="series"):
+def sampled_means(trees: Trees, scales: Scales, sweeps: int = 130, burn_in: int = 50):
     """For every copy and node, the average conditional means of psi and of sigmoid(psi)."""
     logits, rates = [], []
 
@@ -67,7 +67,7 @@ def sampled_means(trees: Trees, scales: Scales, form, sweeps: int = 130, burn_in
             rates.append(mean_sigmoid(*given))
 
     start = np.full(len(trees.tried_M), scales.mu)
-    gibbs(trees, start, scales, sweeps, np.random.default_rng(3), visit, form, draws)
+    gibbs(trees, start, scales, sweeps, np.random.default_rng(3), visit)
     return by_node(np.mean(logits, axis=0)), by_node(np.mean(rates, axis=0))
 
 
@@ -76,60 +76,45 @@ def agrees(values: np.ndarray, exact: np.ndarray, slack: float = 1e-4) -> bool:
     return bool(np.all(np.abs(values.mean(axis=0) - exact) <= 4.5 * error + slack))
 
 
-@pytest.mark.parametrize("form", ["collapsed", "plain"])
 @pytest.mark.parametrize("scales", SCALES, ids=lambda s: f"tau{s.tau}")
 @pytest.mark.parametrize("counts", TREES.values(), ids=TREES)
-def test_posterior_means_are_those_of_quadrature(counts, scales: Scales, form):
-    logits, rates = sampled_means(copies_of(counts), scales, form)
+def test_posterior_means_are_those_of_quadrature(counts, scales: Scales):
+    logits, rates = sampled_means(copies_of(counts), scales)
     exact_logits, exact_rates = quadrature(counts, scales)
     assert agrees(logits, exact_logits)
     assert agrees(rates, exact_rates, slack=2e-3 if scales.tau > 2 else 1e-4)
 
 
-@pytest.mark.parametrize("form", ["collapsed", "plain"])
-def test_default_sweeps_are_enough_from_a_cold_start(form):
-    """Nine nodes that always pass hold one another where they are, so that a plain chain needs long to get there."""
-    sweeps, burn_in = HierarchicalBayes(inference=form).plan
+def test_default_sweeps_are_enough_from_a_cold_start():
+    """Nine nodes that always pass hold one another where they are, where chains that draw in turns stay long."""
+    sweeps, burn_in = HierarchicalBayes().plan
     counts, copies = [(8, 8)] * 9, 600
     for scales in SCALES[:2]:
         exact = quadrature(counts, scales)[0]
         trees, start_M = copies_of(counts, copies), np.full(9 * copies, scales.mu)
-        drawn = []
-        for until in (sweeps, 60):  # 20 of 60 are enough for a collapsed chain only
-            kept, first = [], burn_in if until == sweeps else 20
-            gibbs(
-                trees,
-                start_M,
-                scales,
-                until,
-                np.random.default_rng(5),
-                lambda i, given, _, kept=kept, first=first: kept.append(given.mean_M) if i >= first else None,
-                form,
-            )
-            drawn.append(by_node(np.mean(kept, axis=0), copies))
-        assert agrees(drawn[0], exact)
-        assert agrees(drawn[1], exact) is (form == "collapsed")
+        kept: list[np.ndarray] = []
+        gibbs(
+            trees,
+            start_M,
+            scales,
+            sweeps,
+            np.random.default_rng(5),
+            lambda i, given, _, kept=kept: kept.append(given.mean_M) if i >= burn_in else None,
+        )
+        assert agrees(by_node(np.mean(kept, axis=0), copies), exact)
 
 
 def test_the_check_against_quadrature_can_fail():
     counts, scales = TREES["integers"], SCALES[0]
-    logits, _ = sampled_means(copies_of(counts), scales, "collapsed")
+    logits, _ = sampled_means(copies_of(counts), scales)
     for wrong in (replace(scales, sigma=0.8), replace(scales, shift=0.15), replace(scales, mu=0.3)):
         assert not agrees(logits, quadrature(counts, wrong)[0])
 
 
-def test_draws_of_the_library_give_the_same_posterior():
-    pytest.importorskip("polyagamma")
-    counts = TREES["fractions"]
-    logits, _ = sampled_means(copies_of(counts), SCALES[0], "collapsed", draws="library")
-    assert agrees(logits, quadrature(counts, SCALES[0])[0])
-
-
-@pytest.mark.parametrize("form", ["collapsed", "plain"])
-def test_draws_have_the_posterior_spread(form):
+def test_draws_have_the_posterior_spread():
     counts, scales = TREES["integers"], SCALES[0]
     trees = copies_of(counts, 4000)
-    logit_M = gibbs(trees, np.zeros(len(trees.tried_M)), scales, 60, np.random.default_rng(0), form=form)
+    logit_M = gibbs(trees, np.zeros(len(trees.tried_M)), scales, 60, np.random.default_rng(0))
     rates = by_node(sigmoid(logit_M), 4000)
     assert agrees(rates, quadrature(counts, scales)[1])
     # E sigmoid^2 for the root, by the same integration.
@@ -141,27 +126,41 @@ def test_draws_have_the_posterior_spread(form):
     assert agrees(rates[:, :1] ** 2, np.asarray([root @ sigmoid(GRID) ** 2 / root.sum()]))
 
 
-def node_means(trees: Trees, scales: Scales, form, sweeps: int = 4000) -> np.ndarray:
+def node_means(trees: Trees, scales: Scales, sweeps: int = 4000) -> np.ndarray:
     """Posterior mean of psi of every node."""
     means = []
     start, generator = np.zeros(len(trees.tried_M)), np.random.default_rng(0)
-    gibbs(trees, start, scales, sweeps, generator, lambda i, given, _: means.append(given.mean_M), form)
+    gibbs(trees, start, scales, sweeps, generator, lambda i, given, _: means.append(given.mean_M))
     return np.mean(means[100:], axis=0)
+
+
+def posterior(forest: Forest, scales: Scales, draws: int, warmup: int) -> np.ndarray:
+    """Log-odds of all nodes, a row per draw, by the no-U-turn sampler with the hyperparameters fixed."""
+    import pyro
+    import torch
+    from pyro.infer import MCMC, NUTS
+
+    from halfway.controllers.beliefs.bayes_model import evidence_of, model
+
+    fixed = {name: torch.tensor(getattr(scales, name), dtype=torch.float64) for name in ("mu", "tau", "sigma")}
+    evidence = evidence_of(forest, np.arange(forest.num_trees))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        sampler = MCMC(NUTS(pyro.condition(model, fixed)), num_samples=draws, warmup_steps=warmup, disable_progbar=True)
+        sampler.run(evidence, shift=scales.shift)
+    samples = sampler.get_samples()
+    return torch.cat([samples["root"], samples["child"]], dim=1).numpy()
 
 
 def test_small_forests_agree_with_nuts():
     pytest.importorskip("pyro")
-    from halfway.controllers.beliefs.bayes_model import evidence_of, posterior
-
     scales, draws = Scales(0.3, 1.2, 0.6, 0.2), 300
     forest = scattered(trees=3, children=2, scales=scales, seen=0.8)
-    reference = posterior(evidence_of(forest, np.arange(3)), scales, draws, warmup=100, seed=0)
+    reference = posterior(forest, scales, draws, warmup=100)
     # Half of NUTS's draws are taken as independent; the Gibbs averages are far more exact.
     error = reference.std(axis=0) / math.sqrt(draws / 2)
     trees = Trees(forest.tree_C.astype(np.int64), forest.passed_M, forest.tried_M)
-    for form in ("collapsed", "plain"):
-        means = node_means(trees, scales, form)
-        assert np.all(np.abs(means - reference.mean(axis=0)) <= 4 * error)
+    assert np.all(np.abs(node_means(trees, scales) - reference.mean(axis=0)) <= 4 * error)
     assert np.abs(reference.mean(axis=0) - scales.mu).max() > 8 * error.max()
 
 
@@ -205,9 +204,8 @@ def test_incremental_fixed_point_is_exactly_the_full_one(estimate):
     assert np.abs(part.rate_M - forest.rate_M).max() > 0.05
 
 
-@pytest.mark.parametrize("inference", ["collapsed", "plain"])
-def test_incremental_sweeps_leave_other_trees_and_agree_with_full_ones(inference):
-    bayes = HierarchicalBayes(inference=inference, sweeps=400, burn_in=50)
+def test_incremental_sweeps_leave_other_trees_and_agree_with_full_ones():
+    bayes = HierarchicalBayes(sweeps=400, burn_in=50)
     forest = bayes.refresh(scattered(60, 3), 0, Stream(0))
     changed = learn(forest, [5, 61], [8, 0], [8, 8], 0.9)
     part = bayes.refresh(changed, 1, Stream(0))
@@ -232,7 +230,7 @@ def test_a_tree_does_not_depend_on_the_others():
     assert inside.rate_M[nodes] == pytest.approx(sigmoid(alone), abs=1e-6)
 
 
-@pytest.mark.parametrize("inference", ["collapsed", "plain", "fixed_point"])
+@pytest.mark.parametrize("inference", ["collapsed", "fixed_point"])
 def test_unseen_trees_are_believed_as_the_prior_says(inference):
     bayes = HierarchicalBayes(mu=-0.4, shift=0.5, inference=inference)
     forest = bayes.refresh(grow(bayes.init(4), [1, 1, 3]), 0, Stream(0))
@@ -287,7 +285,6 @@ def test_a_fit_without_any_child_leaves_sigma_to_its_prior():
     bayes_model = pytest.importorskip("halfway.controllers.beliefs.bayes_model")
     found = bayes_model.fit(scattered(40, 0), Scales(0.0, 1.5, 0.7), fit_shift=False, seed=0, steps=60)
     assert 0.2 < found.sigma < 2 and found.shift == 0.0
-    assert bayes_model.posterior(bayes_model.evidence_of(scattered(2, 0), [0, 1]), found, 3, 3, seed=0).shape == (3, 2)
 
 
 def test_refits_happen_on_schedule_and_concern_every_tree(monkeypatch):
@@ -313,7 +310,6 @@ def test_refits_happen_on_schedule_and_concern_every_tree(monkeypatch):
         ({"sigma": 50.0}, "bayes.sigma"),
         ({"sweeps": 10, "burn_in": 10}, "bayes.burn_in"),
         ({"sweeps": 0}, "bayes.sweeps"),
-        ({"sweeps": 60, "inference": "plain"}, "bayes.burn_in"),
         ({"inference": "fixed_point", "estimate": "draw"}, "bayes.estimate"),
         ({"fit_shift": True}, "bayes.fit_shift"),
         ({"refit_every": 0}, "bayes.refit_every"),
@@ -328,8 +324,6 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("halfway.controllers.beliefs.hierarchical_bayes.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pyro.*halfway\[bayes\]"):
         HierarchicalBayes(hyperparameters="fitted")
-    with pytest.raises(UserError, match="polyagamma"):
-        HierarchicalBayes(draws="library")
 
 
 @pytest.mark.parametrize("kind", ["hierarchical", "beta", "last_rate"])

@@ -147,11 +147,6 @@ def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
         ("arms.base={}", r"arms: 'base' is not acceptable"),
         ("arms.probe.reward.kind=hardest", r"arms\.probe\.reward\.kind: unknown name 'hardest'"),
         ("arms.probe.rewards.kind=hard", r"arms\.probe\.rewards: unknown name 'rewards'; did you mean 'reward'"),
-        (
-            "arms.late={reward: {adversary: semantic, adversary_arm: later}}",
-            r"arms\.late\.reward\.adversary_arm: 'later'",
-        ),
-        ("arms.late={reward: {adversary: semantic, adversary_arm: solver}}", r"name an arm that a probe rewards"),
         ("solver.band.low=0.9", r"solver\.band"),
         ("domain.sums.sheets.min_lines=0", r"min_lines 0"),
         ("activations.layers=[]", r"activations\.layers"),

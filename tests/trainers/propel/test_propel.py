@@ -19,13 +19,10 @@ from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.propel.adversary import as_written, auxiliary, negatives
 from halfway.trainers.propel.corpus import (
     Corpus,
-    CorpusRow,
     build_corpus,
     costs,
-    label_texts,
     labelled_rows,
     load_corpus,
     surface,
@@ -43,7 +40,6 @@ from halfway.trainers.propel.evaluation import (
 from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
 from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.probes.heads import Probe, Site
-from halfway.trainers.propel.probes.options import ProbeTraining
 from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
 from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
 from halfway.trainers.propel.solver import Solver
@@ -278,52 +274,6 @@ def test_the_reader_reads_prompt_and_text(tiny_model: Qwen3ForCausalLM, lab_toke
     assert lab_tokenizer.decode(reading.tokens_T.tolist()) == "!?a1b2" and reading.start == 2
 
 
-# The adversary.
-
-
-def rows_of(texts: Sequence[str]) -> list[CorpusRow]:
-    return label_texts(written(texts), solver(), Stream(0))
-
-
-def many_sheets(number: int, first: Sequence[int]) -> list[str]:
-    found = dict.fromkeys(
-        f"^{s}/{a}a{f}b{b}c{c}="
-        for s in range(6)
-        for a in range(2)
-        for b in range(1, 5)
-        for c in range(1, 5)
-        for f in first
-    )
-    return list(found)[:number]
-
-
-def test_negatives_are_what_fools_the_probe() -> None:
-    rows = rows_of([*many_sheets(20, [4]), *many_sheets(20, [2]), "^1/0a4b1="])
-    logits = [1.0] * 30 + [-1.0] * 11
-    found = negatives(rows, logits, solver(), "false_positives")
-    assert found == rows[:20]  # called useful, but never or too often solved; useful tasks are not negatives
-    semantic = negatives(rows, logits, solver(), "semantic")  # and all of the commonest family, useful or not
-    of_family = [row.topic == "3/0" for row in rows]
-    assert sum(of_family) == 32 and not all(of_family[:20])
-    assert semantic == [row for i, row in enumerate(rows) if i < 20 or of_family[i]]
-    with pytest.raises(UserError, match=r"reward\.adversary: 0 negatives among 41 tasks"):
-        negatives(rows, [-1.0] * 41, solver(), "false_positives")
-
-
-def test_the_auxiliary_probe_tells_them_apart(tiny_model: Qwen3ForCausalLM, lab_tokenizer: Any) -> None:
-    with torch.no_grad():
-        for block in tiny_model.model.layers:
-            block.self_attn.o_proj.weight *= 0.05
-            block.mlp.down_proj.weight *= 0.05
-    useful, fooling = rows_of(many_sheets(120, [1, 2])), rows_of(many_sheets(80, [4]))
-    read_by, site = reader(tiny_model, lab_tokenizer), Site(0, "mean_full", "me")
-    training = ProbeTraining(epochs=50, lr=1e-2)
-    corpus = Corpus(tuple(useful), {})
-    probe = auxiliary(read_by, corpus, fooling, solver(), site, "linear", training, 0)
-    logits = [read_by.logits(as_written(rows), [(probe, site)], False)[0] for rows in (useful, fooling)]
-    assert (logits[0] > 0).mean() > 0.8 > 0.2 > (logits[1] > 0).mean()
-
-
 # Training on rewards.
 
 
@@ -416,7 +366,6 @@ def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:
     ("make", "message"),
     [
         (lambda: RewardOptions(ensemble=0), r"reward\.ensemble: 0 is not acceptable"),
-        (lambda: RewardOptions(adversary="semantic"), r"reward\.adversary_arm: '' is not acceptable"),
         (lambda: RewardOptions(kind="solver", ensemble=2), r"reward\.kind: 'solver'"),
         (lambda: RewardOptions(margin=-1), r"reward\.margin"),
         (lambda: CorpusOptions(generations=0), r"corpus\.generations"),
