@@ -185,6 +185,16 @@ class Session:
         group = self._expecting(ticket)
         self.record(ticket, (), group.prompt_tokens_P, group.unit, {reason: group.missing})
 
+    def fail(self, ticket: str) -> None:
+        """Count a ticket's missing rollouts as failed, so that they are in its pass rate, unlike abandoned ones.
+
+        Raises:
+            UserError: if the ticket was never drawn, or already has all its rollouts.
+        """
+        group = self._expecting(ticket)
+        failed = [Rollout((), success=False, truncated=True)] * group.missing
+        self.record(ticket, failed, group.prompt_tokens_P, group.unit)
+
     def flying(self) -> list[Ticket]:
         """Tickets with rollouts still missing, in the order they were drawn."""
         return [Ticket(group.request) for group in self._flying()]

@@ -147,3 +147,26 @@ def gae_by_definition(values: list[float], reward: float, gamma: float, gae_lamb
             total += (gamma * gae_lambda) ** (j - k) * delta
         advantages.append(total)
     return advantages
+
+
+def gradient_by_hand(model: Any, before: Any, group: Group, options: LearnerOptions, temperature: float = 1.0) -> Any:
+    """The gradient of - mean over tokens of w min(r A, clip(r) A), r = p / p_before, w from p_before / q.
+
+    For groups of rollouts of one turn, half of which have passed.
+    """
+    model, total, count = copy.deepcopy(model), torch.zeros((), dtype=torch.float64), 0
+    for rollout in group.rollouts:
+        [turn], start = rollout.turns, len(group.prompt_tokens_P)
+        row, advantage = [*group.prompt_tokens_P.tolist(), *turn.tokens_T.tolist()], 2.0 * rollout.success - 1.0
+        advantage *= group.size / (2 * (group.size - 1))  # the baseline leaves one out
+        with torch.no_grad():
+            proximal_T = plain_logprobs(before, row, temperature)[start:]
+        r_T = (plain_logprobs(model, row, temperature)[start:] - proximal_T).exp()
+        w_T = (proximal_T - torch.from_numpy(turn.logprobs_T)).exp()
+        cap, floor, masked = options.mismatch_cap, options.mismatch_floor, options.mismatch == "token_masked"
+        w_T = torch.where((w_T >= floor) & (w_T <= cap), w_T, 0) if masked else w_T.clamp(max=cap)
+        low, high = 1 - options.clip_low, 1 + options.clip_high
+        total = total - (w_T * torch.minimum(r_T * advantage, r_T.clamp(low, high) * advantage)).sum()
+        count += len(turn.tokens_T)
+    (total / count).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

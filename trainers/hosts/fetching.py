@@ -51,10 +51,15 @@ class Fetching:
         if self.hosting.session.expects(ticket):
             self.hosting.session.abandon(ticket, reason)
 
-    def abandon_all(self, reason: str) -> None:
-        """Abandon every ticket that was fetched and has not been observed."""
+    def fail(self, ticket: str) -> None:
+        """Count a ticket's missing rollouts as failed. A complete or observed ticket is left as it is."""
+        if self.hosting.session.expects(ticket):
+            self.hosting.session.fail(ticket)
+
+    def fail_all(self) -> None:
+        """Count all missing rollouts of what was fetched as failed."""
         for ticket in sorted(self.handed):
-            self.abandon(ticket, reason)
+            self.fail(ticket)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,16 +1,17 @@
-"""prime-rl as a host: a task sampler that replaces the sampler of prime-rl's curriculum.
+"""prime-rl as a host: a task sampler in the place of prime-rl's own.
 
-    plain = Curriculum.__init__
+    plain = TrainSource.__init__
 
-    def hosted(self, config, tasks):
-        plain(self, config, tasks)
-        self.sampler = SessionSampler(chain, tasks, Batches(groups=64, group_size=16, folder="runs/halfway"))
+    def hosted(self, train_envs):
+        plain(self, train_envs)
+        [env] = self.envs
+        batches = Batches(groups=64, group_size=16, folder="runs/halfway")
+        self.samplers[env.name] = SessionSampler(chain, list(env.tasks), batches)
 
-    Curriculum.__init__ = hosted
+    TrainSource.__init__ = hosted
 
-Nothing of prime-rl is imported. The curriculum asks its sampler for one task at a time, and reports a group to it once
-its episodes have come back, before any gate can reject it. The sampler's state is saved in the orchestrator's
-checkpoint.
+Nothing of prime-rl is imported. Its source asks the sampler for one task at a time, and reports a group to it once its
+episodes have come back. The sampler's state is saved in the orchestrator's checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,8 +97,8 @@ class SessionSampler:
                     f"train.env: an episode has {len(traces)} trainable traces; give one with a single agent"
                 )
             reward = float(traces[0].reward) if traces else None
-            good = self.judge.success(reward)
-            hosting.record(ticket.id, None if good is None else Rollout((), good, reward=reward), "errored")
+            good = bool(self.judge.success(reward))  # an episode with an error has failed
+            hosting.record(ticket.id, Rollout((), good, truncated=reward is None, reward=reward))
         self.fetching.abandon(ticket.id, "cancelled")
         self._observed += 1
         if self._observed == self.batches.groups:

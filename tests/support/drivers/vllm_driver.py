@@ -67,13 +67,13 @@ def logprobs_by_one_pass(model: torch.nn.Module, context_P: IntArray, tokens_T: 
     return torch.log_softmax(model(input_ids=sequence).logits[0].double() / TEMPERATURE, -1)[len(context_P) - 1 : -1]
 
 
-def change(policy: nn.Module, seed: int) -> None:
+def change(policy: nn.Module, seed: int, size: float = 0.3) -> None:
     """Change the weights at random, including the embedding and with it a tied output layer."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in policy.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.add_(0.3 * parameter.std() * noise if parameter.ndim == 2 else 0)
+            parameter.add_(size * parameter.std() * noise if parameter.ndim == 2 else 0)
 
 
 def verdict(check: SyncCheck) -> float | str:

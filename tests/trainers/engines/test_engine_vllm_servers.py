@@ -1,9 +1,12 @@
 """Two vLLM servers on this host: sampling, weights, and what happens when one dies or freezes in the middle."""
 
+import copy
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ from drivers.vllm_driver import PAD, TEMPERATURE, build_policy, calls, change, l
 from engine_drivers import attack
 from hypothesis import given
 from hypothesis import strategies as st
+from learner_harness import assert_close, gradient_by_hand, make_group, recorded_gradients
 
-from halfway.curriculum import UserError
+from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
@@ -22,6 +26,7 @@ from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.rollouts.attempts import response_of
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
@@ -90,6 +95,41 @@ def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
     assert [done.tokens_T.tolist() for done in servers.generate(contexts, limits, seeds)] == wanted
     assert servers.retried > before
     assert wrong.version == servers.servers[1].version and wrong.usable
+
+
+def test_rollouts_in_flight_go_on_with_new_weights_and_train_by_the_closed_form(tmp_path: Path) -> None:
+    """Every token has the log-probability that the weights of its version give it after all tokens before it."""
+    policy = build_policy(tmp_path)
+    setup = EngineSetup(policy, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8, in_flight=True)
+    servers: Any = VllmServers(kv_cache_gib=0.05, count=1, folder=str(tmp_path), seconds=SILENT_SECONDS).build(setup)
+    held, context_P = {0: copy.deepcopy(policy)}, np.asarray([5, 6, 7], np.int32)
+    with ThreadPoolExecutor(1) as other:
+        sampled = other.submit(servers.generate, [context_P] * 24, [200] * 24, list(range(24)))
+        while not sampled.done() and len(held) < 40:
+            version = len(held)
+            change(policy, version, 0.02)
+            held[version] = copy.deepcopy(policy)
+            servers.sync(policy, version)
+    done = sampled.result()
+    servers.close()
+    assert any(len(completion.spans) > 1 for completion in done)
+    rollouts = []
+    for i, completion in enumerate(done):
+        turn = response_of(np.zeros(0, np.int32), completion)
+        versions_T = turn.versions_T.tolist()
+        rows = {each: logprobs_by_one_pass(held[each], context_P, turn.tokens_T) for each in set(versions_T)}
+        expected_T = [rows[each][t, turn.tokens_T[t]].item() for t, each in enumerate(versions_T)]
+        np.testing.assert_allclose(turn.logprobs_T, expected_T, atol=1e-4)
+        rollouts.append(Rollout((turn,), i % 2 == 0))
+    group = replace(make_group(context_P.tolist(), rollouts), lag=0)
+    group = replace(group, lag=len(held) - 1 - group.policy_version)
+    options = LearnerOptions(lr=1e-3, mismatch="token_truncated", max_grad_norm=0.0)
+    learner = PolicyGradientLearner(copy.deepcopy(policy).double(), options, PAD, TEMPERATURE)
+    seen = recorded_gradients(learner._backend.optimizer, learner.policy)
+    told = learner.update([group], Stream(0))
+    before = copy.deepcopy(policy).double()
+    assert_close(seen, gradient_by_hand(before, before, group, options, TEMPERATURE), 1e-6)
+    assert len([name for name in told if name.endswith("/engine_gap")]) > 1  # tokens of several lags
 
 
 def wait_for_both(servers: VllmServersEngine) -> None:

@@ -1,17 +1,8 @@
-"""A chain as prime-rl's sampler of tasks.
+"""A chain as prime-rl's sampler of tasks. prime-rl is on no package index, so its calls are played."""
 
-prime-rl is on no package index. Where HALFWAY_PRIME_RL names a checkout, its curriculum and its source of tasks are
-imported from there, with stand-ins for the packages that they only name; without one, the calls are played.
-"""
-
-import ast
-import importlib
 import json
-import os
 import random
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,10 +18,6 @@ from halfway.trainers.hosts.prime_rl import Batches, SessionSampler
 
 GROUPS, SIZE, TASKS, STEPS = 4, 8, 40, 20
 GRESO = ["uniform", {"greso": {"frozen_epochs": 0}}]
-CHECKOUT = Path(os.environ.get("HALFWAY_PRIME_RL", "")) / "src" / "prime_rl"
-here = pytest.mark.skipif(
-    not CHECKOUT.is_dir() or Path("src/prime_rl") == CHECKOUT, reason="HALFWAY_PRIME_RL is not set"
-)
 
 
 def tasks_of(number: int = TASKS) -> list[Any]:
@@ -53,71 +40,35 @@ def came_back(task: Any, rng: np.random.Generator) -> list[Any]:
     return [episode(task, float(rng.random() < (task.data.idx % 6) / 5)) for _ in range(SIZE)]
 
 
-class Played:
-    """The calls of prime-rl's source of tasks."""
-
-    def __init__(self, inner: SessionSampler):
-        self.inner = inner
-
-    def next_task(self, *, step: int) -> Any:
-        return SimpleNamespace(task=next(self.inner))
-
-    def on_result(self, group: list[Any]) -> bool:
-        self.inner.observe(group)
-        return True
-
-    def state_dict(self) -> Any:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, saved: Any) -> None:
-        self.inner.load_state_dict(saved)
-
-
 def train(source: Any, rng: np.random.Generator, first: int, last: int) -> None:
     """An orchestrator that waits for a batch, whose groups come back in another order."""
     for step in range(first, last):
         tasks = [source.next_task(step=step).task for _ in range(GROUPS)]
         for place in rng.permutation(GROUPS):
-            assert isinstance(source.on_result(came_back(tasks[place], rng)), bool)
+            source.observe(came_back(tasks[place], rng))
 
 
-@pytest.fixture
-def checkout(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """prime-rl's modules; what they import from elsewhere only has names."""
-    configs = ModuleType("prime_rl.configs.orchestrator")
-    kinds = ("AdvRangeGateConfig", "DifficultyPoolSamplerConfig", "StandardSamplerConfig")
-    for kind in kinds:
-        setattr(configs, kind, type(kind, (), {}))
+class TrainSource:
+    """prime-rl's source of tasks as 0.9 has it, for one environment whose own sampler does not matter."""
 
-    @dataclass
-    class CurriculumConfig:
-        sampler: Any = field(default_factory=configs.StandardSamplerConfig)
-        gates: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, train_envs: list[Any]):
+        self.envs, self.samplers = list(train_envs), dict[str, Any]()
 
-    @dataclass
-    class TaskRequest:
-        env_name: str
-        task: Any
-        step: int
+    def next_task(self, *, step: int) -> Any:
+        return SimpleNamespace(task=next(self.samplers[self.envs[0].name]))
 
-    names = {
-        "prime_rl.configs.orchestrator": {**vars(configs), "CurriculumConfig": CurriculumConfig},
-        "prime_rl.orchestrator.envs": {"TrainEnvs": list},
-        "prime_rl.orchestrator.types": {"TaskRequest": TaskRequest},
-        "prime_rl.orchestrator.utils": {"episode_env_name": lambda each: each.env.name},
-        "prime_rl.entrypoints.orchestrator": {"main": lambda: None},
-        "verifiers": {},
-        "verifiers.v1": dict.fromkeys(("Task", "Episode"), Any),
-    }
-    for name, found in names.items():
-        module = ModuleType(name)
-        vars(module).update(found)
-        monkeypatch.setitem(sys.modules, name, module)
-    sys.modules["verifiers"].v1 = sys.modules["verifiers.v1"]  # type: ignore[attr-defined]
-    monkeypatch.syspath_prepend(str(CHECKOUT.parent))
-    yield importlib.import_module("prime_rl.orchestrator.train_source").TrainSource
-    for name in [name for name in sys.modules if name.split(".")[0] == "prime_rl"]:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    def observe(self, group: list[Any]) -> None:
+        self.samplers[group[0].env.name].observe(group)
+
+    def metrics(self) -> dict[str, float]:
+        return {f"sampler/{k}/{name}": x for k, each in self.samplers.items() for name, x in each.metrics().items()}
+
+    def state_dict(self) -> Any:
+        return {"envs": {name: {"sampler": each.state_dict()} for name, each in self.samplers.items()}}
+
+    def load_state_dict(self, saved: Any) -> None:
+        for name, each in self.samplers.items():
+            each.load_state_dict(saved["envs"][name]["sampler"])
 
 
 def check_resumed(make: Any, folder: Path) -> None:
@@ -140,13 +91,8 @@ def check_resumed(make: Any, folder: Path) -> None:
     assert log.read_bytes() == before
 
 
-def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
-    check_resumed(lambda: Played(sampler(tmp_path)), tmp_path)
-
-
-@here
-def test_the_pages_script_in_prime_rls_own_source_of_tasks(
-    checkout: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_pages_script_observes_every_group_once_and_a_resumed_run_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = example("prime_rl.md")
     for old, new in (
@@ -155,33 +101,20 @@ def test_the_pages_script_in_prime_rls_own_source_of_tasks(
     ):
         assert code.count(old) == 1
         code = code.replace(old, new)
+    parts = {"entrypoints.orchestrator": {"main": None}, "orchestrator.train_source": {"TrainSource": TrainSource}}
+    for name in ("prime_rl", "prime_rl.entrypoints", "prime_rl.orchestrator", *(f"prime_rl.{part}" for part in parts)):
+        module = ModuleType(name)
+        vars(module).update(parts.get(name.removeprefix("prime_rl."), {}))
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(TrainSource, "__init__", TrainSource.__init__)  # is put back afterwards
     monkeypatch.chdir(REPOSITORY)
     exec(compile(code, "prime_rl.md", "exec"), {"__name__": "steered"})
     env = SimpleNamespace(name="sums", tasks=tasks_of(), num_tasks=TASKS)
-    env.config = SimpleNamespace(curriculum=None, ratio=1.0)
-
-    def made() -> Any:
-        source = checkout([env])
-        assert isinstance(source.curricula["sums"].sampler, SessionSampler)
-        return source
-
-    check_resumed(made, tmp_path)
-    source = made()
+    check_resumed(lambda: TrainSource([env]), tmp_path)
+    source = TrainSource([env])
+    assert isinstance(source.samplers["sums"], SessionSampler)
     train(source, np.random.default_rng(0), 0, 2)
-    assert any(name.startswith("curriculum/sums/sampler/halfway/uniform/") for name in source.metrics())
-
-
-@here
-def test_prime_rl_still_calls_the_methods_that_the_sampler_has() -> None:
-    def text(file: str) -> str:
-        return ast.unparse(ast.parse((CHECKOUT / "orchestrator" / file).read_text()))
-
-    assert "self.train_source.next_task(" in text("dispatcher.py")
-    assert "on_result=self.train_source.on_result" in text("orchestrator.py")
-    assert "self.on_result(group)" in text("train_sink.py")
-    assert "train_source.state_dict()" in text("ckpt.py") and "train_source.load_state_dict(" in text("ckpt.py")
-    pool = text("curriculum/samplers/pool.py")
-    assert all(name in pool for name in ("trace.reward", "episode.traces", "trace.has_error", "trace.agent.trainable"))
+    assert any(name.startswith("sampler/sums/halfway/uniform/") for name in source.metrics())
 
 
 def test_groups_that_come_late_or_never_are_observed_or_counted_as_lost(tmp_path: Path) -> None:
@@ -205,7 +138,7 @@ def test_groups_that_come_late_or_never_are_observed_or_counted_as_lost(tmp_path
     lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
     groups = [line for line in lines if line["outcome"] != "skipped"]
     assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
-    assert {tuple(group["dropped"]) for group in groups} == {(), ("errored",), ("cancelled",), ("stale",)}
+    assert {tuple(group["dropped"]) for group in groups} == {(), ("cancelled",), ("stale",)}
     assert all(session.step - ticket.request.step <= 11 for ticket in session.flying())
     inner.observe(came_back(SimpleNamespace(key="other", data=SimpleNamespace(idx=0)), rng))  # is nothing of ours
 

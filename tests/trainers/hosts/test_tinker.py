@@ -85,12 +85,12 @@ def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Pa
     assert log.read_bytes() == before
 
 
-def test_a_group_that_failed_is_lost_and_counted(tmp_path: Path) -> None:
+def test_a_group_that_did_not_come_back_has_failed(tmp_path: Path) -> None:
     train(dataset(tmp_path, np.random.default_rng(0)), 0, 2, fails=1)
     groups = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
     assert [(group["n"], group["dropped"]) for group in groups] == [
         (SIZE, {}),
-        (0, {"failed": SIZE}),
+        (SIZE, {}),
         (SIZE, {}),
         (SIZE, {}),
     ]

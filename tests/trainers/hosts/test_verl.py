@@ -117,8 +117,8 @@ def check_asynchronous(trainer: Any, lines: list[dict[str, Any]], queue: verl_la
     groups = [line for line in lines if line["outcome"] != "skipped"]
     assert len(groups) >= STEPS * BATCH
     assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
-    assert {group["n"] for group in groups} == {0, SIZE // 2, SIZE}, "some fail, with half of their rollouts or none"
-    assert {tuple(group["dropped"]) for group in groups} == {(), ("failed",)}
+    assert {group["n"] for group in groups} == {SIZE}, "those that failed are in the pass rate"
+    assert {tuple(group["dropped"]) for group in groups} == {()}
     flying = {ticket.id for ticket in session.flying()}
     waiting = {row["halfway_ticket"] for _, row in trainer.agent_loop_manager.waiting}
     drawn = {ticket.id for ticket in trainer.train_dataset.steering.drawn}

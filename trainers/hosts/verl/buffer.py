@@ -43,7 +43,7 @@ class Observing:
             rows = tq.kv_batch_get(keys=unknown, partition_id="train", select_fields=[TICKET])
             self._seen |= {uid: plain(rows[TICKET][i]) for i, uid in enumerate(unknown)}
         for uid in sorted(failed & self._seen.keys()):
-            steering.current().abandon(self._seen[uid], "failed")
+            steering.current().fail(self._seen[uid])
 
     def _record(self: Any, keys: list[str], data: Any) -> None:
         """Record the rollouts stored under these keys, one rollout per key.
@@ -76,7 +76,7 @@ class Observing:
         steered = steering.current()
         surplus: dict[str, str] = {}
         if steered.synchronous:  # nothing is in flight: missing rollouts have failed, and groups not taken are surplus
-            steered.abandon_all("failed")
+            steered.fail_all()
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
             whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
             surplus = dict.fromkeys(whole - taken, "surplus")

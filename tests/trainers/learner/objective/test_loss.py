@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_harness import OPTIONS, gradients, make_group, plain_logprobs, recorded_gradients
+from learner_harness import OPTIONS, gradient_by_hand, gradients, make_group, plain_logprobs, recorded_gradients
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
@@ -444,25 +444,6 @@ def late_group(earlier: list[Qwen3ForCausalLM]) -> Group:
         turn = Turn(np.asarray(tokens, np.int32), engine_T, engine_T, 0, "end", spans=VERSIONS)
         rollouts.append(Rollout((turn,), i == 0))
     return replace(make_group([4, 5, 6], rollouts), lag=LEARNERS)
-
-
-def gradient_by_hand(model: Any, before: Any, group: Group, settings: LearnerOptions) -> dict[str, Any]:
-    """The gradient of - mean over tokens of w min(r A, clip(r) A), r = p / p_before, w from p_before / q."""
-    model = copy.deepcopy(model)
-    total = torch.zeros((), dtype=torch.float64)
-    for rollout in group.rollouts:
-        row, advantage = [4, 5, 6, *rollout.turns[0].tokens_T.tolist()], 1.0 if rollout.success else -1.0
-        with torch.no_grad():
-            proximal_T = plain_logprobs(before, row)[3:]
-        r_T = (plain_logprobs(model, row)[3:] - proximal_T).exp()
-        w_T = (proximal_T - torch.from_numpy(rollout.turns[0].logprobs_T)).exp()
-        cap, floor = settings.mismatch_cap, settings.mismatch_floor
-        masked = settings.mismatch == "token_masked"
-        w_T = torch.where((w_T >= floor) & (w_T <= cap), w_T, 0) if masked else w_T.clamp(max=cap)
-        low, high = 1 - settings.clip_low, 1 + settings.clip_high
-        total = total - (w_T * torch.minimum(r_T * advantage, r_T.clamp(low, high) * advantage)).sum()
-    (total / 10).backward()
-    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("kind", ["token_truncated", "token_masked"])
