@@ -4,6 +4,7 @@
 - `curves`: held-out scores over training
 - `groups`: pass counts, degenerate groups, and groups behind prefixes
 - `spending`: where rollouts and seconds went
+- `timeline`: who worked when, where rollouts do not wait
 - `forest`: contrasts as points with intervals
 - `series`: series over steps, summed or averaged over seeds, and smoothed
 - `style`: colours, sizes and axes that all figures share

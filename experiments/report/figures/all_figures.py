@@ -9,6 +9,7 @@ from halfway.experiments.report.figures.curves import CROWD, HIGHEST, LOWEST, le
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, zero_variance
 from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
+from halfway.experiments.report.figures.timeline import timeline
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.summary import Summary
 
@@ -46,6 +47,9 @@ def captions(intervals: str) -> Mapping[str, str]:
         "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale lines: means "
         "over seeds; strong lines: their moving averages.",
         "timing": "Where the seconds of a step go. Hatched parts do not count towards a budget of seconds.",
+        "timeline": "The first run of each arm whose rollouts do not wait (`rollouts.staleness`). Left: when sampler "
+        "and learner worked, for a dozen steps; gaps are waiting. Right: by how many updates the learner was ahead of "
+        "the weights that sampled the groups of each step.",
     }
 
 
@@ -74,4 +78,5 @@ PICTURES = (
     Picture("prefix_control", "What the prefixes do", of_runs(prefix_control)),
     Picture("learner_metrics", "The learner", of_runs(learner_metrics)),
     Picture("timing", "Where the time goes", of_runs(timing)),
+    Picture("timeline", "Who worked when", of_runs(timeline)),
 )

@@ -1,7 +1,9 @@
 """The report: written as one file that needs no network, from finished and unfinished runs."""
 
+import json
 import re
 
+import msgspec
 import numpy as np
 import pytest
 from contests import comparison_of, run_of
@@ -22,10 +24,30 @@ from halfway.experiments.report.figures.forest import contrast_forest, saving_fo
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
 from halfway.experiments.report.figures.style import PALETTE, count_colors, grid, legend_above, step_axis
+from halfway.experiments.report.figures.timeline import Event, both, worked
 from halfway.experiments.report.page import write_report
 from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.summary import summarize
+
+EVENTS = [
+    {"event": "draw", "t": 0.0, "tickets": [["0.0.0", "p0", "fresh"]], "version": 0},
+    {"event": "done", "t": 4.0, "ticket": "0.0.0", "began": 0.0, "ended": 4.0, "lag": 0, "group": "x"},
+    {"event": "commit", "t": 5.0, "step": 0},
+    {"event": "weights", "t": 9.0, "updated": 7.0, "version": 1},
+    {"event": "done", "t": 9.5, "ticket": "0.1.0", "began": 4.0, "ended": 6.0, "lag": 1, "group": "x"},
+    {"event": "done", "t": 9.5, "ticket": "0.1.1", "began": 8.0, "ended": 9.0, "lag": 1, "group": "x"},
+    {"event": "commit", "t": 10.0, "step": 1},
+    {"event": "weights", "t": 12.0, "updated": 11.0, "version": 2},
+    {"event": "commit", "t": 13.0, "step": 2},
+]
+
+
+def test_an_event_log_tells_who_worked_when():
+    told = worked(msgspec.convert(event, Event) for event in EVENTS)
+    assert (told.sampling, told.updates) == ([(0, 6), (8, 9)], [(5, 7), (10, 11)])
+    assert (told.weights, told.lags) == ([(7, 9), (11, 12)], [[0], [1, 1]])  # the third step has not ended
+    assert both(told.sampling, told.updates) == 1
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +56,7 @@ def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("comparison")
     write_comparison(directory, {arm: ARMS[arm] for arm in ("greso", "prefix_sampling")}, seeds=(0, 1), steps=6)
     write_provenance(directory, ["halfway", "compare", "<lab>.yaml"])
+    (directory / "greso" / "seed-0" / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in EVENTS))
     return write_report(directory).path
 
 
