@@ -1,4 +1,6 @@
-"""How much of sampling and updating overlaps, with one core for each:  python experiments/results/how_fast_is_it/overlap.py
+"""Measures how much of sampling and updating overlaps, with one core for each.
+
+    python experiments/results/how_fast_is_it/overlap.py [--engine transformers] [--steps 20] [--repeats 3]
 
 Trains a lab policy for some steps, waiting and with rollouts.staleness=1, by turns, and prints a table of medians. The
 overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and of the update when they take turns, W those
@@ -7,6 +9,7 @@ of a step in which they do not. `--engine vllm_servers` needs vLLM, whose server
 
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -87,4 +90,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
