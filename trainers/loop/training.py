@@ -135,6 +135,14 @@ class Training:
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
+        self.hand_over(clock)
+        clock.judged += judge_seconds(self.rollouts) - judged
+        self.carried = filling.surplus if self.fill.surplus == "carry" else ()
+        self.progress = self.progress.after(filling, learned, clock)
+        self.record(filling, skips, learned, clock)
+
+    def hand_over(self, clock: Stopwatch) -> None:
+        """Give the engine the new weights. Unless they may change under rollouts, those are awaited first."""
         updated = self._pool.time()
         if self.staleness and not self.in_flight:
             with clock.time("drain"):
@@ -142,10 +150,6 @@ class Training:
         with clock.time("sync"):
             self.sync()
         self.tell("weights", version=self.learner.policy_version, updated=updated)
-        clock.judged += judge_seconds(self.rollouts) - judged
-        self.carried = filling.surplus if self.fill.surplus == "carry" else ()
-        self.progress = self.progress.after(filling, learned, clock)
-        self.record(filling, skips, learned, clock)
 
     def wanted(self, filling: Filling) -> int:
         """Groups of the next round; 0 = stop. With staleness no more than are missing, so that nothing is left over."""
