@@ -218,6 +218,12 @@ class Session:
             if group.missing == 0 and ticket not in extended:
                 yield group
 
+    def age(self, version: int) -> None:
+        """Give the groups in hand their lag behind these weights, where the versions that wrote them are known."""
+        for group in list(self.in_hand()):
+            lag = version - group.policy_version if group.policy_versions else 0
+            self._groups[group.request.ticket] = replace(group, lag=max(lag, group.lag, 0))
+
     def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
         """The groups with the weights and advantages that the chain gives them. This changes no state."""
         return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))

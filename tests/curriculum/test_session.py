@@ -480,3 +480,25 @@ def test_a_hint_needs_a_reference() -> None:
         hint_of(Problem("a", "1+1=", "2"), 1)
     with pytest.raises(ValueError, match=r"outside 1\.\.3"):
         hint_of(Problem("a", "1+1=", "2", solution="abc"), 4)
+
+
+def test_missing_rollouts_that_failed_are_in_the_pass_rate_and_abandoned_ones_are_not() -> None:
+    session = Session(problem_set(4), chain_of("uniform"), 4)
+    first, second = session.next_batch(2)
+    for ticket in (first, second):
+        session.record(ticket.id, [Rollout((), success=True)])
+    session.fail(first.id)
+    session.abandon(second.id, "stale")
+    failed, abandoned = session.commit()
+    assert (failed.size, failed.pass_rate, failed.dropped) == (4, 0.25, {})
+    assert (abandoned.size, abandoned.pass_rate, abandoned.dropped) == (1, 1.0, {"stale": 3})
+
+
+def test_groups_in_hand_are_told_how_far_the_learner_is_ahead() -> None:
+    session = Session(problem_set(4), chain_of("uniform"), 4)
+    tickets = session.next_batch(2)
+    [group] = simulated(3).run([tickets[0].request], Stream(0))
+    session.record_group(tickets[0].id, group)
+    session.age(5)
+    session.record_counts(tickets[1].id, 1, 4)
+    assert [group.lag for group in session.commit()] == [2, 0]

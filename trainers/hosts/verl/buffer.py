@@ -80,6 +80,8 @@ class Observing:
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
             whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
             surplus = dict.fromkeys(whole - taken, "surplus")
+        else:
+            steered.hosting.session.age(global_steps)
         steered.commit(global_steps, surplus)
         return batch, {**metrics, **steered.hosting.metrics()}
 
