@@ -1,16 +1,16 @@
-"""A tenth of the attacks of `hostile_inputs`, with another seed: each ends in one line or a sound result."""
+"""Some of the attacks of `hostile_inputs`, with another seed: each ends in one line or a sound result."""
 
 import pytest
 from hostile_inputs import run_apart
 from sandboxes import needs_sandbox
 
 
-@pytest.mark.parametrize(("kind", "count"), [("logs", 1000), ("recipes", 500)])
+@pytest.mark.parametrize(("kind", "count"), [("logs", 300), ("recipes", 150)])
 def test_changed_inputs_end_in_one_line_or_a_sound_result(kind: str, count: int) -> None:
     assert sum(run_apart(kind, count, seed=1)["outcomes"].values()) == count
 
 
 @needs_sandbox
 def test_changed_answers_get_a_verdict_from_every_verifier() -> None:
-    outcomes = run_apart("answers", 700, seed=1)["outcomes"]
+    outcomes = run_apart("answers", 210, seed=1)["outcomes"]
     assert {name.partition(":")[0] for name in outcomes} > {"exact", "numeric", "symbolic", "function_induction"}

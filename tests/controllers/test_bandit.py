@@ -5,13 +5,13 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from controller_harness import child, group, propose
+from controller_harness import group, propose
 
 from halfway.controllers.bandit import Bandit, BanditState, Kind
 from halfway.controllers.beliefs.arms import mean_advantage
 from halfway.controllers.beliefs.features import levels
 from halfway.controllers.laws.shares import draw_problems, floored, share_out, softmax
-from halfway.curriculum import Origin, Problem, ProblemSet, UserError
+from halfway.curriculum import Problem, ProblemSet, UserError
 from halfway.curriculum.signals import mean_centred_variance
 
 
@@ -152,13 +152,6 @@ def test_a_category_goes_through_its_problems_in_turn() -> None:
             chosen = draw_problems(kinds, only, np.arange(60), 5, turns, np.random.default_rng(epoch))
             turns[chosen] += 1
         assert turns[2::3].tolist() == [epoch + 1] * 20 and not turns[0::3].any()
-
-
-def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
-    controller = Bandit()
-    state = controller.init(PROBLEMS)
-    others = [child(PROBLEMS[0], (1, 8), 4), group(PROBLEMS[1], 4, origin=Origin.GENERATED)]
-    assert not controller.observe(state, others, 0).arms.count_C.any()
 
 
 @pytest.mark.parametrize(

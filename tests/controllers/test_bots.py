@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from controller_harness import child, group, play, problem_set, propose, simulated
+from controller_harness import group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.implicit import capability, predicted
 from halfway.controllers.bots import Bots, BotsBelief
 from halfway.controllers.laws.choice import Choice
-from halfway.curriculum import Origin, Problem, ProblemSet, UserError
+from halfway.curriculum import Problem, ProblemSet, UserError
 
 
 def with_rates(rates: list[tuple[float, float]]) -> ProblemSet:
@@ -98,13 +98,6 @@ def test_implicit_evidence_finds_the_right_problems_before_they_were_tried() -> 
         return float(np.mean([abs(rates[each] - 0.5) for each in fresh]))
 
     assert distance(0.9) < 0.75 * distance(0.0)
-
-
-def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
-    controller = Bots()
-    others = [child(PROBLEMS[0], (1, 8), 4), group(PROBLEMS[1], 4, origin=Origin.GENERATED)]
-    state = controller.observe(controller.init(PROBLEMS), others, 0)
-    assert state.capability is None and not state.forest.tried_M.any()
 
 
 def test_without_implicit_evidence_no_columns_are_needed() -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controller_harness import child, group, play, problem_set, propose, simulated
+from controller_harness import group, play, problem_set, propose, simulated
 
 from halfway.controllers.cdas import Cdas
 from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
-from halfway.curriculum import Origin, UserError
+from halfway.curriculum import UserError
 
 PROBLEMS = problem_set(10)
 
@@ -77,12 +77,6 @@ def test_harder_problems_get_higher_difficulties_and_the_rest_is_left_alone() ->
     assert np.corrcoef(state.difficulty_P[tried], rates[tried])[0, 1] < -0.8
     late = [request[0] for plan in plans[60:] for request in plan]
     assert np.std([rates[problems.position(each)] for each in late]) < 0.8 * rates.std()
-
-
-def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
-    controller = Cdas()
-    others = [child(PROBLEMS[0], (1, 8), 4), group(PROBLEMS[1], 4, origin=Origin.GENERATED)]
-    assert not controller.observe(controller.init(PROBLEMS), others, 0).visits_P.any()
 
 
 def test_another_law_chooses_by_the_same_expectations() -> None:

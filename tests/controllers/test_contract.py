@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_harness import group, problem_set, propose, simulated
+from controller_harness import child, group, problem_set, propose, simulated
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Chain, Group, Plan, Session, Stream, chain
+from halfway.curriculum import Chain, Group, Origin, Plan, Session, Stream, chain, save_state
 from halfway.curriculum.controller import NEEDS
 from halfway.testing.controllers import SLOTS, Trial, controller_checks, sample_problems
 
@@ -102,6 +102,15 @@ def test_alone_on_an_empty_plan_it_ends(name: str) -> None:
     plan, _ = propose(controller, controller.init(PROBLEMS), 0)
     share = plan.wanted // 2 if "generated" in controller.claims else plan.wanted
     assert len(plan.requests) in (0, share)
+
+
+@pytest.mark.parametrize("name", ["bandit", "bots", "cdas", "frontier", "greso", "knapsack", "mopps"])
+def test_prefixed_and_generated_groups_are_not_evidence(name: str) -> None:
+    controller = CONTROLLERS.get(name)()
+    state = controller.init(PROBLEMS)
+    others = [child(PROBLEMS[0], (1, 8), 4), group(PROBLEMS[1], 4, origin=Origin.GENERATED)]
+    after, unchanged = (controller.observe(state, seen, 0) for seen in (others, []))
+    assert save_state(after) == save_state(unchanged)
 
 
 def test_plan_that_wants_nothing_stays_empty() -> None:

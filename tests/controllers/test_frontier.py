@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controller_harness import child, group, propose, through_json
+from controller_harness import group, propose, through_json
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.shared_skills import SkillModel
 from halfway.controllers.chains import members
 from halfway.controllers.frontier import Frontier, FrontierState
-from halfway.curriculum import Origin, Problem, ProblemSet, UserError
+from halfway.curriculum import Problem, ProblemSet, UserError
 
 LEVELS = np.linspace(-1, 1, 60)
 PROBLEMS = ProblemSet(
@@ -68,13 +68,6 @@ def test_without_sharpness_or_competition_nothing_is_selected() -> None:
     for controller in (Frontier(LEVEL, sharpness=0.0), Frontier(LEVEL, sharpness=50.0, candidates=1)):
         chosen = levels_chosen(controller, state, 200)
         assert np.abs(chosen.mean()) < 0.08 and chosen.std() == pytest.approx(LEVELS.std(), abs=0.06)
-
-
-def test_only_fresh_groups_are_evidence() -> None:
-    controller = Frontier(LEVEL)
-    state = controller.init(PROBLEMS)
-    others = [child(PROBLEMS[0], (1, 8), 8), group(PROBLEMS[1], 8, origin=Origin.GENERATED)]
-    assert controller.observe(state, others, 3) is state
 
 
 def test_the_error_is_measured_before_learning_and_the_state_is_saved() -> None:

@@ -105,12 +105,6 @@ def test_streaks_saturate():
     assert state.streaks.tolist() == [-32767, 32767, 0, 0]
 
 
-def test_observe_leaves_the_state_it_was_given_alone():
-    state = GRESO.init(PROBLEMS)
-    GRESO.observe(state, [group(PROBLEMS[0], 0)], 0)
-    assert state.streaks.tolist() == [0, 0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("easy", "hard", "p_easy", "p_hard"),
     [
@@ -200,12 +194,6 @@ def test_readmission_begins_within_one_pass():
     plan, _ = members.propose(Plan(0, 40, 8), state, Stream(0))
     assert len(plan.skipped) == 32
     assert [request.decisions[-1].action for request in plan.requests] == ["readmitted"] * 8
-
-
-def test_unknown_problem_raises():
-    stranger = problem_set(9)[8]
-    with pytest.raises(KeyError, match="p8"):
-        GRESO.observe(GRESO.init(PROBLEMS), [group(stranger, 4)], 0)
 
 
 def test_fewer_degenerate_groups_than_uniform_on_the_simulated_learner():

@@ -116,10 +116,3 @@ def test_it_stands_before_the_members_whose_shares_it_scales() -> None:
         checked_chain(members(["mixture", "pros"]))
     with pytest.raises(UserError, match="both own the quotas"):
         checked_chain(members(["mixture", {"other": {"use": "mixture"}}, "replay", "uniform"]))
-
-
-def test_a_problem_of_another_set_is_refused() -> None:
-    (stranger,) = problem_set(1)
-    mixture = Mixture()
-    with pytest.raises(KeyError, match="nobody"):
-        mixture.observe(mixture.init(PROBLEMS), [group(replace(stranger, id="nobody"), 4)], 0)

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controller_harness import child, group, play, problem_set, propose, simulated
+from controller_harness import group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta, PassRateBelief, ThompsonBelief
 from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.mopps import Mopps
-from halfway.curriculum import Origin, Stream
+from halfway.curriculum import Stream
 
 PROBLEMS = problem_set(40)
 
@@ -43,13 +43,6 @@ def test_draws_are_those_of_the_posterior() -> None:
     drawn = [controller.belief.rates(state.forest, np.asarray([0]), None, Stream(i))[1][0] for i in range(4000)]
     assert np.mean(drawn) == pytest.approx(7 / 10, abs=0.01)
     assert np.var(drawn) == pytest.approx(7 * 3 / (10 * 10 * 11), rel=0.1)
-
-
-def test_only_fresh_groups_with_rollouts_are_evidence() -> None:
-    controller = Mopps()
-    state = controller.init(PROBLEMS)
-    others = [child(PROBLEMS[0], (1, 8), 8), group(PROBLEMS[1], 8, origin=Origin.GENERATED)]
-    assert not controller.observe(state, others, 0).forest.tried_M.any()
 
 
 def test_so_many_candidates_compete_for_each_slot() -> None:

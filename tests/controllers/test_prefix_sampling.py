@@ -106,11 +106,6 @@ def test_truncated_and_single_token_rollouts_are_not_saved_but_counted():
     assert counts == {"saved": 1, "dropped_truncated": 1, "dropped_too_short": 1}
 
 
-def test_unknown_problem_raises():
-    with pytest.raises(KeyError, match="p40"):
-        observed(PAPER, group(problem_set(41)[40], 4))
-
-
 # When, and how many
 
 

@@ -1,17 +1,15 @@
 """The controller `probe` and the line that corrects its guesses, on scripted outcomes."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from controller_harness import group, play, propose, through_json
+from controller_harness import group, play, propose
 
 from halfway.controllers.beliefs.calibration import RATE, REFERENCE, Calibration, Line, Residual, guesses_of
 from halfway.controllers.probe import Probed
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Problem, ProblemSet, Stream, UserError, chain
-from halfway.curriculum.states import save_state
 from halfway.testing.simulator import SimulatedRollouts
 
 OWN = [Problem(f"own{i}", "", "") for i in range(30)]
@@ -160,15 +158,6 @@ def test_only_generated_groups_count() -> None:
     fresh = group(OWN[0], 4)
     stranger = group(Problem("x", "", "", features={RATE: 0.5}), 4, origin=Origin.GENERATED)
     assert controller.observe(state, [fresh, stranger], 0) is state
-
-
-def test_its_state_survives_saving() -> None:
-    both = chain(("probe", Probed(share=0.5)), ("uniform", Uniform()))
-    problems = pool([0.2, 0.4, 0.6, 0.8] * 8)
-    _, state = play(both, both.init(problems), range(3), wanted=6)
-    restored = through_json(both, problems, state)
-    assert json.dumps(save_state(restored)) == json.dumps(save_state(state))
-    assert play(both, restored, range(3, 8), wanted=6)[0] == play(both, state, range(3, 8), wanted=6)[0]
 
 
 def test_bad_guesses_are_refused_in_one_line() -> None:

@@ -328,14 +328,6 @@ def test_exploration_is_a_share_of_the_plan():
     assert actions["explored"] / actions.total() == pytest.approx(0.3, abs=0.05)
 
 
-def test_same_next_plans_from_a_state_saved_in_the_middle_with_children():
-    controller = Pros()
-    _, state = play(controller, controller.init(PROBLEMS), range(10))
-    assert state.forest.num_children > 20
-    restored = through_json(controller, PROBLEMS, state)
-    assert play(controller, restored, range(10, 20))[0] == play(controller, state, range(10, 20))[0]
-
-
 # With companions.
 
 

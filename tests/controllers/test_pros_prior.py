@@ -1,10 +1,8 @@
 """A probe's guesses as the means of PROS's priors: known answers, and their effect on a cold start."""
 
-import json
-
 import numpy as np
 import pytest
-from controller_harness import group, play, propose, through_json
+from controller_harness import group, propose
 
 from halfway.controllers.beliefs.calibration import RATE
 from halfway.controllers.beliefs.forest import bare_forest, learn
@@ -12,7 +10,7 @@ from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes, with_offsets
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.pros import Pros
-from halfway.curriculum import Problem, ProblemSet, Stream, UserError, save_state
+from halfway.curriculum import Problem, ProblemSet, Stream, UserError
 from halfway.testing.simulator import SimulatedRollouts
 
 BELIEF = PassRateBelief(bayes=HierarchicalBayes(inference="fixed_point"))
@@ -100,14 +98,6 @@ def test_a_root_that_is_unlike_its_guess_says_so_once() -> None:
         _, alone = propose(PROBED, alone, step + 1, wanted=1)
     assert alone.line is not None and state.line is not None
     assert alone.line.mean_2[0] < 1.5 * state.line.mean_2[0] < 0
-
-
-def test_its_state_survives_saving() -> None:
-    problems = probed(np.linspace(0.05, 0.95, 40).tolist())
-    _, state = play(PROBED, PROBED.init(problems), range(5), wanted=6)
-    restored = through_json(PROBED, problems, state)
-    assert json.dumps(save_state(restored)) == json.dumps(save_state(state))
-    assert play(PROBED, restored, range(5, 12), wanted=6)[0] == play(PROBED, state, range(5, 12), wanted=6)[0]
 
 
 def test_a_problem_without_a_guess_is_refused() -> None:

@@ -1,7 +1,5 @@
 """Replay: what is stored, when it trains again, and how much is kept."""
 
-import json
-
 import numpy as np
 import pytest
 from controller_harness import group, problem_set
@@ -151,14 +149,3 @@ def test_old_successes_wait_until_the_rounds_of_a_group_are_over() -> None:
             assert tickets[0].request.stored.size == 12
         tickets = session.next_batch(0)
     assert seen == [Origin.FRESH] * 3 + [Origin.STORED]
-
-
-def test_the_state_survives_as_json() -> None:
-    for kind in ("groups", "responses"):
-        session = session_of(Replay(kind="groups")) if kind == "groups" else Session(
-            PROBLEMS, chain(("uniform", Uniform()), ("replay", Replay(kind="responses"))), 8
-        )  # fmt: skip
-        session.state["replay"] = session.controller.members["replay"].observe(session.state["replay"], GROUPS, 0)  # type: ignore[attr-defined]
-        saved = json.loads(json.dumps(session.state_dict()))
-        session.load_state_dict(saved)
-        assert json.loads(json.dumps(session.state_dict())) == saved

@@ -76,10 +76,6 @@ def test_dropped_problems_are_replaced_by_later_ones_of_the_order():
     assert not set(after[2:]) & set(first)
 
 
-def test_metrics_before_the_first_draw():
-    assert UNIFORM.metrics(UNIFORM.init(problem_set(5))) == {"epoch": 0.0, "deferred": 0.0}
-
-
 def test_order_survives_a_restart_in_the_middle_of_an_epoch():
     problems = problem_set(50)
     state = UNIFORM.init(problems)

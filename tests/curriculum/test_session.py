@@ -34,6 +34,7 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
+from halfway.testing.controllers import trial_of
 
 PROBLEMS = problem_set(60, generated=120)
 PROVIDES = ALWAYS_PROVIDED | {"values", "rescored"}
@@ -43,19 +44,10 @@ def chain_of(*names: str) -> Chain:
     return chain(*((name, CONTROLLERS.get(name)()) for name in names))
 
 
-def with_company(name: str) -> Chain:
-    claims = CONTROLLERS.get(name)().claims
-    own_slots = claims & {"prefixes", "generated", "stored"}
-    return chain_of(*((name,) if "problems" in claims else (name, "uniform") if own_slots else ("uniform", name)))
-
-
 CHAINS: dict[str, Callable[[], Chain]] = {
-    **{name: (lambda name=name: with_company(name)) for name in CONTROLLERS.names()},
+    **{name: (lambda name=name: trial_of(CONTROLLERS.get(name)()).controller) for name in CONTROLLERS.names()},
     "full": lambda: chain_of("prefix_sampling", "uniform", "greso"),
-    "pros_greso": lambda: chain_of("pros", "greso"),
-    "probe_pros": lambda: chain_of("probe", "pros"),
     "nested": lambda: chain(("inner", chain_of("prefix_sampling", "uniform")), ("greso", CONTROLLERS.get("greso")())),
-    "probe_full": lambda: chain_of("probe", "prefix_sampling", "uniform", "greso"),
 }
 
 
@@ -85,9 +77,9 @@ def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
 
 @pytest.mark.parametrize("make", CHAINS.values(), ids=CHAINS)
 def test_a_session_decides_as_a_plain_fold_does(make: Callable[[], Chain]) -> None:
-    expected, state = fold(make(), 30)
+    expected, state = fold(make(), 16)
     session, plans = Session(PROBLEMS, make(), 8, provides=PROVIDES), []
-    for step in range(30):
+    for step in range(16):
         if step % 7 == 3:
             restored = Session(PROBLEMS, make(), 8, provides=PROVIDES)
             restored.load_state_dict(through_json(session))

@@ -365,8 +365,9 @@ def test_every_damage_to_a_checkpoint_names_the_file_and_the_way_back(
         pass
 
 
-@pytest.mark.parametrize("harm", [removed, flipped])
-@pytest.mark.parametrize("file", ["policy/config.json", "policy/model.safetensors", "manifest.txt"])
+@pytest.mark.parametrize(
+    ("file", "harm"), [("policy/config.json", removed), ("policy/model.safetensors", flipped), ("manifest.txt", cut)]
+)
 def test_a_run_goes_back_to_the_newest_sound_checkpoint_and_on_to_the_same_bits(
     run_file: Path, undisturbed: Path, file: str, harm: Callable[[Path], None]
 ) -> None:

@@ -247,8 +247,8 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
     lucky = to_problem(
         replace(sound, base=fickle, fail_to_pass=(*FAIL, "tests/test_means.py::test_luck")), "x", "s", {}
     )
-    seen = Counter(reason for _ in range(6) for reason in checked([lucky], Bubblewrap(), 60).report.dropped)
-    assert seen["tests vary from run to run"] or seen["a test passes that is to fail"]
+    reasons = (reason for _ in range(9) for reason in checked([lucky], Bubblewrap(), 60).report.dropped)
+    assert any(reason in ("tests vary from run to run", "a test passes that is to fail") for reason in reasons)
 
 
 @needs_boxes

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 from paths import REPOSITORY
+from transformers import AutoModelForCausalLM
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab import operators, sums
@@ -29,7 +31,10 @@ from halfway.experiments.starting_models.authors import (
 from halfway.experiments.starting_models.warm_start import (
     RECIPES,
     WarmStart,
+    build_model,
     build_tokenizer,
+    collate,
+    draw_batch,
     warm_start,
 )
 from halfway.trainers.loop.evaluation import Evaluation
@@ -54,13 +59,19 @@ def measured(recipe: str, model: Path, folder: Path, *overrides: str) -> Evaluat
     return training.evaluate()
 
 
-@pytest.mark.parametrize("task", ["ledger"])  # the quickest; the others differ in nothing but their texts
-def test_the_command_makes_a_policy_of_the_same_pass_rates(task: str, tmp_path: Path) -> None:
-    folder, recipe = TASKS[task]
-    warm_start(tmp_path / "again", RECIPES[task])
-    committed, again = measured(recipe, MODELS / folder, tmp_path), measured(recipe, tmp_path / "again", tmp_path)
-    # On the machine that made them the weights are equal; on another, training takes another path to the same place.
-    assert abs(committed.pass_at_1 - again.pass_at_1) < 4 * (committed.stderr**2 + again.stderr**2) ** 0.5
+def test_the_command_trains_toward_the_committed_policy(tmp_path: Path) -> None:
+    """The whole recipe takes minutes: a tenth of its steps lies between random weights and what is committed."""
+    recipe = replace(RECIPES["ledger"], steps=50, batch_tokens=1500)
+    warm_start(tmp_path / "short", recipe)
+    tokens_BT, labels_BT = collate(draw_batch(0, RECIPES["ledger"], random.Random(1)), build_tokenizer())
+
+    def loss(model: Any) -> float:
+        with torch.no_grad():
+            return float(model(input_ids=tokens_BT, labels=labels_BT).loss)
+
+    committed, short = (AutoModelForCausalLM.from_pretrained(path) for path in (MODELS / "ledger", tmp_path / "short"))
+    assert committed.config.to_diff_dict() == short.config.to_diff_dict()
+    assert loss(committed) < 0.8 * loss(short) < 0.8 * 0.5 * loss(build_model(recipe))
 
 
 @pytest.mark.parametrize("task", ["running_sums", "ledger"])
