@@ -17,6 +17,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reason
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.contracts import AppraisingLearner, Rollouts, judge_seconds
 from halfway.trainers.distributed.collectives import control_group, lost_processes
 
@@ -121,18 +122,22 @@ class WorkerGroup:
         assert name == END, name
 
     def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """Roll out this process's share of the requests. Returns all groups on the leader, and none elsewhere."""
+        """Roll out this process's share of the requests. Returns all groups on the leader, and none elsewhere.
+
+        What no verifier could judge is counted on the leader, too.
+        """
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
         before = judge_seconds(self._rollouts)
         own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
-        gathering = (own, judge_seconds(self._rollouts) - before)
+        gathering = (own, judge_seconds(self._rollouts) - before, take_counts())
         distributed.gather_object(gathering, gathered, dst=LEADER, group=self._group)
         by_position: dict[int, Group] = {}
-        for share, (groups, judged) in zip(shares, gathered or [], strict=False):
+        for share, (groups, judged, unjudged) in zip(shares, gathered or [], strict=False):
             by_position |= zip(share, groups, strict=True)
             self.judge_seconds += judged
+            add_counts(unjudged)
         return [by_position[i] for i in sorted(by_position)]
 
 

@@ -6,17 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import IMPORTABLE, REPOSITORY
 
-from halfway.curriculum import Origin, Problem, Request
-from halfway.trainers.distributed.workers import spread
+from halfway.curriculum import Group, Origin, Problem, Request, Stream
+from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
+from halfway.trainers.distributed import workers
+from halfway.trainers.distributed.workers import WorkerGroup, spread
 
 SHARED = """
 controllers: [prefix_sampling, uniform, greso]
@@ -129,6 +133,38 @@ def follower(launcher: int) -> int:
 
 def request(problem: str, num_rollouts: int = 4, origin: Origin = Origin.FRESH) -> Request:
     return Request(Problem(problem, "", ""), num_rollouts, origin=origin)
+
+
+class Rollouts:
+    """Rollouts of which one cannot be judged."""
+
+    judge_seconds = 0.0
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        counted(Unjudged("time"))
+        return [Group(one, np.zeros(0, np.int64), ()) for one in requests]
+
+
+def test_what_no_process_could_judge_is_counted_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [request("a"), request("b")]
+    shares = spread(requests, 2)
+    theirs = ([Group(requests[i], np.zeros(0, np.int64), ()) for i in shares[1]], 2.0, {"died": 3, "time": 1})
+    told: list[Any] = []
+
+    def gather(own: Any, gathered: list[Any], **_: Any) -> None:
+        told.append(own[2])
+        gathered[:] = [own, theirs]
+
+    monkeypatch.setattr(workers, "control_group", lambda: None)
+    monkeypatch.setattr(workers.distributed, "get_rank", lambda *_: 0)
+    monkeypatch.setattr(workers.distributed, "get_world_size", lambda *_: 2)
+    monkeypatch.setattr(workers.distributed, "broadcast_object_list", lambda *_, **__: None)
+    monkeypatch.setattr(workers.distributed, "gather_object", gather)
+    take_counts()
+    group = WorkerGroup(Rollouts(), cast(Any, None), lambda: None)
+    assert [one.request for one in group.run(requests, Stream(0))] == requests
+    assert told == [{"time": 1}] and group.judge_seconds == 2.0
+    assert take_counts() == {"died": 3, "time": 2}
 
 
 def test_requests_are_spread_by_rollouts() -> None:
