@@ -580,26 +580,6 @@ def list_parts(
         show("halfway list NAME explains the options of one part, such as greso or learner")
 
 
-@command(name="run-arm", hidden=True)
-def run_arm(folder: Folder) -> None:
-    """Train the run in a directory, as `compare` does: one line per record, no report."""
-    from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running.progress_bars import Lines
-    from halfway.experiments.running.runs import CONFIG, train
-
-    config = load_run_config(folder / CONFIG)
-    with resumable(folder):
-        train(config, folder, [Lines(config.budget)])
-
-
-@command(name="work", hidden=True)
-def work() -> None:
-    """Train the runs that standard input names, each in a fork of this process, as `run-arm` does."""
-    from halfway.experiments.comparing.warm_worker import serve
-
-    serve(lambda folder: app(["run-arm", folder], prog_name="halfway"))
-
-
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
     """Split the words of a command into overrides and the seeds of `--seeds 0 1 2` or `--seeds 0-2`.
 

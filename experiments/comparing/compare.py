@@ -59,9 +59,9 @@ def run_comparison(
     parent = tracker.comparison(config, folder) if tracker else ""
     state = "stopped"
     try:
-        with (Runner if parallel else InThisProcess)(parallel, console, tracker, parent) as runner:
-            chosen, failures = tune(config, folder, runner, only)
-            failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
+        runner = (Runner if parallel else InThisProcess)(parallel, console, tracker, parent)
+        chosen, failures = tune(config, folder, runner, only)
+        failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
         state = "failed" if failures else "finished"
     finally:
         if tracker:

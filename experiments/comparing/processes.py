@@ -1,163 +1,64 @@
-"""The processes that train a comparison's runs: a warm worker for most runs, a separate process for some."""
+"""The processes that train a comparison's runs: forks of one that has imported what training needs, or fresh ones.
 
-import json
+Python's fork server imports once and computes nothing, so its forks begin in the state of a process that has just
+finished its imports. No run can see what an earlier one left behind (random state, thread settings, caches,
+environment), and a run that dies takes nothing with it.
+"""
+
+import gc
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol
 
-from halfway.experiments.config.paths import find
+from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.runs import LOG
+from halfway.experiments.running.progress_bars import Lines
+from halfway.experiments.running.runs import CONFIG, LOG, train
+from halfway.experiments.scripts import one_line_errors
 
 PATIENCE_SECONDS = 20
-COMMAND = (sys.executable, "-P", "-m", "halfway.experiments.cli")
-
-Environment = Mapping[str, str]
-
-
-class RunProcess(Protocol):
-    """A process that trains one run."""
-
-    def poll(self) -> int | None:
-        """The exit status of the run, negative if a signal ended it; None while it is running."""
-        ...
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for a process that was asked to end, and kill it if it does not."""
-        ...
+MODULES = (
+    "accelerate",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen3.modeling_qwen3",  # of the lab's models
+    "halfway.experiments.comparing.processes",
+    "halfway.experiments.running.build",
+    "halfway.trainers.engines.transformers.engine",
+    "halfway.trainers.learner.learner",
+    "halfway.trainers.loop.checkpoint",
+    "halfway.trainers.loop.evaluation",
+    "halfway.trainers.loop.training",
+    "halfway.trainers.rollouts.collector",
+)
+"""What every run imports sooner or later. A missing one only costs each run its own import."""
 
 
-class OwnProcess:
-    """A separate Python process for one run."""
-
-    def __init__(self, folder: Path, environment: Environment):
-        command = run_command(folder)
-        with (folder / LOG).open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-
-    def poll(self) -> int | None:
-        return self.process.poll()
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def wait(self) -> None:
-        wait_or_kill(self.process)
-
-
-class WarmWorker:
-    """A process that has imported what training needs and trains one run at a time (see `warm_worker`).
-
-    It leads a process group, so that it and the run in progress end together, and an interrupt from the terminal
-    reaches only the process of the comparison.
-    """
-
-    def __init__(self, environment: Environment, log: Path):
-        """
-        Args:
-            log: file for its errors outside runs; each run has its own log.
-        """
-        self.environment = environment
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [*COMMAND, "work"],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                process_group=0,
-            )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._requests, self._answers = self.process.stdin, self.process.stdout
-        os.set_blocking(self._answers.fileno(), False)
-
-    def train(self, config: RunConfig, folder: Path) -> None:
-        """Begin a run. If the worker is dead, `poll` reports it."""
-        request = {"folder": str(folder), "model": str(find(config.model.path))}
-        with suppress(BrokenPipeError):
-            self._requests.write(json.dumps(request).encode() + b"\n")
-
-    def poll(self) -> int | None:
-        answer = None if self._answers.closed else self._answers.read()
-        return int(answer) if answer else self.process.poll()
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(PATIENCE_SECONDS)
-        self._signal(signal.SIGKILL)
-        self.process.wait()
-        for pipe in (self._requests, self._answers):
-            pipe.close()
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
-
-
-class Workforce:
-    """Starts a process for each run: an idle worker, a new worker, or a process for this run alone.
+def start(config: RunConfig, folder: Path, parallel: int) -> BaseProcess:
+    """Begin to train the run in a directory, in a process of its own; its output goes to its log.
 
     Args:
         parallel: number of runs at the same time; the cores are shared among them.
     """
-
-    def __init__(self, parallel: int):
-        self.parallel = parallel
-        self.free: list[WarmWorker] = []
-
-    def start(self, config: RunConfig, folder: Path) -> RunProcess:
-        """Begin to train the run in a directory; its output goes to its log."""
-        environment = self._environment(config)
-        if needs_own_process(config):
-            return OwnProcess(folder, environment)
-        worker = self._worker(environment, folder / LOG)
-        worker.train(config, folder)
-        return worker
-
-    def release(self, process: RunProcess) -> None:
-        """Take back the process of a run that has ended. A worker that died is replaced when one is needed."""
-        if isinstance(process, WarmWorker) and process.alive:
-            self.free.append(process)
-        else:
-            process.wait()
-
-    def close(self) -> None:
-        """End the idle workers."""
-        end(self.free)
-        self.free = []
-
-    def _worker(self, environment: Environment, log: Path) -> WarmWorker:
-        for worker in self.free:
-            if worker.environment == environment and worker.alive:
-                self.free.remove(worker)
-                return worker
-        return WarmWorker(environment, log)
-
-    def _environment(self, config: RunConfig) -> Environment:
-        """The environment of a run's process, with a fair share of the cores if runs are parallel."""
-        threads = config.threads or max(1, (os.cpu_count() or 1) // self.parallel)
-        limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)} if self.parallel > 1 else {}
-        return {**os.environ, "PYTHONUNBUFFERED": "1", **limits}
+    share = str(max(1, (os.cpu_count() or 1) // parallel))
+    limits = {"OMP_NUM_THREADS": share, "MKL_NUM_THREADS": share} if parallel > 1 else {}
+    # Processes import nothing from the folder in which the user stands.
+    os.environ.update({"PYTHONSAFEPATH": "1", **limits})
+    if needs_fresh_process(config):
+        process: BaseProcess = multiprocessing.get_context("spawn").Process(target=train_alone, args=(folder,))
+    else:
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(list(MODULES))
+        process = server.Process(target=train_alone, args=(folder,))
+    process.start()
+    return process
 
 
-def needs_own_process(config: RunConfig) -> bool:
+def needs_fresh_process(config: RunConfig) -> bool:
     """Whether a run, or its engine, starts servers or further processes, so that it needs a fresh Python.
 
     Outside Linux this holds for all runs, since system libraries of macOS do not survive a fork.
@@ -167,23 +68,30 @@ def needs_own_process(config: RunConfig) -> bool:
     return config.rollouts.engine.part.changes_process or config.learner.deepspeed.zero_stage is not None
 
 
-def run_command(folder: Path) -> list[str]:
-    """The command that trains one run in a separate process."""
-    return [*COMMAND, "run-arm", str(folder)]
+def train_alone(folder: Path) -> None:
+    """Train the run in a directory: one line per record into its log, no report. Ends with the comparison."""
+    gc.freeze()  # so that a collection does not copy the pages that a fork shares
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    with one_line_errors("halfway compare"):
+        config = load_run_config(folder / CONFIG)
+        train(config, folder, [Lines(config.budget)])
 
 
-def end(processes: Sequence[RunProcess]) -> None:
-    """End all processes at the same time."""
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def end(processes: Sequence[BaseProcess]) -> None:
+    """End all processes at the same time; one that does not end when it is asked to is killed."""
     for process in processes:
         process.terminate()
     for process in processes:
-        process.wait()
-
-
-def wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process that was asked to end, and kill it if it does not."""
-    try:
-        process.wait(PATIENCE_SECONDS)
-    except subprocess.TimeoutExpired:
+        process.join(PATIENCE_SECONDS)
         process.kill()
-        process.wait()
+        process.join()

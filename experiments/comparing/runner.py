@@ -4,12 +4,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
-from halfway.experiments.comparing.processes import RunProcess, Workforce, end
+from halfway.experiments.comparing.processes import end, start
 from halfway.experiments.running.runs import LOG, RecordForwarder, train
 from halfway.experiments.running.tracking import PARENT_TAG, Tracker
 from halfway.trainers.contracts import Recorder
@@ -22,12 +23,12 @@ class Running:
     """An active run: its process, and the object that forwards its records."""
 
     job: Job
-    process: RunProcess
+    process: BaseProcess
     forwarder: RecordForwarder
 
 
 class Runner:
-    """Trains jobs side by side. It is used as a context manager, which leaves no process behind.
+    """Trains jobs side by side.
 
     Args:
         parallel: number of runs at the same time.
@@ -36,13 +37,6 @@ class Runner:
 
     def __init__(self, parallel: int, console: Console, tracker: Tracker | None = None, parent: str = ""):
         self.parallel, self.console, self.tracker, self.parent = parallel, console, tracker, parent
-        self.workforce = Workforce(parallel)
-
-    def __enter__(self) -> "Runner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.workforce.close()
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
         """Train every job that is not finished. Failed jobs are returned; the others are not affected.
@@ -62,7 +56,7 @@ class Runner:
                     time.sleep(POLL_SECONDS)
                     for one in list(running):
                         one.forwarder.poll()
-                        status = one.process.poll()
+                        status = one.process.exitcode
                         if status is not None:
                             running.remove(one)
                             failures += self._finish(one, status)
@@ -75,10 +69,9 @@ class Runner:
     def _start(self, job: Job, board: Board) -> Running:
         forwarder = RecordForwarder(job.folder, [*board.recorders(job), *self._tracked(job)])
         forwarder.begin()
-        return Running(job, self.workforce.start(job.config, job.folder), forwarder)
+        return Running(job, start(job.config, job.folder, self.parallel), forwarder)
 
     def _finish(self, one: Running, status: int) -> list[Failure]:
-        self.workforce.release(one.process)
         one.forwarder.poll()
         state = "finished" if status == 0 and one.job.finished else "failed"
         for recorder in one.forwarder.recorders:

@@ -4,18 +4,17 @@ import io
 import json
 import re
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from programs import Program
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.comparing import processes, runner
+from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
-from halfway.experiments.comparing.processes import RunProcess, Workforce
 from halfway.experiments.config.comparison import ComparisonConfig, with_arms
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import to_plain
@@ -49,8 +48,7 @@ write_json(folder / "status.json", {"state": "finished"})
 
 @pytest.fixture
 def comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComparisonConfig:
-    monkeypatch.setattr(processes, "needs_own_process", lambda config: True)
-    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", FAKE, str(folder)])
+    monkeypatch.setattr(runner, "start", lambda config, folder, parallel: Program(FAKE, folder))
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
     base = {**BASE, "output": str(tmp_path)}
     return ComparisonConfig("duel", base, (0,), Budget(rollouts=20), {"a": Arm(), "b": Arm({"learner": {"lr": 0.5}})})
@@ -153,7 +151,7 @@ def test_a_terminal_shows_what_runs_and_keeps_what_has_ended(comparison: Compari
 
 def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", suicide])
+    monkeypatch.setattr(runner, "start", lambda config, folder, parallel: Program(suicide, folder))
     failures = go(prepare_comparison(comparison, comparison.folder))
     assert [failure.reason for failure in failures] == ["killed by signal 9"] * 2
 
@@ -161,20 +159,18 @@ def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, mo
 def test_an_interrupted_comparison_takes_its_runs_with_it(
     comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "run_command", lambda folder: [sys.executable, "-c", "import time; time.sleep(60)"])
-    begun: list[RunProcess] = []
-    start = Workforce.start
+    begun: list[Program] = []
 
-    def interrupted(workforce: Workforce, config: RunConfig, folder: Path) -> RunProcess:
+    def interrupted(config: RunConfig, folder: Path, parallel: int) -> Program:
         if begun:
             raise KeyboardInterrupt
-        begun.append(start(workforce, config, folder))
+        begun.append(Program("import time; time.sleep(60)", folder))
         return begun[0]
 
-    monkeypatch.setattr(Workforce, "start", interrupted)
+    monkeypatch.setattr(runner, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         go(prepare_comparison(comparison, comparison.folder), parallel=2)
-    assert begun[0].poll() == -signal.SIGTERM
+    assert begun[0].exitcode == -signal.SIGTERM
 
 
 class Heard:

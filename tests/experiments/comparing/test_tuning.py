@@ -14,7 +14,6 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import outcome, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
-from halfway.experiments.comparing.processes import Workforce
 from halfway.experiments.comparing.tuning import area_under_curve, at_edge, chosen, mean_height
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm, Costs, TuneOptions
@@ -113,13 +112,11 @@ class Ended:
     """A process that has ended."""
 
     def __init__(self, status: int):
-        self.status = status
-
-    def poll(self) -> int:
-        return self.status
+        self.exitcode = status
 
     def terminate(self) -> None: ...
-    def wait(self) -> None: ...
+    def kill(self) -> None: ...
+    def join(self, seconds: float | None = None) -> None: ...
 
 
 class Trainings:
@@ -162,7 +159,7 @@ class Trainings:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainings]:
     made = Trainings()
-    monkeypatch.setattr(Workforce, "start", lambda _, config, folder: made.start(config, folder))
+    monkeypatch.setattr(runner, "start", lambda config, folder, parallel: made.start(config, folder))
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
     yield made
 
