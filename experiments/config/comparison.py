@@ -13,7 +13,6 @@ from halfway.curriculum.support.validation import typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import (
     ARMS,
-    COSTS,
     Arm,
     Costs,
     Grid,
@@ -60,10 +59,7 @@ class ComparisonConfig:
         tune: the sweep before the comparison.
         contrasts: the planned pairs, as `{baseline: ARM}` or a list of [arm, reference]; null means none.
         targets: values of held-out pass@1 whose cost is reported; they are fixed before the first run.
-        costs: the price of a trained token in generated tokens: `{rho: [0.25, 1.0]}`; or `{from: cluster}`, which
-            models the machines in `base.cluster`, for responses at `context` tokens if that is given. Without either,
-            the price that the hours of published runs imply. `judge_second` adds costs that include judging: the price
-            of one second of it in generated tokens, or, with the model, `device`: what one device generates meanwhile.
+        costs: the prices at which costs are reported; `judge_second` adds costs that include judging.
     """
 
     name: str
@@ -75,7 +71,7 @@ class ComparisonConfig:
     tune: TuneOptions = field(default_factory=TuneOptions)
     contrasts: Any = None
     targets: tuple[float, ...] = ()
-    costs: Annotated[Costs, COSTS] = field(default_factory=Costs)
+    costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -91,7 +87,6 @@ class ComparisonConfig:
         self._check_tuning()
         contrast_pairs(self.contrasts, self.arms)
         check_targets(self.targets)
-        self.costs.check(self.base)
 
     def _check_tuning(self) -> None:
         fields = {name.split(".")[0] for arm in self.arms for name in self.grid(arm)}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any
 
@@ -10,9 +10,6 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import Reader
-
-IDLE_DEVICE = "device"
-"""The price of a second of judging during which one device of the cluster stands idle."""
 
 Grid = Mapping[str, Sequence[Any]]
 """The values to try, by the dotted field of a run."""
@@ -197,64 +194,16 @@ class Costs:
     """The prices of what a run spends, in generated tokens.
 
     Attributes:
-        rho: prices of a trained token; empty = not given.
-        modelled: whether rho follows from the machines in `cluster`.
-        context: tokens before a generated one, on average; None = half of the longest response.
-        judge_second: the price of a second of judging, or `IDLE_DEVICE`; None = judging costs nothing.
+        rho: prices of a trained token; empty = those that the hours of published runs imply.
+        judge_second: the price of a second of judging; null = judging costs nothing.
     """
 
     rho: tuple[float, ...] = ()
-    modelled: bool = False
-    context: float | None = None
-    judge_second: float | str | None = None
+    judge_second: float | None = None
 
-    @property
-    def as_yaml(self) -> dict[str, Any]:
-        """The costs as `read_costs` reads them."""
-        source = {"from": "cluster"} if self.modelled else {"rho": list(self.rho) or None}
-        given = {**source, "context": self.context, "judge_second": self.judge_second}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def check(self, base: Mapping[str, Any]) -> None:
-        """Raise UserError if the costs come from a cluster that the arms' base does not describe."""
-        described = not self.modelled or isinstance(base.get("cluster"), Mapping)
-        remedy = "the arms' base has no `cluster`; describe the machines there, or give costs.rho"
-        require(described, "costs.from", "cluster", remedy)
-
-
-def read_costs(costs: Any, path: str = "costs") -> Costs:
-    """The costs that a comparison's file gives: a list of ratios, or `{from: cluster}`, and the price of judging.
-
-    Raises:
-        UserError: unless all prices are numbers of at least 0, or that of judging is the idle device of the cluster.
-    """
-    remedy = "give {rho: [0.25, 1.0]}, or {from: cluster}"
-    require(isinstance(costs, Mapping), path, costs, remedy)
-    judge_second = costs.get("judge_second")
-    rest = {name: value for name, value in costs.items() if name != "judge_second"}
-    match rest:
-        case {"rho": [*ratios]} if ratios and len(rest) == 1:
-            for rho in ratios:
-                wanted = "give the cost of a trained token in generated ones: 0 or more"
-                require(_is_price(rho), f"{path}.rho", rho, wanted)
-            require(len(set(ratios)) == len(ratios), f"{path}.rho", list(ratios), "give each ratio once")
-            read = Costs(tuple(ratios))
-        case {"from": "cluster"} if rest.keys() <= {"from", "context"}:
-            context = rest.get("context")
-            known = context is None or (isinstance(context, int | float) and context > 0)
-            require(known, f"{path}.context", context, "give tokens, above 0")
-            read = Costs(modelled=True, context=context)
-        case _:
-            require(not rest, path, dict(costs), remedy)
-            read = Costs()
-    idle = read.modelled and judge_second == IDLE_DEVICE
-    remedy = "give what a second of judging costs in generated tokens: 0 or more; or, with `from: cluster`, device"
-    require(judge_second is None or _is_price(judge_second) or idle, f"{path}.judge_second", judge_second, remedy)
-    return replace(read, judge_second=judge_second)
-
-
-COSTS = Reader(read_costs, "{rho: [0.25, 1.0]}, or {from: cluster}")
-
-
-def _is_price(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    def __post_init__(self) -> None:
+        for rho in self.rho:
+            require(rho >= 0, "rho", rho, "give the cost of a trained token in generated ones: 0 or more")
+        require(len(set(self.rho)) == len(self.rho), "rho", list(self.rho), "give each ratio once")
+        price = 0 if self.judge_second is None else self.judge_second
+        require(price >= 0, "judge_second", price, "give what a second of judging costs in generated tokens: 0 or more")

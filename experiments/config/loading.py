@@ -56,8 +56,7 @@ def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
     """The configuration as plain data, from which `load_config` makes an equal one."""
     written: dict[str, Any] = {**plain(config), "budget": limit_of(config.budget)}
     if isinstance(config, ComparisonConfig):
-        arms = {name: arm.as_yaml for name, arm in config.arms.items()}
-        written |= {"arms": arms, "costs": config.costs.as_yaml}
+        written["arms"] = {name: arm.as_yaml for name, arm in config.arms.items()}
     return written
 
 

@@ -3,30 +3,6 @@
 from dataclasses import dataclass, field
 
 from halfway.curriculum.support.errors import require
-from halfway.curriculum.support.registry import unknown
-
-
-@dataclass(frozen=True)
-class Device:
-    """Peak rates of an accelerator, from its vendor's data sheet.
-
-    Attributes:
-        flops: floating-point operations per second in bfloat16 with float32 sums, without sparsity.
-        bandwidth: bytes per second between its memory and its cores.
-    """
-
-    flops: float
-    bandwidth: float
-
-
-DEVICES = {
-    "a100": Device(312e12, 2.039e12),  # 80 GB, SXM
-    "h100": Device(989e12, 3.35e12),  # SXM
-    "h200": Device(989e12, 4.8e12),  # SXM
-    "b200": Device(2250e12, 8e12),
-    "l40s": Device(362e12, 0.864e12),
-    "rtx4090": Device(165e12, 1.008e12),
-}
 
 
 @dataclass(frozen=True)
@@ -90,10 +66,7 @@ class ClusterOptions:
         train_nodes, rollout_nodes: number of hosts that train, and of hosts that only serve rollouts. Without the
             latter, the engines run on the training hosts and share the ranks' devices.
         devices_per_node: number of devices per host, and of ranks per training host.
-        device: the accelerator: a100, h100, h200, b200, l40s or rtx4090. Only a comparison's `costs: {from: cluster}`
-            asks for it.
         device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
-            Leave them out if a comparison that runs elsewhere only takes its costs from these machines.
         port: port at which the first rank waits for the others; server j of a host listens at port + 1 + j.
         model: sizes of the model.
     """
@@ -101,7 +74,6 @@ class ClusterOptions:
     train_nodes: int = 1
     rollout_nodes: int = 0
     devices_per_node: int = 1
-    device: str = ""
     device_gib: float = 0.0
     host_gib: float = 0.0
     port: int = 29500
@@ -112,8 +84,6 @@ class ClusterOptions:
             require(vars(self)[name] >= 1, f"cluster.{name}", vars(self)[name], "give at least 1")
         for name in ("rollout_nodes", "device_gib", "host_gib"):
             require(vars(self)[name] >= 0, f"cluster.{name}", vars(self)[name], "give 0 or more")
-        if self.device not in ("", *DEVICES):
-            raise unknown("cluster.device", self.device, DEVICES)
         require(1024 <= self.port <= 65000, "cluster.port", self.port, "give a port from 1024 to 65000")
 
     @property

@@ -7,5 +7,4 @@
 - `pooled`: mean curves with their resamples, areas under them, and where they reach a target
 - `savings`: every arm beside the baseline: areas, costs to a target, chances of being the best
 - `power`: how often a planned contest would show what it is meant to show, by simulation
-- `roofline`: what a trained token costs in generated tokens, from a device's peak rates
 """

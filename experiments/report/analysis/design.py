@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-from halfway.experiments.config.design import IDLE_DEVICE, Costs, check_targets, contrast_pairs, read_costs
-from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.curriculum.support.validation import typed
+from halfway.experiments.config.design import Costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
-from halfway.experiments.report.analysis.roofline import of_cluster
 from halfway.experiments.report.records import Comparison
 
 
@@ -31,7 +30,7 @@ class Design:
         headline: the axis of the shared budget, or else rollouts; the comparison is judged where all arms have spent
             equally on this axis.
         costs: the axes that weigh trained tokens against generated tokens; empty if trained tokens were not recorded.
-        rho_from: where the weights of `costs` come from, in words.
+        rho_from: where the prices of trained tokens come from, in words.
         judge_second: price of a second of judging in generated tokens; None if the file gives none. With a price, each
             cost axis has a second version that includes judging, if the seconds were recorded.
         instances: number of instances in which the seeds take turns.
@@ -64,9 +63,9 @@ def read_design(comparison: Comparison) -> Design:
     targets = tuple(config.get("targets") or ())
     check_targets(targets)
     budget = comparison.budget
-    prices = read_prices(comparison)
+    prices = typed(Costs, config.get("costs") or {}, "costs")
     judged = (None,) if prices.judge_second is None else (None, prices.judge_second)
-    axes = [cost_axis(rho, price) for rho in prices.rho for price in judged]
+    axes = [cost_axis(rho, price) for rho in prices.rho or PAPERS_RHO for price in judged]
     costs = tuple(axis for axis in axes if axis.recorded(comparison.all_runs))
     return Design(
         baseline=contrasts[0].reference if contrasts else arms[0],
@@ -75,43 +74,7 @@ def read_design(comparison: Comparison) -> Design:
         targets=tuple(sorted(targets)),
         headline=next((axis for axis in PLAIN if budget and axis.name == budget[0]), ROLLOUTS),
         costs=costs,
-        rho_from=prices.origin,
+        rho_from="given in the file" if prices.rho else "what the hours of published runs imply",
         judge_second=prices.judge_second,
         instances=max(1, len(config.get("instances") or ())),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """The prices that costs are made of, in generated tokens.
-
-    Attributes:
-        rho: price of a trained token; several values if it is not known.
-        origin: where rho comes from, in words.
-        judge_second: price of a second of judging; None = not asked for.
-    """
-
-    rho: tuple[float, ...]
-    origin: str
-    judge_second: float | None = None
-
-
-def read_prices(comparison: Comparison) -> Prices:
-    """The prices that comparison.yaml gives, or that follow from the machines and the model that it names."""
-    costs = read_costs(comparison.config.get("costs") or {})
-    costs.check(comparison.config.get("base") or {})
-    if costs.modelled:
-        return _cluster_prices(costs, parse_run_config(comparison.all_runs[0].config))
-    judge_second = None if costs.judge_second is None else float(costs.judge_second)
-    if not costs.rho:
-        return Prices(PAPERS_RHO, "what the sources' hours imply", judge_second)
-    return Prices(tuple(map(float, costs.rho)), "given", judge_second)
-
-
-def _cluster_prices(costs: Costs, config: RunConfig) -> Prices:
-    model = of_cluster(config, costs.context)
-    origin = (
-        f"from the peak rates of {config.cluster.device}, {model.batch} sequences of {model.context:g} tokens at once"
-    )
-    judge_second = round(1 / model.generated, 1) if costs.judge_second == IDLE_DEVICE else costs.judge_second
-    return Prices((round(model.rho, 3),), origin, None if judge_second is None else float(judge_second))

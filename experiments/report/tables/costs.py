@@ -5,9 +5,6 @@ from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.text import NONE, TextTable, interval, seeds_text
 
-RHO_FROM = {"given": "given in the file", "what the sources' hours imply": "what the hours of published runs imply"}
-"""Where rho comes from, in words for the reader, by `Design.rho_from`; other values are printed as they are."""
-
 
 def saving_tables(summary: Summary) -> list[TextTable]:
     """One table per measure of cost; the caption of the first explains how all were made. None for a single arm."""
@@ -66,7 +63,7 @@ def cost_text(summary: Summary) -> str:
         return "There is no cost axis, since these runs did not record what their updates went over."
     text = (
         "Cost: generated tokens + rho x trained tokens (whole sequences that the updates passed over, once per epoch); "
-        f"rho is {RHO_FROM.get(summary.design.rho_from, summary.design.rho_from)}. The hours of published runs imply "
+        f"rho is {summary.design.rho_from}. The hours of published runs imply "
         ".25 to 1."
     )
     price = summary.design.judge_second
