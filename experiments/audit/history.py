@@ -121,7 +121,6 @@ class Log:
         texts: the beginnings of prompts by problem id, for as many problems as were kept.
         conflicts: contradictions in a problem's rewards, in words, by problem id.
         hours: how long the run took; None if the log does not tell.
-        hours_from: where the hours come from, in words.
     """
 
     name: str
@@ -130,4 +129,3 @@ class Log:
     texts: Mapping[str, str] = field(default_factory=dict)
     conflicts: Mapping[str, str] = field(default_factory=dict)
     hours: float | None = None
-    hours_from: str = ""

@@ -1,18 +1,17 @@
 """Reads the logs at given paths: finds the files, recognises their formats, and notes what was left unread."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.files import LogFile, begun, find, number_in, why_unknown
+from halfway.experiments.audit.files import LogFile, begun, find, why_unknown
 from halfway.experiments.audit.formats.base import Choices, Reader
 from halfway.experiments.audit.formats.registry import FORMATS, readers
 from halfway.experiments.audit.formats.table import ColumnNames
-from halfway.experiments.audit.history import History, Log
+from halfway.experiments.audit.history import Log
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
@@ -52,7 +51,8 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     for (name, folder), files in runs.items():
         log = formats[name](choices).log(name, files)
         if len(log.history):
-            logs.append(_completed(log, name, folder, files))
+            reading = replace(log.reading, format=name, files=len(files), size=sum(file.size for file in files))
+            logs.append(replace(log, name=str(folder), reading=reading))
         else:
             dropped[_why_empty(log)] += len(files)
     if not logs:
@@ -67,31 +67,6 @@ def _table_with(reward: str, file: LogFile) -> str | None:
     return "table" if file.has(reward) and ColumnNames.of(file.columns, reward).enough else None
 
 
-def _completed(log: Log, name: str, folder: Path, files: Sequence[LogFile]) -> Log:
-    """The log with its name and size and, if it has none, hours estimated from when its files were written."""
-    reading = replace(log.reading, format=name, files=len(files), size=sum(file.size for file in files))
-    log = replace(log, name=str(folder), reading=reading)
-    hours = hours_of(files, log.history) if log.hours is None else None
-    return log if hours is None else replace(log, hours=hours, hours_from="the times at which the files were written")
-
-
-def hours_of(files: Sequence[LogFile], history: History) -> float | None:
-    """The duration of a run in hours, from the times at which its files, one per step, were written.
-
-    The first step is taken to have lasted as long as the others on average. None unless the files were written in the
-    order of their numbers, an order that most copies do not preserve.
-    """
-    numbers = [number_in(file.path.stem) for file in files]
-    if len(files) < 3 or None in numbers or len(set(numbers)) < len(files):
-        return None
-    order = np.argsort([number for number in numbers if number is not None])
-    written = np.asarray([files[i].path.stat().st_mtime for i in order])
-    if (np.diff(written) <= 0).any() or written[-1] - written[0] < len(files):
-        return None
-    steps = len(np.unique(history.step_V))
-    return float(written[-1] - written[0]) / 3600 * steps / (len(files) - 1)
-
-
 def _why_empty(log: Log) -> str:
     reasons = ", ".join(f"{count} x {reason}" for reason, count in log.reading.dropped.items())
     return f"{log.reading.trainer} file without a rollout" + (f" ({reasons})" if reasons else "")
@@ -104,11 +79,8 @@ def _nothing(dropped: Counter[str]) -> str:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """The names of runs without the folders that all of them share."""
-    parts = [Path(name).parts for name in names]
-    shared = 0
-    while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
-        shared += 1
-    if len(parts) == 1:
-        shared = max(0, len(parts[0]) - 2)
-    return [str(Path(*p[shared:])) for p in parts]
+    """The names of runs without the folders that all of them share; of a single run, the last two parts."""
+    if len(names) == 1:
+        return [str(Path(*Path(names[0]).parts[-2:]))]
+    shared = os.path.commonpath([Path(name).absolute().parent for name in names])
+    return [os.path.relpath(name, shared) for name in names]

@@ -66,8 +66,8 @@ class Board:
         for job in jobs:
             total = job.config.budget.total
             self.done[job.name] = total if job.finished else min(total, last_spent(job.folder, job.config.budget))
-        total, at_start = sum(job.config.budget.total for job in jobs), self._completed()
-        self.all = display.add_task(f"{len(jobs)} runs", total=total, at_start=at_start, note="")
+        total = sum(job.config.budget.total for job in jobs)
+        self.all = display.add_task(f"{len(jobs)} runs", total=total, note="", completed=self._completed())
 
     def recorders(self, job: Job) -> list[Recorder]:
         """The recorder that moves the bar of a run; the bar's clock starts now."""

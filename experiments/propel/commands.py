@@ -127,5 +127,5 @@ def _shown(console: Console, title: str) -> "Iterator[Progress]":
         yield lambda done, total: print(f"{title}: {done} of {total}", flush=True)
         return
     with progress_display(console) as display:
-        task = display.add_task(title, note="", at_start=0)
+        task = display.add_task(title, note="")
         yield lambda done, total: display.update(task, completed=done, total=total)

@@ -6,30 +6,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.loop.options import Budget
 
-MINUTE = 60
-
-
-class Remaining(ProgressColumn):
-    """Time left if the rest of the budget is spent at the rate seen since this process began."""
-
-    def render(self, task: Task) -> Text:
-        done = task.completed - float(task.fields.get("at_start", 0.0))
-        if task.finished or not task.elapsed or done <= 0 or task.total is None:
-            return Text("")
-        return Text(f"{duration(task.elapsed * (task.total - task.completed) / done)} left", style="cyan")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as "1:02:03" or "2:03"."""
-    minutes, rest = divmod(round(seconds), MINUTE)
-    hours, minutes = divmod(minutes, MINUTE)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+HOUR = 3600
 
 
 def progress_display(console: Console) -> Progress:
@@ -39,9 +21,10 @@ def progress_display(console: Console) -> Progress:
         BarColumn(bar_width=28),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        Remaining(),
+        TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
         console=console,
+        speed_estimate_period=HOUR,  # steps may take minutes
     )
 
 
@@ -60,7 +43,7 @@ class Bar:
     @classmethod
     def add(cls, display: Progress, name: str, budget: Budget, done: float, note: str) -> "Bar":
         """Add a bar that stands at `done` of the budget; its clock is not started yet."""
-        task = display.add_task(name, start=False, total=budget.total, at_start=done, note=note)
+        task = display.add_task(name, start=False, total=budget.total, note=note)
         display.update(task, completed=done)
         return cls(display, task, budget, done)
 

@@ -43,7 +43,7 @@ class Decisions(Reader):
             groups += [group for group in records.groups if group.origin != Origin.STORED]
             skipped += len(records.skips)
         reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped))
-        return Log("", _history(groups, skipped), reading, hours=hours, hours_from="steps.jsonl")
+        return Log("", _history(groups, skipped), reading, hours=hours)
 
 
 def _last_step(file: LogFile) -> StepRecord | None:

@@ -320,18 +320,6 @@ def test_numbers_beyond_every_trainers_range_are_left_out_and_counted(tmp_path: 
     assert verl.reading.dropped == {odd: 1}
 
 
-def test_hours_are_estimated_from_files_written_in_order(tmp_path: Path) -> None:
-    for step in (1, 2, 10):
-        path = tmp_path / f"{step}.jsonl"
-        path.write_text(line(step=step) + line(step=step, reward=0))
-        os.utime(path, (1e9, 1e9 + 1800 * step))
-    [log] = read_logs([tmp_path])
-    # 9 half hours between the first and the last of three files, and as long for the first as for the others.
-    assert log.hours == pytest.approx(9 / 2 * 3 / 2) and "written" in log.hours_from
-    os.utime(tmp_path / "2.jsonl", (1e9, 1e9))
-    assert read_logs([tmp_path])[0].hours is None
-
-
 def test_several_logs_get_different_names(tmp_path: Path) -> None:
     for name in ("small", "large"):
         folder = tmp_path / "runs" / name
