@@ -493,9 +493,6 @@ def audit(
     passes_at: Annotated[
         float | None, typer.Option(help="Lowest reward that counts as a success; else guessed.")
     ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(min=2, help="Rollouts per group, for logs that keep only their order.")
-    ] = None,
     hours: Annotated[float | None, typer.Option(min=0, help="What the run cost, such as GPU hours.")] = None,
     replay: Annotated[
         str, typer.Option(help="Controllers to replay, such as greso,retire; `usual` or `none`.")
@@ -520,7 +517,7 @@ def audit(
         require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
     names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
     with busy("reading logs, replaying controllers"):
-        result = audited(paths, Choices(reward, passes_at, group_size), format_name, names, hours)
+        result = audited(paths, Choices(reward, passes_at), format_name, names, hours)
     if now().json:
         typer.echo(as_json(result.plain()))
     else:

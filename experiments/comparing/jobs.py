@@ -67,7 +67,8 @@ class Board:
             total = job.config.budget.total
             self.done[job.name] = total if job.finished else min(total, last_spent(job.folder, job.config.budget))
         total = sum(job.config.budget.total for job in jobs)
-        self.all = display.add_task(f"{len(jobs)} runs", total=total, note="", completed=self._completed())
+        self.all = display.add_task(f"{len(jobs)} runs", total=total, note="")
+        self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:
         """The recorder that moves the bar of a run; the bar's clock starts now."""

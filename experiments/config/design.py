@@ -203,7 +203,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         for rho in self.rho:
-            require(rho >= 0, "rho", rho, "give the cost of a trained token in generated ones: 0 or more")
-        require(len(set(self.rho)) == len(self.rho), "rho", list(self.rho), "give each ratio once")
+            require(rho >= 0, "costs.rho", rho, "give the cost of a trained token in generated ones: 0 or more")
+        require(len(set(self.rho)) == len(self.rho), "costs.rho", list(self.rho), "give each ratio once")
         price = 0 if self.judge_second is None else self.judge_second
-        require(price >= 0, "judge_second", price, "give what a second of judging costs in generated tokens: 0 or more")
+        remedy = "give what a second of judging costs in generated tokens: 0 or more"
+        require(price >= 0, "costs.judge_second", price, remedy)

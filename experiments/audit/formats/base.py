@@ -26,12 +26,10 @@ class Choices:
     Attributes:
         reward: name of the field or column that is the reward; "" = the format's own.
         passes_at: least reward that counts as passed; None = guessed.
-        group_size: rollouts per group, for logs in which only the order of lines shows the groups; None = not given.
     """
 
     reward: str = ""
     passes_at: float | None = None
-    group_size: int | None = None
 
 
 @dataclass

@@ -215,37 +215,3 @@ class Tinker(JsonLines[TinkerRow]):
         if len(training) < len(rows):
             into.drop("rollout of an evaluation", len(rows) - len(training))
         return super().rollouts(training, file, into)
-
-
-class ResultRow(msgspec.Struct):
-    example_id: int | str
-    reward: float | None = None
-    prompt: msgspec.Raw = NULL
-    completion: msgspec.Raw = NULL
-    task: str | None = None
-
-    @property
-    def problem(self) -> bytes:
-        return str(self.example_id).encode()
-
-
-class Results(JsonLines[ResultRow]):
-    """Reads the results of older evaluations of `verifiers`: results.jsonl, with one rollout per line."""
-
-    trainer = "verifiers"
-    known_by = ("example_id", "reward", "prompt", "completion")
-    named = True
-    traps = ("an evaluation has no steps, so nothing is said about change over time",)
-    row = ResultRow
-    columns: ClassVar[Columns] = {
-        "steps": lambda row: 0,
-        "problems": "problem",
-        "rewards": "reward",
-        "responses": "completion",
-        "categories": lambda row: row.task or "",
-    }
-
-    def rollouts(self, rows: Sequence[ResultRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
-        for row in rows:
-            into.describe(row.problem, row.prompt)
-        return super().rollouts(rows, file, into)

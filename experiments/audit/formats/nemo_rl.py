@@ -28,15 +28,10 @@ class NemoRow(msgspec.Struct):
 
 
 class NemoRl(JsonLines[NemoRow]):
-    """Reads NeMo-RL's training data.
-
-    Attributes:
-        lines: number of lines read so far from the current file.
-    """
+    """Reads NeMo-RL's training data."""
 
     trainer = "NeMo-RL"
     row = NemoRow
-    lines: int = 0
 
     @classmethod
     def knows(cls, file: LogFile) -> bool:
@@ -47,10 +42,6 @@ class NemoRl(JsonLines[NemoRow]):
         if training and len(training) < len(files):
             into.drop("file of validation", len(files) - len(training))
         super().read(training or files, into)
-
-    def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
-        self.lines = 0
-        super().read_file(file, into)
 
     def rollouts(self, rows: Sequence[NemoRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
         step = number_in(file.path.stem) or 0
@@ -64,7 +55,8 @@ class NemoRl(JsonLines[NemoRow]):
         rewards = [_one(row.filtered_rewards if filtered else row.rewards) for row in rows]
         prompts = [prompt_tokens(row) for row in rows]
         if None in prompts:
-            return self._by_order(rows, rewards, step, into)
+            into.drop("rollout without token_loss_mask, which would mark the end of its prompt", len(rows))
+            return None
         into.guess("problems are told apart by the tokens before the first trained token, since the log has no key")
         return RolloutColumns(
             steps=[step] * len(rows),
@@ -72,26 +64,6 @@ class NemoRl(JsonLines[NemoRow]):
             rewards=rewards,
             responses=[bytes(row.content) for row in rows],
             tokens=[_trained(row) for row in rows],
-        )
-
-    def _by_order(
-        self, rows: Sequence[NemoRow], rewards: Sequence[float | None], step: int, into: HistoryBuilder
-    ) -> RolloutColumns | None:
-        """Form groups of `group_size` consecutive lines, for older files that do not mark where a prompt ends."""
-        size = self.choices.group_size
-        into.identified = False
-        into.trap("no token_loss_mask marks the end of the prompt, so a problem is not recognised when it comes again")
-        if size is None:
-            into.drop("rollout without a group; give --group-size", len(rows))
-            return None
-        keys = [f"{step}/{(self.lines + i) // size}" for i in range(len(rows))]
-        self.lines += len(rows)
-        return RolloutColumns(
-            steps=[step] * len(rows),
-            problems=[key.encode() for key in keys],
-            rewards=rewards,
-            groups=keys,
-            responses=[bytes(row.content) for row in rows],
         )
 
 

@@ -12,7 +12,6 @@ FORMATS = Registry(
         "trl": "halfway.experiments.audit.formats.trl:Trl",
         "ms_swift": "halfway.experiments.audit.formats.trl:Swift",
         "prime_rl": "halfway.experiments.audit.formats.episodes:Episodes",
-        "verifiers": "halfway.experiments.audit.formats.column_maps:Results",
         "areal": "halfway.experiments.audit.formats.column_maps:Areal",
         "nemo_rl": "halfway.experiments.audit.formats.nemo_rl:NemoRl",
         "open_instruct": "halfway.experiments.audit.formats.column_maps:OpenInstruct",

@@ -66,14 +66,14 @@ class ColumnNames(NamedTuple):
 
 
 USUAL = {
-    "problem": ("problem", "problem_id", "prompt_id", "question_id", "task_id", "index", "id", *TEXTS),
+    "problem": ("problem", "problem_id", "prompt_id", "question_id", "example_id", "task_id", "index", "id", *TEXTS),
     "step": ("step", "global_step", "training_step", "iteration", "epoch"),
     "reward": ("reward", "rewards", "score", "scores", "correct", "passed", "success", "acc", "accuracy"),
     "passed": ("k", "num_passed", "successes"),
     "size": ("n", "num_rollouts", "attempts"),
     "tokens": ("tokens", "num_tokens", "response_tokens", "completion_tokens", "response_length"),
     "response": ("response", "completion", "output"),
-    "category": ("category", "data_source", "source", "domain", "topic"),
+    "category": ("category", "data_source", "source", "domain", "topic", "task"),
     "group": ("group", "group_id", "uid"),
 }
 """The usual names of each column, the likeliest first."""

@@ -201,12 +201,10 @@ def test_nemo_rl_with_dynamic_sampling_reads_the_rewards_that_belong_to_the_rows
     assert any("filtered_rewards" in trap for trap in log.reading.traps)
 
 
-def test_old_nemo_rl_needs_the_size_of_its_groups(tmp_path: Path) -> None:
+def test_nemo_rl_without_masks_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "train_data_step1.jsonl", nemo_lines(1, masked=False))
-    with pytest.raises(UserError, match="give --group-size"):
+    with pytest.raises(UserError, match="rollout without token_loss_mask"):
         read_logs([tmp_path])
-    log = read_one(tmp_path, group_size=4)
-    assert log.history.passed_V.tolist() == [0, 4, 1] and not log.reading.identified
 
 
 def test_results_of_older_verifiers_are_read_without_steps(tmp_path: Path) -> None:
