@@ -9,13 +9,7 @@ import numpy as np
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import EvaluationRecord, Run, outcome_rollouts
-from halfway.experiments.report.statistics.intervals import (
-    Estimate,
-    clustered_mean,
-    normal,
-    over_seeds,
-    proportion,
-)
+from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
 
 NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
 WITHIN_ROLLOUT = ("tools",)
@@ -204,24 +198,9 @@ def by_seed(seeds: Iterable[Sequence[GroupRecord]], counts: Callable[[GroupRecor
     return [chosen for groups in seeds if (chosen := [group for group in groups if counts(group)])]
 
 
-def share(cases: Sequence[Sequence[GroupRecord]], hit: Callable[[GroupRecord], bool]) -> Estimate | None:
-    """Share of the groups for which `hit` holds, with an interval over seeds, or over groups if there is one seed.
-
-    None without any group.
-    """
-    if len(cases) == 1:
-        return proportion(sum(map(hit, cases[0])), len(cases[0]))
-    return over_seeds([sum(map(hit, groups)) / len(groups) for groups in cases]) if cases else None
-
-
-def mean_pass_rate(cases: Sequence[Sequence[GroupRecord]]) -> Estimate | None:
-    """Mean pass rate of the groups, with an interval over seeds, or over problems if there is one seed.
-
-    None without any group.
-    """
-    if len(cases) == 1:
-        return clustered_mean([group.pass_rate for group in cases[0]], [group.problem for group in cases[0]])
-    return over_seeds([fmean(group.pass_rate for group in groups) for groups in cases]) if cases else None
+def mean_of_groups(cases: Sequence[Sequence[GroupRecord]], value: Callable[[GroupRecord], float]) -> Estimate | None:
+    """Mean value of the groups within each seed, over seeds; None without any group."""
+    return over_seeds([fmean(map(value, groups)) for groups in cases]) if cases else None
 
 
 def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:
@@ -250,4 +229,4 @@ def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Esti
 
 def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
     """Among the groups for which `counts` holds, the share whose pass rate lies in 3/8..5/8."""
-    return share(by_seed((run.groups for run in runs), counts), lambda group: group.near_half)
+    return mean_of_groups(by_seed((run.groups for run in runs), counts), lambda group: group.near_half)

@@ -7,7 +7,7 @@ from statistics import fmean
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.natural import natural
-from halfway.experiments.report.arms import by_seed, mean_pass_rate, share
+from halfway.experiments.report.arms import by_seed, mean_of_groups
 from halfway.experiments.report.records import EvaluationRecord, Run
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text, table_of
@@ -17,8 +17,7 @@ from halfway.experiments.report.tables.text import NONE, TextTable, interval, pe
 class StartRow:
     """One arm's groups that began in one kind of state: a data set problem, a generated problem, or behind a prefix.
 
-    Estimates are over the seeds that have such groups. If only one seed has any, they are over its groups: the mean has
-    an interval clustered by problem, and shares have intervals that treat groups as independent.
+    Estimates are over the seeds that have such groups.
 
     Attributes:
         start: "fresh" (from the beginning of a data set problem), "generated", "prefixed" (all buckets together), or
@@ -74,9 +73,9 @@ def _start_row(runs: Sequence[Run], start: str, belongs: Callable[[GroupRecord],
         arm=runs[0].arm,
         start=start,
         groups=sum(map(len, cases)),
-        mean=mean_pass_rate(cases),
-        degenerate=share(cases, lambda group: group.degenerate),
-        band=share(cases, lambda group: group.near_half),
+        mean=mean_of_groups(cases, lambda group: group.pass_rate),
+        degenerate=mean_of_groups(cases, lambda group: group.degenerate),
+        band=mean_of_groups(cases, lambda group: group.near_half),
         prefix_tokens=fmean([group.prefix_tokens for groups in cases for group in groups] or [0]),
     )
 
@@ -161,9 +160,7 @@ def start_table(starts: Sequence[StartRow]) -> TextTable:
     caption = (
         "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
         "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
-        "are not degenerate: read both columns. Counts: all seeds together. Means and shares: over the seeds that have "
-        "such groups, with 95 % Student-t intervals, which are not cut at 0 and 1. If only one seed has such groups, "
-        "the intervals say nothing about the spread over seeds: means have normal intervals clustered by problem, and "
-        "shares have Wilson intervals, which treat groups as independent."
+        "are not degenerate. Counts: all seeds together. Means and shares: over the seeds that have such groups, with "
+        "95 % Student-t intervals, which are not cut at 0 and 1."
     )
     return table_of("Where groups started", starts, columns, caption)

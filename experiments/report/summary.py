@@ -91,11 +91,6 @@ def describe_intervals(comparison: Comparison) -> str:
             "95 % Student-t intervals over seeds; gains are differences within a seed; all evaluations "
             f"{'of an instance ' if comparison.config.get('instances') else ''}use the same held-out problems"
         )
-    if all(len(runs) < 2 for runs in comparison.runs.values()):
-        return (
-            "one seed: 95 % normal intervals from standard errors clustered by problem, which say nothing about the "
-            "spread over seeds; gains add the two variances, an upper bound for the same problems"
-        )
     return (
         "arms with two or more seeds: 95 % Student-t intervals over seeds; arms with one: normal intervals clustered "
         "by problem, which say nothing about the spread over seeds; gains are differences within a seed"

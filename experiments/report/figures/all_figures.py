@@ -22,30 +22,26 @@ def captions(intervals: str) -> Mapping[str, str]:
     """
     smooth = "Lines are centred moving averages over a tenth of the run, all seeds together."
     return {
-        "learning_curves": "Held-out pass@1 against each measure of cost; only the shared budget is equal for all "
-        "arms. Lines: means over seeds, at their mean cost, as far as every seed got. "
-        f"Bands: {intervals.split(';')[0]}. Dotted: targets fixed in advance. With more than {CROWD} arms, only the "
-        f"{HIGHEST} highest, the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
-        "contrasts": "Differences in held-out pass@1, first arm minus second, at points where every run has spent the "
-        "same; * marks the condition by which the comparison is judged. Intervals: 95 %, for each pair alone. Filled: "
-        "clear after Holm's adjustment within the panel.",
-        "cost_to_reach": "What an arm spends until its mean curve has a score, divided by what the baseline spends, "
-        "with 95 % intervals from resamples of each arm's seeds and of the problems. Filled: clearly not 1 after "
-        "Holm's adjustment within the panel. Arrowheads: the interval has no upper end. Not reached: the mean "
-        "curve never gets there, nor do those of the given share of the resamples.",
-        "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds: which kinds of problems "
-        "each arm learnt, and when.",
-        "pass_counts": "Groups by their number of passing rollouts, over training. Grey areas are degenerate groups "
-        "(dark: none passed, light: all passed), which teach nothing; green is the middle, where a group carries the "
-        "most signal. Centred moving averages over a tenth of the run, all seeds together.",
+        "learning_curves": "Held-out pass@1 against each measure of cost: means over seeds, as far as every seed got. "
+        f"Bands: {intervals.split(';')[0]}. Dotted: targets. With more than {CROWD} arms, only the {HIGHEST} highest, "
+        f"the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
+        "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent the same; the "
+        "comparison is judged by the panel with *. 95 % intervals for each pair alone. Filled: clear after Holm's "
+        "adjustment within the panel.",
+        "cost_to_reach": "What an arm spends until its mean curve has a score, as a multiple of what the baseline "
+        "spends, with 95 % intervals from resamples. Filled: clearly not 1 after Holm's adjustment within the panel. "
+        "Arrowheads: no upper end. Not reached: with the share of the resamples.",
+        "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds.",
+        "pass_counts": "Groups by their number of passing rollouts. Grey areas are degenerate groups (dark: none "
+        f"passed, light: all passed), which teach nothing; green is the middle. {smooth}",
         "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {smooth}",
-        "prefix_control": "Groups behind a prefix, by the pass count of the parent group. Left: their mean pass rate, "
-        "with 0.5 +- 0.1 shaded. Middle: the share of these groups that are degenerate nevertheless. Right: the prefix "
-        f"ratio that the controller set, one line per seed. {smooth}",
+        "prefix_control": "Groups behind a prefix, by the pass count of the parent group: their mean pass rate, with "
+        "0.5 +- 0.1 shaded; the share that is degenerate nevertheless; and the prefix ratio that the controller set, "
+        f"one line per seed. {smooth}",
         "rollout_fates": "Rollouts of a run, mean over seeds, by what became of them. Hatched: what the skipped "
-        "problems would have taken; these rollouts were never generated and cost nothing.",
-        "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale lines: means "
-        "over seeds; strong lines: their moving averages.",
+        "problems would have taken.",
+        "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale: means over "
+        "seeds; strong: their moving averages.",
         "timing": "Where the seconds of a step go. Hatched parts do not count towards a budget of seconds.",
         "timeline": "The first run of each arm whose rollouts do not wait (`rollouts.staleness`). Left: when sampler "
         "and learner worked, for a dozen steps; gaps are waiting. Right: by how many updates the learner was ahead of "

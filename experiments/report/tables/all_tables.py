@@ -11,7 +11,6 @@ from halfway.experiments.report.tables.arms import arm_table, quick_table, rollo
 from halfway.experiments.report.tables.contrasts import (
     contrast_table,
     equal_cost_table,
-    other_contrasts_table,
     quick_contrasts,
 )
 from halfway.experiments.report.tables.costs import saving_tables
@@ -25,7 +24,6 @@ def tables(summary: Summary) -> list[TextTable]:
         arm_table(summary),
         contrast_table(summary),
         *saving_tables(summary),
-        other_contrasts_table(summary),
         equal_cost_table(summary),
         strata_table(summary.strata),
         rollout_table(summary),

@@ -78,11 +78,10 @@ def rollout_table(summary: Summary) -> TextTable:
     caption = (
         "Non-degenerate groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
         "groups whose pass rate lies in that band, among fresh groups (degenerate ones included) and among trained "
-        "groups of any origin. Wasted: the share of generated rollouts that ended in dropped or surplus groups, or "
-        "were lost before scoring. Replayed tokens: the share of all rollout tokens that came from prefixes. Entropy: "
-        "the policy's, at the trained tokens, in nats, mean over steps. Skipped: problems refused before any rollout. "
-        "Starved steps: those that trained on fewer groups than the recipe asks for. Intervals: over seeds, as above; "
-        "with a single seed, shares of groups have Wilson intervals over groups."
+        "groups of any origin. Wasted: rollouts that ended in dropped or surplus groups, or were lost before scoring. "
+        "Replayed: the share of all rollout tokens that came from prefixes. Entropy: the policy's, at the trained "
+        "tokens, in nats. Skipped: problems refused before any rollout. Starved: steps that trained on fewer groups "
+        "than the recipe asks for. Intervals: over seeds."
     )
     return table_of("What the rollouts gave", summary.arms, columns, caption)
 

@@ -72,26 +72,6 @@ def errors_text(matched: Matched) -> str:
     )
 
 
-def other_contrasts_table(summary: Summary) -> TextTable:
-    """The contrasts under the conditions other than the headline, with one column per condition."""
-    others = [matched for matched in summary.matched if not matched.headline and matched.contrasts]
-    rows = []
-    for i, first in enumerate(others[0].contrasts if others else ()):
-        cells = [difference_cell(matched.contrasts[i]) for matched in others]
-        rows.append((f"{first.arm} vs {first.reference}", *cells))
-    columns = ("arms", *(f"equal {matched.axis.label}" for matched in others))
-    caption = (
-        "Differences as above, at the points where every run has spent the amounts named in the next table. *: clear "
-        "after Holm's adjustment over the contrasts of the column."
-    )
-    return TextTable("Contrasts under other conditions", columns, tuple(rows), caption)
-
-
-def difference_cell(row: ContrastRow) -> str:
-    """A difference with its interval, and a star if it is clear."""
-    return interval(row.difference, signed=True) + ("*" if row.clear else "")
-
-
 def equal_cost_table(summary: Summary) -> TextTable:
     """Every arm's score where all runs have spent equally, with one column per measure of cost."""
     rows = tuple(

@@ -18,10 +18,8 @@ from halfway.experiments.report.kinds import reported, start_table, strata_rows
 from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import (
     NORMAL_QUANTILE,
-    clustered_mean,
     normal,
     over_seeds,
-    proportion,
 )
 from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
@@ -54,26 +52,6 @@ def test_t_interval_of_two_and_three_seeds_has_the_closed_form():
 def test_one_seed_has_no_t_interval():
     estimate = over_seeds([0.5])
     assert (estimate.low, estimate.high) == (None, None)
-
-
-def test_wilson_interval_of_no_hits_is_not_empty():
-    z2 = NORMAL_QUANTILE**2
-    estimate = proportion(0, 10)
-    assert (estimate.value, estimate.low) == (0, 0)
-    assert estimate.high == pytest.approx(z2 / (10 + z2))
-    assert proportion(0, 0) is None
-
-
-def test_a_clustered_mean_counts_clusters_not_values():
-    assert clustered_mean([0.25, 0.75], "ab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
-    # Two problems tried twice with one outcome each say no more than two tried once.
-    assert clustered_mean([0.25, 0.75, 0.25, 0.75], "abab").high == pytest.approx(0.5 + NORMAL_QUANTILE * 0.25)
-    # Mean 1/2; the residuals of the clusters are -1/2, 1/2 and 0: variance 3/2 x (1/4 + 1/4) / 16.
-    assert clustered_mean([0.25, 0.25, 1.0, 0.5], "aabc").high == pytest.approx(
-        0.5 + NORMAL_QUANTILE * math.sqrt(3) / 8
-    )
-    assert clustered_mean([0.25, 0.75], "aa").low is None
-    assert clustered_mean([], "") is None
 
 
 def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
@@ -200,12 +178,11 @@ def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
     assert rows["prefixed"].band == over_seeds([0.0, 0.0])
 
 
-def test_of_one_seed_the_pass_rate_is_clustered_by_problem(tmp_path):
+def test_groups_of_one_seed_have_no_interval(tmp_path):
     groups = [decision(k=k, problem=problem) for k, problem in ((2, "a"), (2, "a"), (6, "b"), (6, "b"))]
     groups.append(decision(k=6, origin="prefix", parent_passed=7))
     row = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).starts[0]
-    assert row.mean.low == pytest.approx(0.5 - NORMAL_QUANTILE * 0.25)
-    assert row.degenerate == proportion(0, 4)
+    assert (row.mean, row.degenerate) == (over_seeds([0.5]), over_seeds([0.0])) and row.mean.low is None
 
 
 def test_generated_groups_have_a_row_of_their_own(tmp_path):
