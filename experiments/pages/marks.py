@@ -6,7 +6,6 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.pages.reproduction import overview, read_rows, reasons_text, rows_text
 from halfway.experiments.pages.verdict import arms_table, best_table, read_verdict
 
 BEGIN, END = "<!-- {}: begin, written by `halfway pages` -->", "<!-- {}: end -->"
@@ -18,18 +17,10 @@ def blocks(root: Path) -> dict[Path, dict[str, str]]:
     Raises:
         UserError: if the numbers are not there, as in an installed package, or cannot be read.
     """
-    results = root / "experiments" / "results"
-    paying, reproduced = results / "when_does_it_pay", results / "what_is_reproduced"
+    paying = root / "experiments" / "results" / "when_does_it_pay"
     verdict = read_verdict(paying / "verdict.json")
-    rows = read_rows(reproduced / "rows.yaml")
-    return {
-        paying / "README.md": {"best": best_table(verdict).markdown(), "verdict": arms_table(verdict).markdown()},
-        reproduced / "README.md": {
-            "overview": overview(rows.rows),
-            "reasons": reasons_text(rows.reasons),
-            "rows": rows_text(rows.rows, reproduced / "README.md", root),
-        },
-    }
+    tables = {"best": best_table(verdict), "verdict": arms_table(verdict)}
+    return {paying / "README.md": {name: table.markdown() for name, table in tables.items()}}
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.session import Session
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
@@ -99,8 +99,8 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     options, corpus = study.config.sweep, study.corpus
     rows = labelled_rows(corpus, study.solver)
     plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
-    if file.exists():
-        return _read_json(file)
+    if found := read_json(file):
+        return found
     store = _activations(study, corpus)
     written = _policy_sample(study)
     cells = sweep(store, rows, options, study.seed, study.sweep_folder, _reward_variance(study, written), progress)
@@ -181,7 +181,7 @@ def read_sweep(study: Study) -> dict[str, Any]:
     file = study.folder / "sweep.json"
     if not file.exists():
         raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
-    return _read_json(file)
+    return read_json(file)
 
 
 def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
@@ -202,8 +202,8 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     """
     config, folder = study.config.arm(arm), study.arm_folder(arm)
     file = folder / "choice.json"
-    if file.exists():
-        return _read_json(file)
+    if found := read_json(file):
+        return found
     loaded = study.generator(config.generator.model)
     folder.mkdir(parents=True, exist_ok=True)
     if config.training.steps:
@@ -291,7 +291,7 @@ def trained_author(study: Study, arm: str) -> tuple[Author, int]:
     file = study.arm_folder(arm) / "choice.json"
     if not file.exists():
         raise UserError(f"{study.arm_folder(arm)}: not trained yet; train it with `halfway propel train`")
-    step = int(json.loads(file.read_text())["chosen"]["step"])
+    step = int(read_json(file)["chosen"]["step"])
     return _author_of(study, arm, step), step
 
 
@@ -303,8 +303,8 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     """
     folder = study.folder / "evaluations"
     file = folder / f"{arm}.json"
-    if file.exists():
-        return _read_json(file)
+    if found := read_json(file):
+        return found
     author, step = trained_author(study, arm)
     options, solver = study.config.evaluation, study.solver
     # Every arm gets the same streams, so the noise that the arms share cancels in their differences.
@@ -362,7 +362,7 @@ def _offline_oracles(study: Study, arm: str) -> int:
     """Attempts of oracles behind an arm's probes and behind the choice of its checkpoint."""
     if arm == BASE:
         return 0
-    spent = _read_json(study.arm_folder(arm) / "choice.json")
+    spent = read_json(study.arm_folder(arm) / "choice.json")
     attempts = sum(look["oracle_attempts"] for look in [spent["base"], *spent["looks"]])
     if study.config.arm(arm).reward.kind != "solver":
         attempts += sum(row.oracle_attempts for row in study.corpus.rows)
@@ -376,8 +376,3 @@ def _online(study: Study, arm: str, quantity: str) -> int:
         return 0
     lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()
     return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in lines))
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found

@@ -127,7 +127,7 @@ class Comparison:
     @property
     def arms(self) -> list[str]:
         """The declared arms, then any others that were found in the directory."""
-        declared = _arm_names(self.config)
+        declared = list(self.config.get("arms", ()))
         return [*declared, *(arm for arm in self.runs if arm not in declared)]
 
     @property
@@ -219,7 +219,7 @@ def load_comparison_records(directory: Path) -> Comparison:
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
-    declared = [arm for arm in _arm_names(config) if arm in found]
+    declared = [arm for arm in config.get("arms", ()) if arm in found]
     order = [*declared, *sorted(set(found) - set(declared))]
     return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
 
@@ -242,14 +242,6 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
         counts[group.outcome] += group.size
         counts["lost"] += sum(group.dropped.values())
     return counts
-
-
-def _arm_names(config: Mapping[str, Any]) -> list[str]:
-    """The names under `arms`, which is a mapping keyed by name, a list of names, or a list of mappings with a name."""
-    arms = config.get("arms", [])
-    if isinstance(arms, Mapping):
-        return [str(name) for name in arms]
-    return [str(arm["name"] if isinstance(arm, Mapping) else arm) for arm in arms]
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

@@ -109,7 +109,7 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
         ({"targets": [50]}, "targets: 50"),
         ({"costs": {"rho": [-1]}}, "costs.rho"),
         ({"costs": {"from": "cluster"}}, "costs.from: unknown name"),
-        ({"costs": {"judge_second": -1}}, "costs.judge_second: -1 .*0 or more"),
+        ({"costs": {"judge_second": -1}}, "costs.judge_second: -1.0 .*0 or more"),
     ],
 )
 def test_mistakes_are_told(config: dict[str, Any], message: str) -> None:
