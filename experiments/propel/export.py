@@ -1,6 +1,5 @@
 """Carries out `halfway propel export`, which writes pools of problems for solver training."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.components import plain
 from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
 from halfway.experiments.propel.study import Study
@@ -42,7 +41,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
         scores = score_rates(probe.logits(features_ND), rows.rates_N, solver.attempts, split)
         write_json(record, {"layer": chosen.layer, "pooling": chosen.pooling, "head": chosen.head, **asdict(scores)})
         save_probe(probe, Site(chosen.layer, chosen.pooling, study.reference), file)
-    return load_probe(file, study.reference), json.loads(record.read_text())
+    return load_probe(file, study.reference), read_json(record)
 
 
 def export_pool(study: Study, arm: str) -> tuple[Path, int]:

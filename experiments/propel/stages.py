@@ -19,6 +19,7 @@ from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.manifest import damage
 from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.policy import Policy
@@ -273,9 +274,12 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
     if step == 0:
         return study.author(base, config.generator.rollouts, oracles)
     # A checkpoint has its adapters merged into its weights. The starting model decides which tokens end a text.
-    options = replace(config.generator.model, path=str(checkpoints.path(step) / "policy"))
+    folder = checkpoints.path(step)
+    if trouble := damage(folder):
+        raise UserError(f"{folder}: {trouble}; put it back, or remove {study.arm_folder(arm)} and train the arm again")
+    options = replace(config.generator.model, path=str(folder / "policy"))
     trained = frozen_policy(options, config.generator.rollouts)
-    updates = saved_version(checkpoints.path(step))
+    updates = saved_version(folder)
     loaded = replace(base, model=trained.model, path=trained.path, policy_version=updates)
     return study.author(loaded, config.generator.rollouts, oracles)
 

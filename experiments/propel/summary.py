@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from halfway.curriculum.support.atomic import write_json, write_text
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.tables import COLUMNS, ORACLES, PAIRED, TRIALS, study_tables
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
@@ -118,4 +120,7 @@ def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
 def _read(config: PropelConfig, seed: int, name: str) -> Any:
     """The contents of a seed's file; None if it does not exist."""
     file = config.folder / f"seed-{seed}" / name
-    return json.loads(file.read_text()) if file.exists() else None
+    try:
+        return json.loads(file.read_text()) if file.exists() else None
+    except ValueError as error:
+        raise UserError(f"{file}: is damaged ({one_line(error)}); remove it and evaluate again") from error

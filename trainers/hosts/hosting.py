@@ -15,6 +15,7 @@ from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.records import FinishedStep, RunLog
@@ -176,8 +177,10 @@ class Hosting:
         Raises:
             UserError: if it belongs to other problems or another chain; nothing is changed in that case.
         """
+        rollouts, tokens, seconds = saved["spent"]
+        spent = int(rollouts), int(tokens), float(seconds)
         self.session.load_state_dict(saved["session"], reissue)
-        self._rollouts, self._tokens, self._seconds = saved["spent"]
+        self._rollouts, self._tokens, self._seconds = spent
         self._since = time.monotonic()
         if self.writes:
             self._log.truncate(saved["log_sizes"])
@@ -192,12 +195,17 @@ class Hosting:
         """Continue from the state that `save` wrote into a checkpoint's folder.
 
         Raises:
-            UserError: if the checkpoint holds no state, or the state of another run.
+            UserError: if the checkpoint holds no state, a damaged one, or the state of another run.
         """
         path = folder / STATE_FILE
         if not path.exists():
             raise UserError(f"{folder}: holds no {STATE_FILE}; resume from a checkpoint that was saved with Halfway")
-        self.load_state_dict(json.loads(path.read_text()))
+        try:
+            self.load_state_dict(json.loads(path.read_text()))
+        except UserError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UserError(f"{path}: is damaged ({one_line(error)}); resume from another checkpoint") from error
 
     @cached_property
     def _log(self) -> RunLog:

@@ -25,12 +25,12 @@ class Judge:
     threshold: float | None = None
 
     def success(self, reward: float | None) -> bool | None:
-        """Whether the rollout succeeded, or None if it could not be scored (the reward is None or NaN).
+        """Whether the rollout succeeded, or None if it could not be scored (the reward is None, NaN or infinite).
 
         Raises:
             UserError: if there is no threshold and the reward is neither 0 nor 1.
         """
-        if reward is None or math.isnan(reward):
+        if reward is None or not math.isfinite(reward):
             return None
         if self.threshold is not None:
             return reward >= self.threshold

@@ -4,8 +4,10 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from propel_study import SUMS, TINY, DeathError, dying, finish, state, tiny
 from typer.testing import CliRunner
@@ -24,7 +26,11 @@ from halfway.experiments.propel.summary import (
 )
 from halfway.experiments.propel.tables import differences_table
 from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.trainers.loop.manifest import MANIFEST, write_manifest
 from halfway.trainers.propel.domains.sheets import Sums
+from halfway.trainers.propel.probes.activations import ActivationStore
+from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.sweep import read_cells
 from halfway.trainers.propel.writing import Author
 
 
@@ -177,6 +183,55 @@ def test_seeds_and_arms_may_be_added_and_nothing_else(tmp_path: Path) -> None:
         prepare(tiny(tmp_path, "reward.kind=soft"))
     with pytest.raises(UserError, match=r"arms\.soft\.reward\.kind: .* was started with 'soft', not 'probe_only'"):
         prepare(tiny(tmp_path, "arms.soft={reward: {kind: probe_only}}"))
+
+
+def test_a_damaged_file_of_a_study_is_one_line_that_names_it(tmp_path: Path) -> None:
+    folder = tmp_path / "arms" / "probe" / "checkpoints" / "step-00000002"
+    (folder / "policy").mkdir(parents=True)
+    weights = folder / "policy" / "model.safetensors"
+    weights.write_bytes(b"weights")
+    write_manifest(folder)
+    study: Any = SimpleNamespace(
+        config=SimpleNamespace(arm=lambda name: SimpleNamespace(generator=SimpleNamespace(model=None))),
+        arm_folder=lambda name: tmp_path / "arms" / name,
+        generator=lambda options: None,
+        folder=tmp_path,
+        sweep_folder=tmp_path,
+    )
+    for write, complaint in (
+        (lambda: weights.write_bytes(b"weightt"), "model.safetensors is damaged"),
+        (lambda: weights.unlink(), "model.safetensors is missing"),
+        (lambda: (folder / MANIFEST).unlink(), f"{MANIFEST} is missing"),
+    ):
+        write()
+        with pytest.raises(
+            UserError, match=f"{folder}: .*{complaint}.*; put it back, or remove .*/arms/probe and train"
+        ):
+            stages._author_of(study, "probe", 2)
+    for name, read in (
+        ("sweep.json", lambda: stages.read_sweep(study)),
+        ("cells.jsonl", lambda: read_cells(tmp_path)),
+        ("manifest.json", lambda: ActivationStore.open(tmp_path)),
+    ):
+        (tmp_path / name).write_text("[1\n")
+        with pytest.raises(UserError, match=f"{tmp_path / name}: is damaged") as told:
+            read()
+        assert "\n" not in str(told.value)
+
+
+def test_activations_that_were_cut_are_one_line(tmp_path: Path) -> None:
+    store = ActivationStore(tmp_path, ("a", "b"), "", ActivationOptions(layers=(0,), poolings=("mean_full",)), 0)
+    file = tmp_path / "layer-000-mean_full.npy"
+    np.save(file, np.ones((2, 3), np.float32))
+    assert store.features(0, "mean_full").shape == (2, 3)
+    whole = file.read_bytes()
+    np.save(file, np.ones((1, 3), np.float32))
+    short = file.read_bytes()
+    np.save(file, np.array([{}, {}]), allow_pickle=True)
+    for damaged in (b"", whole[:40], whole[:-4], short, file.read_bytes()):
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match=f"{file}: .*; remove {tmp_path} and extract again"):
+            store.features(0, "mean_full")
 
 
 def evaluated(*utilities: float, step: int = 40) -> dict[int, Any]:

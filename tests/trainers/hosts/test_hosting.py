@@ -1,9 +1,11 @@
 """What every host's adapter is made of, without a host: rows, outcomes, records, state."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from controller_harness import problem_set
 
@@ -106,6 +108,51 @@ def test_what_cannot_be_scored_is_lost_and_counted(tmp_path: Path) -> None:
         (0, "empty", {"unscored": SIZE}),
         *[(SIZE - 1, "trained", {"unscored": 1})] * 3,
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", '{"session": 1}', '{"session": {"step": "x"}}', "[" * 9999]
+)
+def test_a_damaged_state_is_one_line(text: str, tmp_path: Path) -> None:
+    run = hosting(tmp_path / "run")
+    run.begin()
+    run.save(tmp_path)
+    [file] = tmp_path.glob("*.json")
+    file.write_text(text)
+    with pytest.raises(UserError, match=f"{file}: is damaged .*resume from another checkpoint") as told:
+        run.load(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_state_without_what_the_run_has_spent_changes_nothing(tmp_path: Path) -> None:
+    run = hosting(tmp_path / "run")
+    run.begin()
+    steps(run, 0, 2)
+    saved = run.state_dict()
+    other = hosting(tmp_path / "other")
+    for spent in ([], [1, 2], "abc", None):
+        with pytest.raises((LookupError, TypeError, ValueError)):
+            other.load_state_dict({**saved, "spent": spent})
+    assert other.session.step == 0
+
+
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf, -math.inf, np.float32("nan")])
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_a_reward_that_is_not_a_finite_number_is_unscored(reward: float | None, threshold: float | None) -> None:
+    assert Judge("a reward", threshold).success(reward) is None
+
+
+def test_what_a_host_reports_of_no_ticket_or_too_often_is_one_line(tmp_path: Path) -> None:
+    run = hosting(tmp_path)
+    run.begin()
+    [ticket, *_] = run.draw(GROUPS)
+    rollout = rollout_of([5, 1], True, 1.0, {1}, 0)
+    for _ in range(SIZE):
+        run.record(ticket.id, rollout)
+    for name, complaint in ((ticket.id, "has all its rollouts already"), ("nobody", "was never drawn")):
+        with pytest.raises(UserError, match=f"'{name}' {complaint}"):
+            run.record(name, rollout)
+    assert [(group.size, group.num_passed) for group in run.commit(0)] == [(SIZE, SIZE)]
 
 
 ROWS = [

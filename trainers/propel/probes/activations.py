@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.trainers.propel.probes.options import ActivationOptions
 
@@ -194,7 +195,13 @@ class ActivationStore:
         known = [f"{layer}/{name}" for layer in self.options.layers for name in self.options.poolings]
         if f"{layer}/{pooling}" not in known:
             raise unknown(f"{self.path}: layer and pooling", f"{layer}/{pooling}", known)
-        features_ND: Features = np.load(_file(self.path, layer, pooling), mmap_mode="r")
+        file = _file(self.path, layer, pooling)
+        try:
+            features_ND: Features = np.load(file, mmap_mode="r")
+        except (OSError, EOFError, ValueError) as error:
+            raise UserError(f"{file}: is damaged ({one_line(error)}); remove {self.path} and extract again") from error
+        if features_ND.shape[:1] != (len(self.ids),):
+            raise UserError(f"{file}: does not have {len(self.ids)} rows; remove {self.path} and extract again")
         return features_ND
 
     @classmethod
@@ -281,8 +288,4 @@ def _digest(readings: Sequence[Reading]) -> str:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-    except FileNotFoundError:
-        return None
-    return manifest
+    return read_json(path / MANIFEST) if (path / MANIFEST).exists() else None
