@@ -173,6 +173,51 @@ def test_a_container_runtime_that_does_not_answer_is_one_line(
         boxes.open(Base(image="x"))
 
 
+def runtime_in(folder: Path, script: str) -> str:
+    """A program that passes for docker."""
+    (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "docker").chmod(0o755)
+    return str(folder / "docker")
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("printf '\\377\\376\\033[2J' >&2; exit 1", "�"),
+        ("yes endless >&2", "endless"),
+        ("kill -9 $$", "status -9"),
+        ("exec sleep 60", "nothing within 0.5 s"),
+    ],
+)
+def test_a_container_runtime_that_answers_anything_is_one_line(
+    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker, "ANSWER_SECONDS", 0.5 if "sleep" in script else 60)
+    monkeypatch.setattr(docker, "MOST_SAID", 1 << 20)
+    docker.answers.cache_clear()
+    with pytest.raises(UserError, match=r"does not answer \(.*; start it, or give another") as told:
+        docker.answers(runtime_in(tmp_path, script))
+    assert why in str(told.value) and str(told.value).isprintable()
+
+
+def test_a_container_runtime_may_say_much_while_it_works(tmp_path: Path) -> None:
+    docker.answers.cache_clear()
+    docker.answers(runtime_in(tmp_path, "yes | head -c 100000000"))
+
+
+def test_only_ids_that_a_container_can_have_are_removed(tmp_path: Path) -> None:
+    log = tmp_path / "removed"
+    script = (
+        f'case $1 in rm) echo "$@" >> {log};; '
+        "ps) printf '%s\\n' 0123456789ab --all '-v' 'x; id' /etc \"a'b\" 0123456789abcdef;; esac"
+    )
+    waiting = docker.remove_at_the_end(runtime_in(tmp_path, script), os.getpid())
+    waiting.communicate(b"\n", timeout=60)
+    assert log.read_text() == "rm -f -- 0123456789ab 0123456789abcdef\n"
+    docker.remove(runtime_in(tmp_path, script), "-v")
+    assert log.read_text().splitlines()[1:] == ["rm -f -- -v"]
+
+
 IN_A_ROOT_OF_ITS_OWN = """
 import shutil, sys
 from pathlib import Path
