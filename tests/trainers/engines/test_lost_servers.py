@@ -173,6 +173,66 @@ def test_no_sequence_is_accepted_from_the_weights_of_another_run(tmp_path: Path)
     assert one.retried == 1 and server.label == one.version
 
 
+class Refusing(Double):
+    """Takes no weights."""
+
+    def start(self) -> None:
+        super().start()
+        self.label = "as loaded"
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+        if path == "/update_weights":
+            raise ServerError("no space left there")
+        return super().call(method, path, body, seconds)
+
+
+def test_a_server_that_refuses_weights_is_restarted_while_the_others_work(tmp_path: Path) -> None:
+    fine, refusing = ours("a:1"), Refusing("b:1", ("command",))
+    engine = build_engine(tmp_path, fine, refusing, start_seconds=0.1)
+    engine.sync(nn.Linear(2, 2), 1)
+    assert (fine.usable, refusing.usable, refusing.version) == (True, False, None) and refusing.process is not None
+    (done,) = engine.generate([CONTEXT], [4], [0])
+    assert done.policy_version == 1 and engine.retried == 0
+    alone = build_engine(tmp_path, Refusing("c:1", ("command",)), start_seconds=0.1)
+    with pytest.raises(UserError, match=r"^[^\n]*no server can work any more: no space left there[^\n]*$"):
+        alone.sync(nn.Linear(2, 2), 1)
+
+
+class Spanning(Double):
+    """Its sequences are of two tokens, by two versions of weights."""
+
+    versions = ("", "")
+    ends = (1, 2)
+
+    def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+        answer = super().call(method, path, body, seconds)
+        if path == GENERATE:
+            self.salt = body.get("cache_salt")
+            spans = [{"version": self.versions[0], "start": 0, "end": self.ends[0]}]
+            spans += [{"version": self.versions[1], "start": 1, "end": self.ends[1]}]
+            choice = {"token_ids": [1, 2], "logprobs": {"content": [{"logprob": -1.0}] * 2}, "weight_versions": spans}
+            answer["choices"][0] |= choice
+        return answer
+
+
+def test_what_was_sampled_in_flight_names_the_versions_of_this_run(tmp_path: Path) -> None:
+    server = Spanning("a:1", in_flight=True)
+    engine = build_engine(tmp_path, server)
+    engine.sync(nn.Linear(2, 2), 6)
+    assert "/pause?mode=keep" in server.calls and "/reset_prefix_cache" not in server.calls
+    run = engine.version.rpartition("-")[0]
+    server.versions = (f"{run}-5", engine.version)
+    (done,) = engine.generate([CONTEXT], [4], [0])
+    assert (done.policy_version, done.spans, server.salt) == (5, ((5, 1), (6, 1)), engine.version)
+    for versions, ends in ((("other-5", engine.version), (1, 2)), ((f"{run}-5-unfinished", engine.version), (1, 2))):
+        server.versions, server.ends = versions, ends
+        with pytest.raises(UserError, match="1 sequences found no server in"):
+            engine.generate([CONTEXT], [4], [0])
+    server.versions, server.ends = (f"{run}-5", engine.version), (1, 3)
+    with pytest.raises(UserError, match="2 tokens, and weights of"):
+        engine.generate([CONTEXT], [4], [0])
+
+
 def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
