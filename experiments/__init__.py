@@ -11,6 +11,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
 - `config`: reads YAML files into checked settings
 - `running`: builds, launches and tracks runs
+- `proving`: shows on the machines at hand that the parts of a run do what they say
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
 - `pages`: writes the tables of README and of the result pages from committed numbers

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED, FAILED = 130, 1
 MOST_SEEDS = 1000
+PROVED = "experiments/recipes/lab/sums.yaml"
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for words that it cannot read. Its name in typer's modules depends on the version."""
 
@@ -352,6 +354,50 @@ def launch(
     status = run_all(needed, through, {guard.VARIABLE: guard.given_token() or guard.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
+        raise typer.Exit(FAILED)
+
+
+@command()
+def doctor(file: File, overrides: Overrides = None) -> None:
+    """Say what this machine lacks for a run: limits, cores, network, disks, programs, devices."""
+    from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.proving.host import host_checks
+
+    checks = list(host_checks(load_run_config(file, overrides or [])))
+    for check in checks:
+        typer.echo(check)
+    failures = sum(check.verdict == "FAIL" for check in checks)
+    if failures:
+        complain(f"{failures} of {len(checks)} checks failed")
+        raise typer.Exit(FAILED)
+
+
+@command()
+def prove(
+    part: Annotated[list[str] | None, typer.Option(help="host, learner, servers or run; all if not given.")] = None,
+    ranks: Annotated[int, typer.Option(help="Processes of a distributed update.", min=2)] = 2,
+    file: Annotated[Path, typer.Option(help="The run whose needs the host has to meet.", parser=recipe)] = PROVED,  # type: ignore[assignment]
+    proof: Annotated[Path, typer.Option(help="Where to write all checks.")] = Path("proof.json"),
+    plant: Annotated[str, typer.Option(help="A fault that must be found, to test the proof itself.")] = "",
+) -> None:
+    """Show on this machine that learner, servers and a whole run do what they say: ok, FAIL or skip for each check."""
+    from halfway.curriculum.support.errors import require
+    from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.proving.host import host_checks
+    from halfway.experiments.proving.prove import FAULTS, LIMITS, written
+    from halfway.experiments.proving.prove import prove as proved
+
+    wanted = part or ["host", *LIMITS]
+    for name in wanted:
+        require(name in ("host", *LIMITS), "--part", name, f"give one of host, {', '.join(LIMITS)}")
+    require(plant in FAULTS, "--plant", plant, f"give one of {', '.join(FAULTS[1:])}")
+    host = host_checks(load_run_config(file)) if "host" in wanted else iter(())
+    checks = []
+    for check in chain(host, proved([name for name in wanted if name != "host"], ranks, plant)):
+        typer.echo(check)
+        checks.append(check)
+    if failures := written(checks, proof):
+        complain(f"{failures} of {len(checks)} checks failed, see {proof}")
         raise typer.Exit(FAILED)
 
 

@@ -1,0 +1,37 @@
+"""What a check found, and what it prints."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["ok", "FAIL", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried.
+
+    Attributes:
+        part: the part of the proof.
+        name: what must hold.
+        found: what was measured, or why it was not tried.
+        remedy: what mends it; only for a FAIL.
+    """
+
+    part: str
+    name: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"; {self.remedy}" if self.verdict == "FAIL" and self.remedy else ""
+        return f"{self.verdict:4} {self.part}: {self.name}: {self.found}{remedy}"
+
+
+def judged(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
+    """A check that is ok if something holds, and failed otherwise."""
+    return Check(part, name, "ok" if holds else "FAIL", found, remedy)
+
+
+def skipped(part: str, name: str, why: str) -> Check:
+    return Check(part, name, "skip", why)

@@ -1,0 +1,170 @@
+"""Updates in one process and in several, saved and loaded, give the same weights. A program, also run by torchrun.
+
+    python -m halfway.experiments.proving.learner FOLDER WAY FIRST FAULT
+
+It trains a random model in one way (`plain`, `zero-2`, `zero-3`) from step FIRST on, which is 0 or the step after which
+an earlier call has saved, and writes the weights to FOLDER/WAY-from-FIRST-on-PROCESSES.pt.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
+from halfway.experiments.proving.checks import Check, judged, skipped
+
+if TYPE_CHECKING:
+    from halfway.trainers.learner.learner import PolicyGradientLearner
+
+PART = "learner"
+STEPS, SAVED = 4, 2
+TOLERANCE = 1e-4
+STAGES = {"plain": None, "zero-2": 2, "zero-3": 3}
+VOCABULARY = 64
+
+
+def build_model(seed: int = 0) -> Any:
+    """A random Qwen3: tiny on a CPU, 1.5 billion parameters on a GPU."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    large = torch.cuda.is_available()
+    hidden, layers, heads = (1536, 28, 12) if large else (64, 2, 4)
+    config = Qwen3Config(
+        vocab_size=151936 if large else VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=6 * hidden if large else 2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=2,
+        head_dim=hidden // heads,
+        max_position_embeddings=4096,
+        initializer_range=0.02 if large else 0.3,
+        eos_token_id=1,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def groups_of(step: int) -> list[Group]:
+    """Groups of random rollouts, one of which passes."""
+    rng = np.random.default_rng(step)
+    groups = []
+    for _ in range(4):
+        rollouts = []
+        for i in range(4):
+            tokens_T = rng.integers(3, VOCABULARY, rng.integers(4, 24)).astype(np.int32)
+            logprobs_T = np.full(len(tokens_T), -4.0, np.float32)
+            rollouts.append(Rollout((Turn(tokens_T, logprobs_T, -logprobs_T, 0),), i == 0))
+        groups.append(Group(Request(Problem("p", "", ""), 4), np.asarray([4, 5, 6], np.int32), tuple(rollouts)))
+    return groups
+
+
+def build_learner(way: str) -> "PolicyGradientLearner":
+    from halfway.trainers.learner.learner import PolicyGradientLearner
+    from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
+
+    options = LearnerOptions(
+        lr=1e-3,
+        activation_checkpointing=way == "zero-3",
+        max_microbatch_tokens=256,
+        deepspeed=DeepSpeedOptions(STAGES[way], persistence_threshold=0),
+    )
+    return PolicyGradientLearner(build_model(), options, pad_token_id=0)
+
+
+def train(folder: Path, way: str, first: int, plant: str) -> None:
+    """Train from a step on, save half-way, and write the weights that the first process has in the end."""
+    import torch
+
+    from halfway.trainers.learner.weights import named_weights
+
+    learner = build_learner(way)
+    if first:
+        learner.load(folder / way)
+    distributed = torch.distributed.is_initialized()
+    rank, size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
+    if plant == "dropped-gradients" and rank == size - 1 > 0:
+        _drop_gradients(learner)
+    for step in range(first, STEPS):
+        if step == SAVED and not first:
+            (folder / way).mkdir(exist_ok=True)
+            learner.save(folder / way)
+        learner.update(groups_of(step), Stream(0).at(step))
+    weights = {name: weight.float().cpu().clone() for name, weight in named_weights(learner.policy)}
+    if rank == 0:
+        torch.save(weights, folder / f"{way}-from-{first}-on-{size}.pt")
+    if distributed:
+        torch.distributed.destroy_process_group()
+
+
+def _drop_gradients(learner: "PolicyGradientLearner") -> None:
+    """A planted fault: this process's gradients are lost on the way to the optimizer."""
+    for parameter in learner.policy.parameters():
+        parameter.register_hook(lambda gradient: gradient * 0)
+
+
+def learner_checks(folder: Path, ranks: int, plant: str) -> Iterator[Check]:
+    """Compare one process with several, and a loaded checkpoint with what saved it."""
+    from importlib.util import find_spec
+
+    from halfway.experiments.proving.prove import finished
+
+    ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
+    program = ("halfway.experiments.proving.learner", str(folder))
+    own = (sys.executable, "-m", *program)
+    several = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m")
+    finished(*own, "plain", "0", "")
+    finished(*own, "plain", str(SAVED), "")
+    name = f"plain, saved after {SAVED} of {STEPS} updates and loaded"
+    yield _compared(folder, name, f"plain-from-{SAVED}-on-1", "a checkpoint does not hold the learner's state")
+    for way in ways[1:]:
+        finished(*several, *program, way, "0", plant)
+        remedy = (
+            "a rank's gradients or weights do not reach the others: check NCCL_SOCKET_IFNAME, versions of DeepSpeed"
+        )
+        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-from-0-on-{ranks}", remedy)
+        if plant == "wrong-checkpoint":
+            _damage(folder / way)
+        finished(*own, way, str(SAVED), "")
+        remedy = "a checkpoint does not hold the learner's state"
+        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-from-{SAVED}-on-1", remedy)
+    if len(ways) == 1:
+        yield skipped(PART, "ZeRO", "DeepSpeed is not installed")
+
+
+def _compared(folder: Path, name: str, file: str, remedy: str) -> Check:
+    """Whether weights equal those of one plain process that was never interrupted."""
+    import torch
+
+    expected, actual = (torch.load(folder / f"{each}.pt") for each in ("plain-from-0-on-1", file))
+    gap = max(float((expected[each] - actual[each]).abs().max()) for each in expected)
+    return judged(PART, name, gap <= TOLERANCE, f"largest difference of a weight {gap:.1e}", remedy)
+
+
+def _damage(folder: Path) -> None:
+    """A planted fault: the optimizer's state in a checkpoint is another one."""
+    import torch
+
+    for path in sorted(folder.rglob("*optim_states.pt")):
+        state = torch.load(path, weights_only=False)
+        _scale(state)
+        torch.save(state, path)
+
+
+def _scale(value: Any) -> None:
+    """Change every floating-point tensor in nested containers, in place."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
+        value.mul_(1.5)
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            _scale(each)
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,98 @@
+"""Runs the parts of the proof one after the other, each in a process of its own with a limit.
+
+    python -m halfway.experiments.proving.prove PART FOLDER RANKS FAULT
+
+is such a process: it writes its checks, as lines of JSON, to FOLDER/checks.jsonl.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from halfway.curriculum.support.atomic import write_json
+from halfway.experiments.proving.checks import Check
+
+LIMITS = {"learner": 600.0, "servers": 600.0, "run": 600.0}
+"""The parts beside the host's, and how many seconds each may take."""
+FAULTS = ("", "dropped-gradients", "wrong-checkpoint", "stale-weights", "no-restart")
+CHECKS = "checks.jsonl"
+Part = Callable[[Path, int, str], Iterator[Check]]
+
+
+def prove(parts: Sequence[str], ranks: int, plant: str = "") -> Iterator[Check]:
+    """The checks of these parts, as they come.
+
+    Args:
+        ranks: processes of a distributed update.
+        plant: a fault to be found, one of `FAULTS`; "" = none.
+    """
+    for name in parts:
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f"prove-{name}-") as folder:
+            why = _supervised(name, Path(folder), ranks, plant)
+            path = Path(folder) / CHECKS
+            lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines:
+            yield Check(**json.loads(line))
+        if why:
+            yield Check(name, "to the end", "FAIL", why, "what it printed last stands above")
+        yield Check(name, "time", "ok", f"{time.monotonic() - begun:.0f} s")
+
+
+def _supervised(name: str, folder: Path, ranks: int, plant: str) -> str:
+    """Run a part in a process of its own. Returns why it did not end well; "" if it did."""
+    words = (sys.executable, "-m", __name__, name, str(folder), str(ranks), plant)
+    log = folder / "log"
+    environment = {"HF_HUB_OFFLINE": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=file, env=environment, start_new_session=True)
+        try:
+            status = process.wait(LIMITS[name])
+            why = f"status {status}" if status else ""
+        except subprocess.TimeoutExpired:
+            why = f"not done in {LIMITS[name]:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if why:
+        sys.stderr.write(log.read_text(errors="replace")[-2000:])
+    return why
+
+
+def finished(*words: str) -> None:
+    """Run a program of a part to its end. Raises CalledProcessError if it fails; its messages are the part's."""
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)
+
+
+def written(checks: Sequence[Check], file: Path) -> int:
+    """Write all checks to a file of JSON. Returns the number of failures."""
+    failures = sum(check.verdict == "FAIL" for check in checks)
+    write_json(file, {"failures": failures, "checks": [asdict(check) for check in checks]})
+    return failures
+
+
+def part_named(name: str) -> Part:
+    """The function that tries a part."""
+    from halfway.experiments.proving.learner import learner_checks
+    from halfway.experiments.proving.servers import servers_checks
+    from halfway.experiments.proving.whole_run import whole_run_checks
+
+    return {"learner": learner_checks, "servers": servers_checks, "run": whole_run_checks}[name]
+
+
+def main(name: str, folder: Path, ranks: int, plant: str) -> None:
+    with (folder / CHECKS).open("w") as file:
+        for check in part_named(name)(folder, ranks, plant):
+            file.write(json.dumps(asdict(check)) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

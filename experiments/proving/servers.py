@@ -1,0 +1,179 @@
+"""Servers get the learner's weights, refuse strangers, come back when killed, and leave nothing behind."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.proving.checks import Check, judged, skipped
+
+PART = "servers"
+LENGTH, TOLERANCE_CPU, TOLERANCE_GPU = 256, 1e-3, 0.6
+GONE_SECONDS = 30.0
+
+
+class Trial:
+    """A random policy and an engine of one server, on this host."""
+
+    def __init__(self, folder: Path, plant: str):
+        import torch
+
+        from halfway.experiments.proving.learner import build_model
+        from halfway.trainers.engines.base import EngineSetup
+        from halfway.trainers.engines.vllm_servers.part import VllmServers
+        from halfway.trainers.learner.learner import PolicyGradientLearner
+        from halfway.trainers.learner.options import LearnerOptions
+
+        self.gpu, self.plant = torch.cuda.is_available(), plant
+        self.model = build_model()
+        if self.gpu:
+            self.model = self.model.to("cuda", torch.bfloat16)
+        self.model.save_pretrained(folder / "model")
+        self.learner = PolicyGradientLearner(self.model, LearnerOptions(), 0)
+        setup = EngineSetup(self.learner.policy, str(folder / "model"), [1], 0, max_sequences=16)
+        part = VllmServers(max_length=LENGTH, kv_cache_gib=4.0 if self.gpu else 0.05, folder=str(folder), seconds=60.0)
+        engine: Any = part.build(setup)
+        self.engine, self.part, self.setup, self.version = engine, part, setup, 0
+
+    @property
+    def server(self) -> Any:
+        return self.engine.servers[0]
+
+    def gap(self, engine: Any) -> float:
+        """Mean distance in nats between the engine's log-probabilities and the learner's, however large."""
+        from halfway.trainers.engines.sync_check import SyncCheck
+
+        return SyncCheck(engine, self.learner, self.model.config.vocab_size, LENGTH, tolerance=1e9)()
+
+    def perturb(self) -> None:
+        """Change the policy as many updates would."""
+        import torch
+
+        torch.manual_seed(self.version + 1)
+        with torch.no_grad():
+            for parameter in self.learner.policy.parameters():
+                parameter.add_(torch.randn_like(parameter) * parameter.abs().mean())
+
+    def sync(self, engine: Any) -> float:
+        """Hand the weights over. Returns how many seconds it took."""
+        self.version += 1
+        if self.plant == "stale-weights":
+            engine.transfer.send = lambda weights, servers, version: _pretend(servers, version)
+        begun = time.monotonic()
+        engine.sync(self.learner.policy, self.version)
+        return time.monotonic() - begun
+
+
+def _pretend(servers: Any, version: str) -> None:
+    """A planted fault: servers are told a version, and no weights."""
+    for server in servers:
+        server.begin_update(version, 60.0, changes=False)
+        server.end_update(version, 60.0, changes=False)
+
+
+def servers_checks(folder: Path, _: int, plant: str) -> Iterator[Check]:
+    """Start a server, and try all that is promised of it."""
+    if not find_spec("vllm"):
+        yield skipped(PART, "all", "vLLM is not installed")
+        return
+    begun = time.monotonic()
+    trial = Trial(folder, plant)
+    yield Check(PART, "start", "ok", f"{time.monotonic() - begun:.0f} s")
+    try:
+        yield from _weights(trial, trial.engine, "files")
+        os.environ["HALFWAY_SERVER_TOKEN"] = trial.server.token
+        yield from _broadcast(trial)
+        yield _stranger(trial)
+        yield from _killed(trial, plant)
+    finally:
+        trial.engine.close()
+    yield _left_behind(folder, trial)
+
+
+def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
+    """A stale server must be noticed, and a sync must mend it."""
+    limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
+    trial.perturb()
+    stale = trial.gap(engine)
+    yield judged(PART, f"{how}: stale weights are noticed", stale > limit, f"{stale:.2g} nats", "the check is too weak")
+    seconds = trial.sync(engine)
+    gap, size = trial.gap(engine), sum(weight.nbytes for weight in trial.model.parameters())
+    found = f"{gap:.1e} nats after a sync of {size / 1e9:.3g} GB in {seconds:.2f} s"
+    remedy = "the server has kept older weights: look into its log for the update, and restart it"
+    yield judged(PART, f"{how}: a sync brings the learner's weights", gap <= limit, found, remedy)
+
+
+def _broadcast(trial: Trial) -> Iterator[Check]:
+    """The same server, asked by address, takes weights from device to device."""
+    from dataclasses import replace
+
+    if trial.gpu:
+        import torch
+
+        if torch.cuda.device_count() < 2:
+            yield skipped(PART, "broadcast", "NCCL wants a GPU of its own for the learner and the server")
+            return
+    part = replace(trial.part, addresses=(trial.server.address,), transfer="broadcast")
+    other: Any = part.build(trial.setup)
+    try:
+        yield from _weights(trial, other, "broadcast")
+    finally:
+        other.client.close()
+
+
+def _stranger(trial: Trial) -> Check:
+    """Whoever has no token."""
+    from halfway.trainers.engines.vllm_servers.server import Server
+
+    stranger = Server(trial.server.address, token="not_the_token_of_the_run")
+    paths = [("GET", "/health"), ("POST", "/pause?mode=wait"), ("POST", "/update_weights"), ("GET", "/metrics")]
+    refused = 0
+    for method, path in paths:
+        try:
+            stranger.call(method, path, {})
+        except Exception:  # of whatever kind: what counts is why
+            refused += stranger.refuses
+            stranger.refuses = False
+    return judged(PART, "a stranger is refused", refused == len(paths), f"on {refused} of {len(paths)} routes", "")
+
+
+def _killed(trial: Trial, plant: str) -> Iterator[Check]:
+    """A server that is killed is started again, with the current weights."""
+    import numpy as np
+
+    name, begun = "a killed server comes back", time.monotonic()
+    os.killpg(trial.server.process.pid, signal.SIGKILL)
+    if plant == "no-restart":
+        trial.server.command = ("false",)
+    try:
+        trial.engine.generate([np.asarray([5, 6, 7], np.int32)], [4], [0])
+    except UserError as error:
+        yield Check(PART, name, "FAIL", str(error)[:200], "see what its log says above")
+        return
+    limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
+    gap, seconds = trial.gap(trial.engine), time.monotonic() - begun
+    yield judged(
+        PART, name, gap <= limit, f"after {seconds:.0f} s, with {gap:.1e} nats", "it came back with old weights"
+    )
+
+
+def _left_behind(folder: Path, trial: Trial) -> Check:
+    """After the end: processes whose command names the model, and files beside it."""
+    deadline, left = time.monotonic() + GONE_SECONDS, [""]
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in os.listdir("/proc") if pid.isdecimal() and _names(pid, str(folder / "model"))]
+        time.sleep(0.2)
+    files = [path.name for path in folder.iterdir() if path.name.startswith("halfway-")]
+    found = f"processes {left}, files {files}" if left or files else "nothing"
+    return judged(PART, "what is left behind", not left and not files, found, f"kill {' '.join(left)}")
+
+
+def _names(pid: str, text: str) -> bool:
+    try:
+        return int(pid) != os.getpid() and f"--model={text}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
