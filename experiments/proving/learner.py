@@ -46,7 +46,8 @@ def build_model(seed: int = 0) -> Any:
         initializer_range=0.02 if large else 0.3,
         eos_token_id=1,
     )
-    return Qwen3ForCausalLM(config)
+    model: Any = Qwen3ForCausalLM
+    return model(config)
 
 
 def groups_of(step: int) -> list[Group]:

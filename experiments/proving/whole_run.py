@@ -15,11 +15,9 @@ from halfway.experiments.proving.checks import Check, judged
 PART = "run"
 RECIPE = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 STEPS, KILLED = 4, 2
-SETTINGS = ("fill.groups=4", "problems.train=16", f"budget={{steps: {STEPS}}}", "checkpoint.every=1", "threads=1")
-SETTINGS += (
-    "evaluation={points: 1, samples: 1, problems: 8}",
-    "rollouts.max_response_tokens=32",
-    "tracking.mlflow=false",
+SETTINGS = (
+    *("fill.groups=4", "problems.train=16", f"budget={{steps: {STEPS}}}", "checkpoint.every=1", "threads=1"),
+    *("evaluation={points: 1, samples: 1, problems: 8}", "rollouts.max_response_tokens=32", "tracking.mlflow=false"),
 )
 DECISIONS, RECORDS, CHECKPOINTS = "decisions.jsonl", "steps.jsonl", "checkpoints"
 

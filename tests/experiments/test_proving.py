@@ -1,0 +1,159 @@
+"""`halfway doctor` and `halfway prove`: a sound machine passes, and planted faults are found and named."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.experiments.cli import app
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.proving import host, prove
+from halfway.experiments.proving.checks import Check
+
+SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_run_config(SUMS, overrides)
+
+
+def failed(*overrides: str) -> dict[str, str]:
+    """What the doctor says has failed, by name."""
+    return {check.name: str(check) for check in host.host_checks(config(*overrides)) if check.verdict == "FAIL"}
+
+
+def test_a_sound_machine_lacks_nothing_for_the_labs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert failed("cluster.port=47000") == {}
+    done = CliRunner().invoke(app, ["doctor", str(SUMS), "cluster.port=47000"])
+    assert done.exit_code == 0 and "ok   host: cores: 2 of" in done.output, done.output
+
+
+def test_one_core_of_many_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert "1 of 64 for this process; Slurm binds a step to one core: srun --cpu-bind=none" in failed()["cores"]
+
+
+def test_small_shared_memory_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type(shutil.disk_usage("/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**26, 0, 2**26))
+    servers = [
+        "rollouts.engine=vllm_servers",
+        "model.dtype=bfloat16",
+        "model.path=org/large",
+        "learner.deepspeed.zero_stage=2",
+    ]
+    shape = "hidden_size: 1536, num_hidden_layers: 28, intermediate_size: 8960, num_attention_heads: 12"
+    sizes = f"cluster.model={{{shape}, num_key_value_heads: 2, vocab_size: 151936}}"
+    found = failed(*servers, sizes)
+    assert "0.06 GiB free in /dev/shm" in found["weights' folder"] and "--shm-size" in found["weights' folder"]
+    assert "for 3 checkpoints" in found["output"]
+
+
+def test_a_port_that_is_taken_and_a_server_that_was_left_are_named_with_their_process(tmp_path: Path) -> None:
+    stays = (
+        "import socket, sys, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); "
+    )
+    words = [sys.executable, "-c", stays + "time.sleep(100)", host.SERVER]
+    orphan = f"import subprocess, sys; subprocess.Popen({words!r})"
+    with subprocess.Popen([sys.executable, "-c", orphan], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        port = int(parent.stdout.readline())
+        parent.wait()
+    pid = host.holder_of(port)
+    assert pid is not None and pid.startswith("process ")
+    number = int(pid.split()[1])
+    try:
+        found = failed(f"cluster.port={port}") if port <= 65000 else {}
+        assert f"{port} by process {number}" in found[f"ports {port} to {port}"]
+        leaked = dict(host.leaked_servers())
+        if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1] == "1":
+            assert host.SERVER in leaked[number] and f"kill {number}" in found["leaked server"]
+    finally:
+        os.kill(number, 9)
+
+
+def test_an_interface_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=ib7")
+    assert "NCCL_SOCKET_IFNAME: ib7; name one of" in failed()["NCCL_SOCKET_IFNAME"]
+    monkeypatch.setattr(socket, "gethostbyname", lambda _: "127.0.1.1")
+    assert "is 127.0.1.1; give --nodes addresses" in failed("cluster.train_nodes=2")["own name"]
+
+
+def test_a_recipe_for_gpus_lacks_them_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    found = failed("cluster.device_gib=80", "cluster.devices_per_node=8")
+    assert found["devices"].endswith("devices: 0 of 8; check nvidia-smi, CUDA_VISIBLE_DEVICES")
+
+
+def parts(monkeypatch: pytest.MonkeyPatch, program: str) -> Iterator[Check]:
+    """The checks of a part that is this program."""
+    file = Path("part.py")
+    file.write_text(program)
+    monkeypatch.setattr(prove, "__name__", "part")
+    monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}")
+    return prove.prove(["learner"], 2)
+
+
+def test_a_part_that_fails_or_hangs_is_a_failure_and_keeps_what_it_has_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = json.dumps({"part": "learner", "name": "first", "verdict": "ok", "found": "1", "remedy": ""})
+    says = f"import sys, time; open(sys.argv[2] + '/checks.jsonl', 'w').write({line!r} + chr(10)); "
+    first, end, _ = parts(monkeypatch, says + "sys.exit(3)")
+    assert first.name == "first" and str(end).startswith("FAIL learner: to the end: status 3")
+    monkeypatch.setitem(prove.LIMITS, "learner", 2.0)
+    first, end, _ = parts(monkeypatch, says + "time.sleep(100)")
+    assert first.name == "first" and "not done in 2 s" in str(end)
+
+
+def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """The status of `halfway prove`, and the checks that it wrote, by part and name."""
+    done = CliRunner().invoke(app, ["prove", *words, "--proof", str(folder / "proof.json")])
+    written = json.loads((folder / "proof.json").read_text())
+    checks = {f"{check['part']}: {check['name']}": check["verdict"] for check in written["checks"]}
+    assert written["failures"] == list(checks.values()).count("FAIL")
+    return done.exit_code, checks
+
+
+def test_a_run_is_proved_and_a_wrong_checkpoint_is_found(tmp_path: Path) -> None:
+    status, checks = proved(tmp_path, "--part", "run")
+    assert status == 0 and checks["run: decisions after resuming"] == checks["run: weights after resuming"] == "ok"
+    status, checks = proved(tmp_path, "--part", "run", "--plant", "wrong-checkpoint")
+    assert status == 1 and "FAIL" in checks.values()
+    assert CliRunner().invoke(app, ["prove", "--plant", "unknown"]).exit_code == 2
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("plant", ["", "dropped-gradients", "wrong-checkpoint"])
+def test_the_learner_is_proved_and_planted_faults_are_found(tmp_path: Path, plant: str) -> None:
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
+    status, checks = proved(tmp_path, "--part", "learner", "--plant", plant)
+    wrong = {name for name, verdict in checks.items() if verdict == "FAIL"}
+    together = {f"learner: zero-{stage} on 2 processes = plain on one" for stage in (2, 3)}
+    loaded = {f"learner: zero-{stage} saved by 2, loaded by one" for stage in (2, 3)}
+    assert len(checks) == 6 and status == (1 if plant else 0)
+    assert {"": set(), "dropped-gradients": together, "wrong-checkpoint": loaded}[plant] <= wrong
+    assert plant != "wrong-checkpoint" or wrong == loaded
+
+
+@pytest.mark.engines
+def test_servers_are_proved_and_stale_weights_are_found(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
+    status, checks = proved(tmp_path, "--part", "servers")
+    assert status == 0 and len(checks) == 9 and set(checks.values()) == {"ok"}, checks
+    status, checks = proved(tmp_path, "--part", "servers", "--plant", "stale-weights")
+    assert status == 1 and checks["servers: files: a sync brings the learner's weights"] == "FAIL"
+    assert checks["servers: files: stale weights are noticed"] == "ok"
