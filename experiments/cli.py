@@ -331,22 +331,30 @@ def launch(
         bool, typer.Option("--dry-run", help="Print one command of each kind of process instead of running them.")
     ] = False,
     through: Annotated[str, typer.Option(help="How other hosts are reached: ssh or srun.")] = "ssh",
+    on: Annotated[str, typer.Option(help="hosts: those of --nodes; slurm: submit a job that is requeued.")] = "hosts",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.launch import commands, kinds, run_all
     from halfway.experiments.running.memory import require_room
+    from halfway.experiments.running.slurm import batch_script, submit
     from halfway.trainers.engines.vllm_servers import guard
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not known; give ssh or srun")
+    if on not in ("hosts", "slurm"):
+        raise UserError(f"--on: {on!r} is not known; give hosts or slurm")
     config = load_run_config(file, overrides or [])
-    hosts = [host for host in nodes.replace(",", " ").split() if host]
-    needed = commands(config, file.resolve(), hosts, overrides or [])
     config.rollouts.engine.part.check(config.planned(config.shape))
     if config.cluster.gpus:
         require_room(config)
+    if on == "slurm":
+        script = batch_script(config, file.resolve(), overrides or [])
+        typer.echo(script if dry_run else submit(script))
+        return
+    hosts = [host for host in nodes.replace(",", " ").split() if host]
+    needed = commands(config, file.resolve(), hosts, overrides or [])
     if dry_run:
         for line in kinds(needed):
             typer.echo(line)

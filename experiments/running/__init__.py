@@ -8,6 +8,7 @@
 - `memory`: estimates whether a run fits its machines
 - `launch`: makes and runs the commands that start a run on several hosts
 - `on_host`: what `launch` starts on another host
+- `slurm`: submits a run as a job of Slurm
 - `tracking`: copies the records to MLflow
 - `progress_bars`: shows progress in a terminal or a log file
 - `waste`: says in one line that a run is being wasted

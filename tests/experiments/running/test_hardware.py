@@ -263,27 +263,6 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
         prepare_comparison(compared("c", groups=9), folder)
 
 
-def test_slurm_launches_from_the_named_environment(tmp_path: Path) -> None:
-    (tmp_path / "env" / "bin").mkdir(parents=True)
-    for program, says in (("env/bin/halfway", 'echo "$@"; command -v halfway'), ("scontrol", "printf 'n1\\nn2\\n'")):
-        (tmp_path / program).write_text(f"#!/bin/sh\n{says}\n")
-        (tmp_path / program).chmod(0o755)
-
-    def submitted(environment: Path) -> "subprocess.CompletedProcess[str]":
-        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-2]"}
-        words = ["bash", str(CLUSTER / "slurm.sh"), "run.yaml", "seed=1"]
-        variables = own | {"HALFWAY_ENVIRONMENT": str(environment)}
-        return subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=60)
-
-    done = submitted(tmp_path / "env")
-    assert done.stdout.splitlines() == [
-        "launch run.yaml seed=1 --nodes n1,n2 --through srun",
-        str(tmp_path / "env" / "bin" / "halfway"),
-    ]
-    missing = submitted(tmp_path / "none")
-    assert missing.returncode == 2 and missing.stderr.startswith(f"error: HALFWAY_ENVIRONMENT: '{tmp_path}/none' has")
-
-
 @pytest.mark.parametrize(
     ("name", "nodes", "overrides", "message"),
     [

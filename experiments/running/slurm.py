@@ -1,0 +1,48 @@
+"""Submits a run to Slurm as a job that, requeued after a preemption or a lost node, goes on where it was."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.experiments.config.run import RunConfig
+
+NODES = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
+
+
+def batch_script(config: RunConfig, file: Path, overrides: Sequence[str]) -> str:
+    """The script of the job: one task for each host, all of its cores and GPUs, `halfway launch` on the first one.
+
+    Account, partition and time come from sbatch's own variables, such as SBATCH_ACCOUNT.
+    """
+    cluster = config.cluster
+    options = {
+        "job-name": f"halfway-{config.name}",
+        "nodes": cluster.train_nodes + cluster.rollout_nodes,
+        "ntasks-per-node": 1,
+        **({"gpus-per-node": cluster.devices_per_node} if cluster.gpus else {}),
+        "output": f"{config.name}-%j.log",
+        "open-mode": "append",
+    }
+    lines = [*(f"--{name}={value}" for name, value in options.items()), "--exclusive", "--requeue"]
+    words = shlex.join((sys.executable, "-m", "halfway.experiments.cli", "launch", str(file), *overrides))
+    command = f"exec {words} --through srun --nodes {NODES}"
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines), command, ""])
+
+
+def submit(script: str) -> str:
+    """Hand a script to sbatch. Returns what that says.
+
+    Raises:
+        UserError: if there is no sbatch, or it refuses the job.
+    """
+    try:
+        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise UserError("--on: 'slurm' needs sbatch, which this machine has not; submit from a login node") from None
+    except subprocess.CalledProcessError as error:
+        raise UserError(f"--on: sbatch refuses the job ({one_line(error.stderr)}); see `man sbatch`") from error
+    return done.stdout.strip()

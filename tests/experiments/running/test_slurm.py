@@ -1,0 +1,143 @@
+"""Slurm itself, on this host: a job that is requeued half-way ends as the run that nobody disturbed."""
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from paths import IMPORTABLE, REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.experiments.cli import app
+from halfway.trainers.distributed.ports import free_port
+
+SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
+TWO_POOLS = REPOSITORY / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
+SETTINGS = (
+    *("fill.groups=4", "problems.train=16", "budget={steps: 12}", "checkpoint.every=1", "tracking.mlflow=false"),
+    *("evaluation={points: 1, samples: 1, problems: 8}", "rollouts.max_response_tokens=32"),
+)
+CONFIGURATION = """
+ClusterName=loopback
+SlurmctldHost={host}(127.0.0.1)
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobRequeue=1
+KillWait=5
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def test_the_script_asks_for_the_hosts_of_the_run_and_for_requeuing() -> None:
+    done = CliRunner().invoke(app, ["launch", str(TWO_POOLS), "seed=3", "--on", "slurm", "--dry-run"])
+    assert done.exit_code == 0, done.output
+    *_, command = lines = done.output.strip().splitlines()
+    for option in ("--nodes=4", "--ntasks-per-node=1", "--gpus-per-node=8", "--exclusive", "--requeue"):
+        assert f"#SBATCH {option}" in lines
+    assert command.startswith(f"exec {sys.executable} -m halfway.experiments.cli launch {TWO_POOLS} seed=3 --th")
+    assert command.endswith('--nodes "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"')
+
+
+def test_no_slurm_and_a_refused_job_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(app, ["launch", str(SUMS), "--on", "slurm"])
+    assert done.exit_code == 2 and "'slurm' needs sbatch" in done.stderr
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    done = CliRunner().invoke(app, ["launch", str(SUMS), "--on", "slurm"])
+    assert done.exit_code == 2 and "sbatch refuses the job (sbatch: error: invalid partition)" in done.stderr
+    assert CliRunner().invoke(app, ["launch", str(SUMS), "--on", "pbs"]).exit_code == 2
+
+
+@pytest.fixture
+def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A controller, a daemon and munge of our own, on this host and ports of our own."""
+    missing = [name for name in ("munged", "slurmctld", "slurmd") if shutil.which(name) is None]
+    if missing or os.geteuid():
+        pytest.skip("needs root, and Debian's packages slurmctld, slurmd and munge")
+    folder = Path("/run") / f"halfway-slurm-{os.getpid()}"  # munge wants folders that nobody else can write to
+    for name in ("", "state", "spool"):
+        (folder / name).mkdir(mode=0o755)
+    (folder / "key").write_bytes(os.urandom(1024))
+    (folder / "key").chmod(0o400)
+    ports = {"controller": free_port(), "daemon": free_port()}
+    names = {"host": socket.gethostname().partition(".")[0], "folder": folder, "cores": os.cpu_count(), **ports}
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names))
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    own = [f"--{what}-file={folder}/{what}" for what in ("key", "pid", "log", "seed")]
+    daemons = [["munged", "-F", *own, f"--socket={folder}/munge.sock"], ["slurmctld", "-D", "-i"], ["slurmd", "-D"]]
+    with (folder / "output").open("wb") as output:
+        running = [subprocess.Popen(words, stdout=output, stderr=output) for words in daemons]
+    try:
+        wait_until(lambda: "idle" in said("sinfo", "--noheader"), 60)
+        yield folder
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(30)
+        shutil.rmtree(folder)
+
+
+def said(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def digests(folder: Path) -> list[str]:
+    """Of the decisions and the last weights of a run."""
+    files = [folder / "decisions.jsonl", sorted(folder.rglob("*.safetensors"))[-1]]
+    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+
+
+def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    subprocess.run(submitting("straight", tmp_path, "--nodes", "localhost"), check=True, timeout=300)
+    job = said(*submitting("requeued", tmp_path)).split()[-1]
+    steps = tmp_path / "requeued" / "steps.jsonl"
+    wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, 200)
+    subprocess.run(["scontrol", "requeue", job], check=True)
+    wait_until(lambda: " PD " in said("squeue", "--job", job), 60)
+    assert steps.read_text().count("\n") < 12, "it was requeued in the middle"
+    subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)  # it would wait two minutes
+    wait_until(lambda: job not in said("squeue", "--noheader"), 300)
+    log = (tmp_path / f"requeued-{job}.log").read_text()
+    assert digests(tmp_path / "requeued") == digests(tmp_path / "straight"), log[-2000:]
+
+
+def submitting(name: str, output: Path, *how: str) -> list[str]:
+    words = [sys.executable, "-m", "halfway.experiments.cli", "launch", str(SUMS), f"name={name}", f"output={output}"]
+    return [*words, *SETTINGS, f"cluster.port={free_port()}", *(how or ("--on", "slurm"))]
