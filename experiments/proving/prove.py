@@ -53,7 +53,9 @@ def _supervised(name: str, folder: Path, ranks: int, plant: str) -> str:
     log = folder / "log"
     environment = {"HF_HUB_OFFLINE": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
     with log.open("wb") as file:
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
         try:
             status = process.wait(LIMITS[name])
             why = f"status {status}" if status else ""
