@@ -1,5 +1,7 @@
-"""What a check found, and what it prints."""
+"""What a check found, and what it prints; programs that checks run."""
 
+import os
+import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,3 +37,8 @@ def judged(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
 
 def skipped(part: str, name: str, why: str) -> Check:
     return Check(part, name, "skip", why)
+
+
+def finished(*words: str) -> None:
+    """Run a program of a part to its end. Raises CalledProcessError if it fails; its messages are the part's."""
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
-from halfway.experiments.proving.checks import Check, judged, skipped
+from halfway.experiments.proving.checks import Check, finished, judged, skipped
 
 if TYPE_CHECKING:
     from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -111,8 +111,6 @@ def _drop_gradients(learner: "PolicyGradientLearner") -> None:
 def learner_checks(folder: Path, ranks: int, plant: str) -> Iterator[Check]:
     """Compare one process with several, and a loaded checkpoint with what saved it."""
     from importlib.util import find_spec
-
-    from halfway.experiments.proving.prove import finished
 
     ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
     program = ("halfway.experiments.proving.learner", str(folder))

@@ -69,11 +69,6 @@ def _supervised(name: str, folder: Path, ranks: int, plant: str) -> str:
     return why
 
 
-def finished(*words: str) -> None:
-    """Run a program of a part to its end. Raises CalledProcessError if it fails; its messages are the part's."""
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)
-
-
 def written(checks: Sequence[Check], file: Path) -> int:
     """Write all checks to a file of JSON. Returns the number of failures."""
     failures = sum(check.verdict == "FAIL" for check in checks)
