@@ -128,6 +128,7 @@ def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, checks
 
 
+@pytest.mark.engines  # several whole runs, which take their time
 def test_a_run_is_proved_and_a_wrong_checkpoint_is_found(tmp_path: Path) -> None:
     status, checks = proved(tmp_path, "--part", "run")
     assert status == 0 and checks["run: decisions after resuming"] == checks["run: weights after resuming"] == "ok"
