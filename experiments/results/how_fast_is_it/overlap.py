@@ -2,7 +2,7 @@
 
     python experiments/results/how_fast_is_it/overlap.py [--engine transformers] [--steps 20] [--repeats 3]
 
-Trains a lab policy for some steps, waiting and with rollouts.staleness=1, by turns, and prints a table of medians. The
+Trains a tiny policy with random weights for some steps, waiting and with rollouts.staleness=1, by turns, and prints a table of medians. The
 overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and of the update when they take turns, W those
 of a step in which they do not. `--engine vllm_servers` needs vLLM, whose server then has the second core.
 """
@@ -20,13 +20,13 @@ LEARNER, SAMPLER = 0, 1
 """Cores."""
 
 
-def config(engine: str, staleness: int, steps: int) -> dict[str, Any]:
+def config(engine: str, model: str, staleness: int, steps: int) -> dict[str, Any]:
     """The run: 64 rollouts a step, all of which train."""
     servers = {"vllm_servers": {"count": 1, "kv_cache_gib": 0.1, "folder": tempfile.gettempdir()}}
     return {
         "name": "overlap",
         "problems": {"source": {"running_sums": {}}, "train": 64},
-        "model": {"path": "experiments/starting_models/sums"},
+        "model": {"path": model},
         "controllers": ["uniform"],
         "fill": {"groups": 8, "degenerate": "keep"},
         "rollouts": {
@@ -56,9 +56,12 @@ def seconds(engine: str, staleness: int, steps: int) -> dict[str, float]:
     from halfway.experiments.config.run import parse_run_config
     from halfway.experiments.report.records import load_run_records
     from halfway.experiments.running.build import build_run
+    from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
 
-    with tempfile.TemporaryDirectory() as folder:
-        training = build_run(parse_run_config(config(engine, staleness, steps)), Path(folder))
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as model:
+        build_model(WarmStart(hidden=64, heads=2, layers=2)).save_pretrained(model)  # a size of heads that vLLM has
+        build_tokenizer().save_pretrained(model)
+        training = build_run(parse_run_config(config(engine, model, staleness, steps)), Path(folder))
         pin(os.getpid(), SAMPLER)
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), {LEARNER})
