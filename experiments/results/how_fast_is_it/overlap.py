@@ -2,9 +2,10 @@
 
     python experiments/results/how_fast_is_it/overlap.py [--engine transformers] [--steps 20] [--repeats 3]
 
-Trains a tiny policy with random weights for some steps, waiting and with rollouts.staleness=1, by turns, and prints a table of medians. The
-overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and of the update when they take turns, W those
-of a step in which they do not. `--engine vllm_servers` needs vLLM, whose server then has the second core.
+Trains a tiny policy with random weights for some steps, waiting and with rollouts.staleness=1, by turns, and prints a
+table of medians. The overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and update when they
+take turns, W those of a step in which they do not. `--engine vllm_servers` needs vLLM, whose server then has the second
+core.
 """
 
 import os
