@@ -130,6 +130,7 @@ class GroupRecord:
     parent: str | None = None
     parent_passed: int | None = None
     parent_size: int | None = None
+    parent_success: bool | None = None
     policy_version: int | None = None
     reason: str | None = None
     dropped: dict[str, int] = field(default_factory=dict)

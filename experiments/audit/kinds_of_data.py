@@ -1,0 +1,100 @@
+"""Says which of the lab's kinds of data a log resembles, and what to run on such data.
+
+Success may be limited by missing facts: then problems go from never passed to always passed, and groups are silent. Or
+by many steps that are each right most of the time: then groups are mixed for long. Each sign of a log is read as the
+kind whose value in the lab is nearer, and the log as the kind of most signs. Where the lab's values come from is told
+in results/when_does_it_pay, and so is what was measured there. This is a lead for another model, no more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from halfway.experiments.audit.history import History
+
+Kind = Literal["missing facts", "unreliable steps"]
+LEAST = 20
+"""How many groups a sign needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A share of groups that differs between kinds of data.
+
+    Attributes:
+        value: the share in this log; None if it has no such group.
+        groups: of how many groups it is the share.
+        facts, steps: its value in the lab where facts are missing, and where steps are unreliable.
+    """
+
+    name: str
+    value: float | None
+    groups: int
+    facts: float
+    steps: float
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind whose value is nearer; None with too few groups."""
+        if self.value is None or self.groups < LEAST:
+            return None
+        return "missing facts" if abs(self.value - self.facts) < abs(self.value - self.steps) else "unreliable steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to run on a kind of data.
+
+    Attributes:
+        why: what was measured on such data in the lab.
+        recipe: fields of a run, as YAML.
+    """
+
+    why: str
+    recipe: str
+
+
+ADVICE: dict[Kind, Advice] = {
+    "missing facts": Advice(
+        "Where facts were missing, replay with a belief that problems share led: in screening of two instances it "
+        "needed .61 of GRPO's rollouts and .77 of the cost where a trained token costs a quarter of a generated one. "
+        "Where it costs as much as a generated one, leave replay out.",
+        """controllers:
+  - replay: {share: 0.5, matched: true, uses: 2, age: 10, order: rare}
+  - frontier: {features: [prompt_state], candidates: null, model: {drift: 0.03}}
+""",
+    ),
+    "unreliable steps": Advice(
+        "Where steps were unreliable, two epochs of plain GRPO were the best plain recipe, and nothing was clearly "
+        "ahead of them in screening of two instances. Where a trained token costs as much as a generated one, keep one "
+        "epoch.",
+        "learner: {num_epochs: 2}\n",
+    ),
+}
+
+
+def signs(history: History, lasting: float | None, visits: int) -> tuple[Sign, ...]:
+    """The signs of a log.
+
+    Args:
+        lasting: of the visits that follow a mixed one of the same problem, the share that is mixed again.
+        visits: how many such visits there are.
+    """
+    fresh = history.fresh()
+    cut = history.where(history.from_failure_V & (history.size_V > 0))
+    return (
+        Sign("groups that are silent", _silent(fresh), len(fresh), 0.76, 0.25),
+        Sign("visits after a mixed one that are mixed again", lasting, visits, 0.60, 0.93),
+        Sign("groups after a prefix of a failure that are silent", _silent(cut), len(cut), 0.38, 0.13),
+    )
+
+
+def kind_of(found: Sequence[Sign]) -> Kind | None:
+    """The kind that most signs of a log are read as; None if there is no such kind."""
+    kinds = [sign.kind for sign in found]
+    facts, steps = kinds.count("missing facts"), kinds.count("unreliable steps")
+    return None if facts == steps else "missing facts" if facts > steps else "unreliable steps"
+
+
+def _silent(history: History) -> float | None:
+    return float(history.silent_V.mean()) if len(history) else None
