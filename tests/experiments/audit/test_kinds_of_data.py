@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from histories import history, log
 from paths import REPOSITORY
-from test_measures import history, log
 
 from halfway.experiments.audit.auditing import Audit, Audited
 from halfway.experiments.audit.history import Reading

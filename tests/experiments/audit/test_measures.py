@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from histories import log
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
 from halfway.experiments.audit.auditing import Audit, Audited
-from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.measures import (
     CategoryChange,
     Memory,
@@ -22,32 +23,6 @@ from halfway.experiments.audit.page import page
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.audit.suspects import fisher, inverted
 from halfway.experiments.audit.tables import facts, over_time
-
-
-def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] | None = None) -> History:
-    """Of (step, problem, k, N), in the order of steps; three tokens per rollout."""
-    names = tuple(dict.fromkeys(name for _, name, _, _ in groups))
-    step, problem, k, n = (list(column) for column in zip(*groups, strict=True))
-    passed_V, size_V = np.asarray(k, np.int32), np.asarray(n, np.int32)
-    return History(
-        problems=names,
-        category_P=tuple((categories or {}).get(name, "") for name in names),
-        problem_V=np.asarray([names.index(name) for name in problem], np.int32),
-        step_V=np.asarray(step, np.int64),
-        passed_V=passed_V,
-        size_V=size_V,
-        silent_V=(passed_V == 0) | (passed_V == size_V),
-        tokens_V=3 * size_V.astype(np.int64),
-        fresh_V=np.ones(len(groups), np.bool_),
-        from_failure_V=np.zeros(len(groups), np.bool_),
-        outcome_V=np.full(len(groups), UNKNOWN, np.int8),
-        lost_V=np.zeros(len(groups), np.int32),
-    )
-
-
-def log(groups: list[tuple[int, str, int, int]], name: str = "log", **more: dict[str, str]) -> Log:
-    return Log(name, history(groups, **more), Reading("table", "ours", measure="tokens"))
-
 
 # Three visits of four problems: forgotten, unlocked, always solved, never solved.
 VISITS = [
