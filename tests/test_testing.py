@@ -27,6 +27,7 @@ from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.testing import check_controller, check_engine, check_environment, check_verifier
 from halfway.testing.simulator import SimulatedRollouts
+from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 
 AVERAGE = Problem("a", "", "", features={"difficulty": 0.0})
@@ -197,5 +198,5 @@ def test_environments() -> None:
 
 def test_the_engine_of_transformers(tiny_model: Qwen3ForCausalLM) -> None:
     contexts = [np.asarray(tokens, np.int32) for tokens in ([5, 6, 7], [8, 9], [10])]
-    engine = TransformersEngine(copy.deepcopy(tiny_model), [1], 0, temperature=1.0)
+    engine = TransformersEngine(EngineSetup(copy.deepcopy(tiny_model), "", [1], 0))
     check_engine(engine, tiny_model, contexts, [1])

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
@@ -106,15 +107,20 @@ class PlainBackend:
             else:
                 # With this run's configuration: a folder without one would be loaded as a model of the default size.
                 config = copy.deepcopy(policy.config)
-                saved = type(policy).from_pretrained(folder / POLICY_FOLDER, config=config, dtype=policy.dtype)
+                saved = type(policy).from_pretrained(
+                    folder / POLICY_FOLDER, config=config, dtype=policy.dtype, use_safetensors=True
+                )
                 policy.load_state_dict(saved.state_dict())
+        except OSError as error:
+            raise UserError(
+                f"learner: {folder} holds no policy in safetensors ({one_line(error)}); resume from a checkpoint that "
+                "Halfway wrote"
+            ) from error
         except RuntimeError as error:
             raise other_model(folder) from error
         state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
         self.optimizer.load_state_dict(state)
-        options = self.options
-        for group in self.optimizer.optimizer.param_groups:
-            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        keep_settings(self.optimizer, self.options)
 
 
 def build_accelerator() -> Accelerator:
@@ -146,6 +152,12 @@ def apply_gradients(accelerator: Accelerator, optimizer: Any) -> None:
     accelerator.sync_gradients = True
     optimizer.step()
     optimizer.zero_grad()
+
+
+def keep_settings(optimizer: Any, options: LearnerOptions) -> None:
+    """Give AdamW this run's own settings, which loading a state has replaced."""
+    for group in optimizer.param_groups:
+        group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
 
 
 def set_lr(optimizer: Any, lr: float) -> None:

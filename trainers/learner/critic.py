@@ -17,7 +17,7 @@ from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
-from halfway.trainers.learner.backend import apply_gradients, save_tensors, set_lr
+from halfway.trainers.learner.backend import apply_gradients, keep_settings, save_tensors, set_lr
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -154,9 +154,7 @@ class Critic:
             ) from error
         self._steps, self._updates = state["steps"], state["updates"]
         self._optimizer.load_state_dict(state["optimizer"])
-        for group in self._optimizer.param_groups:
-            options = self.options
-            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        keep_settings(self._optimizer, self.options)
 
 
 @dataclass(frozen=True)

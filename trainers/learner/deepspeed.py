@@ -20,7 +20,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port, use_interface_towards
-from halfway.trainers.learner.backend import build_optimizer, other_model, save_policy, set_lr
+from halfway.trainers.learner.backend import build_optimizer, keep_settings, other_model, save_policy, set_lr
 from halfway.trainers.learner.options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
@@ -193,11 +193,10 @@ class DeepSpeedBackend:
 
     def _keep_settings(self) -> None:
         """Keep this learner's own settings, which loading would replace."""
-        options, optimizer = self.options, self._engine.optimizer
-        for group in optimizer.param_groups:
-            group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
+        optimizer = self._engine.optimizer
+        keep_settings(optimizer, self.options)
         if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine itself clips, as it was told
-            optimizer.clip_grad = options.max_grad_norm
+            optimizer.clip_grad = self.options.max_grad_norm
 
     def _form(self) -> dict[str, Any]:
         return {"zero_stage": self._stage, "processes": self.accelerator.num_processes}

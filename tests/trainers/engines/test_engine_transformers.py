@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3ForCausalLM
 
-from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.transformers.engine import TransformersEngine, sample
 
 END, PAD = 1, 0
@@ -23,7 +23,7 @@ SEEDS = [11, 2**64 - 1, 0, 12, 7]
 
 
 def engine(model: PreTrainedModel, temperature: float = 1.0, max_sequences: int = 512) -> TransformersEngine:
-    return TransformersEngine(model, [END], PAD, temperature, max_sequences)
+    return TransformersEngine(EngineSetup(model, "", [END], PAD, temperature, max_sequences))
 
 
 def assert_equal(left: list[Completion], right: list[Completion]) -> None:
@@ -84,7 +84,7 @@ def test_positions_do_not_count_the_padding() -> None:
 
 
 def test_any_of_several_end_tokens_ends_a_response(tiny_model: Qwen3ForCausalLM) -> None:
-    both = TransformersEngine(tiny_model, [END, 26], PAD)
+    both = TransformersEngine(EngineSetup(tiny_model, "", [END, 26], PAD))
     completions = both.generate([CONTEXTS[0]] * 50, [60] * 50, list(range(50)))
     endings = {int(c.tokens_T[-1]) for c in completions if c.stop == "end"}
     assert endings == {END, 26}
@@ -125,7 +125,7 @@ def test_first_and_second_tokens_have_the_frequencies_of_the_softmax(
     tiny_model: Qwen3ForCausalLM, temperature: float
 ) -> None:
     count, vocabulary = 12_000, tiny_model.config.vocab_size
-    endless = TransformersEngine(tiny_model, [], PAD, temperature, max_sequences=4096)
+    endless = TransformersEngine(EngineSetup(tiny_model, "", [], PAD, temperature, max_sequences=4096))
     read = context(5, 6, 7)
     completions = endless.generate([read] * count, [2] * count, list(range(count)))
     tokens_BT = np.stack([c.tokens_T for c in completions])

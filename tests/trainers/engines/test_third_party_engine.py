@@ -64,9 +64,7 @@ class Noting(EnginePart):
     def build(self, setup):
         from halfway.trainers.engines.transformers.engine import TransformersEngine
 
-        ends, padding = setup.eos_token_ids, setup.pad_token_id
-        sizes = (setup.temperature, setup.max_sequences, setup.policy_version)
-        return Noted(TransformersEngine(setup.policy, ends, padding, *sizes), self.note)
+        return Noted(TransformersEngine(setup), self.note)
 
     def check(self, run):
         super().check(run)

@@ -395,6 +395,18 @@ def test_the_saved_policy_is_a_plain_hugging_face_folder(
     assert json.loads((tmp_path / "learner.json").read_text())["policy_version"] == 1
 
 
+def test_a_policy_that_is_not_in_safetensors_is_not_loaded(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    """Other files of weights are pickles, which may run code."""
+    trained = learner(tiny_model)
+    trained.save(tmp_path)
+    (tmp_path / "policy" / "model.safetensors").unlink()
+    torch.save(trained.policy.state_dict(), tmp_path / "policy" / "pytorch_model.bin")
+    with pytest.raises(
+        UserError, match=r"^learner: .* holds no policy in safetensors \(.*\); resume from a checkpoint"
+    ):
+        trained.load(tmp_path)
+
+
 def test_a_checkpoint_of_another_model_is_refused(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
     learner(tiny_model).save(tmp_path)
     config = copy.deepcopy(tiny_model.config)

@@ -18,7 +18,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin, Rollout, Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.options import LearnerOptions
@@ -607,7 +607,7 @@ def test_an_environment_is_closed_after_every_collection(tiny_tokenizer: PreTrai
 
 
 def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    collector = Collector(TransformersEngine(tiny_model, [END], 0), OneTurn(), tiny_tokenizer, 12)
+    collector = Collector(TransformersEngine(EngineSetup(tiny_model, "", [END], 0)), OneTurn(), tiny_tokenizer, 12)
     base = problem()
     (parent,) = collector.run([Request(base, 3)], STREAM)
     longest = max(parent.rollouts, key=lambda rollout: rollout.num_generated)
@@ -625,7 +625,7 @@ def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer
 
 @pytest.fixture
 def sampled(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> Collector:
-    return Collector(TransformersEngine(tiny_model, [END, 26, 30], 0), OneTurn(), tiny_tokenizer, 24)
+    return Collector(TransformersEngine(EngineSetup(tiny_model, "", [END, 26, 30], 0)), OneTurn(), tiny_tokenizer, 24)
 
 
 def test_equal_streams_give_identical_groups(sampled: Collector) -> None:

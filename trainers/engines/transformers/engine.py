@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.learner.weights import copy_weights
 
 # Rows that have ended leave the batch together once they make up this share of it, since each removal copies the cache.
@@ -32,31 +32,14 @@ class TransformersEngine:
     serves_all = False
     replicas = 1
 
-    def __init__(
-        self,
-        policy: nn.Module,
-        eos_token_ids: Sequence[int],
-        pad_token_id: int,
-        temperature: float = 1.0,
-        max_sequences: int = 512,
-        policy_version: int = 0,
-    ):
+    def __init__(self, setup: EngineSetup):
         """
         Args:
-            policy: the model, unwrapped, on its device. It is used in place: give the learner's own module to share the
-                weights, or another module to sample from a copy (see `sync`).
-            eos_token_ids: the tokens that end a response.
-            pad_token_id: any valid token; it fills the left of shorter contexts and is never attended to.
-            temperature: divides the logits; positive.
-            max_sequences: largest number of sequences decoded at once, which bounds the cache's memory.
-            policy_version: version of the policy's present weights.
+            setup: its policy, unwrapped and on its device, is used in place: give the learner's own module to share
+                the weights, or another module to sample from a copy (see `sync`).
         """
-        self.policy = policy
-        self.eos_token_ids = np.asarray(eos_token_ids, np.int64)
-        self.pad_token_id = pad_token_id
-        self.temperature = temperature
-        self.max_sequences = max_sequences
-        self.policy_version = policy_version
+        self.setup = setup
+        self.policy, self.policy_version = setup.policy, setup.policy_version
 
     def generate(
         self,
@@ -81,8 +64,8 @@ class TransformersEngine:
         training = self.policy.training
         self.policy.eval()
         try:
-            for start in range(0, len(order), self.max_sequences):
-                chunk = order[start : start + self.max_sequences]
+            for start in range(0, len(order), self.setup.max_sequences):
+                chunk = order[start : start + self.setup.max_sequences]
                 for row, completion in self._generate_chunk([calls[i] for i in chunk]):
                     completions[chunk[row]] = completion
                     if finished is not None:
@@ -107,7 +90,7 @@ class TransformersEngine:
         for rows_B, tokens_BT, logprobs_BT, entropies_BT in self._decode(contexts, limits_B, uniforms_BT):
             if np.isnan(logprobs_BT).any():
                 raise FloatingPointError("generate: the policy's logits are not finite; its weights have diverged")
-            ends_BT = np.isin(tokens_BT, self.eos_token_ids)
+            ends_BT = np.isin(tokens_BT, self.setup.eos_token_ids)
             for b, row in enumerate(rows_B.tolist()):
                 ends_T = ends_BT[b, : limits_B[row]]
                 length = int(ends_T.argmax()) + 1 if ends_T.any() else int(limits_B[row])
@@ -131,9 +114,9 @@ class TransformersEngine:
         The content after a row's end or limit is arbitrary.
         """
         num_rows, num_tokens = uniforms_BT.shape
-        batch = _Batch(self.policy, contexts, num_tokens, self.pad_token_id)
+        batch = _Batch(self.policy, contexts, num_tokens, self.setup.pad_token_id)
         device = batch.logits_BV.device
-        ends_E = torch.as_tensor(self.eos_token_ids, device=device)
+        ends_E = torch.as_tensor(self.setup.eos_token_ids, dtype=torch.int64, device=device)
         limits = torch.as_tensor(limits_B, device=device)
         uniforms = torch.as_tensor(uniforms_BT, device=device)
         tokens = torch.zeros(num_rows, num_tokens, dtype=torch.int64, device=device)
@@ -143,10 +126,13 @@ class TransformersEngine:
         def show(left: Tensor) -> tuple[Any, ...]:
             return tuple(part.cpu().numpy() for part in (left, tokens[left], logprobs[left], entropies[left]))
 
+        temperature = self.setup.temperature
         rows = torch.arange(num_rows, device=device)  # the rows still in the batch
         running = torch.ones_like(rows, dtype=torch.bool)
         for t in range(num_tokens):
-            token, logprobs[rows, t], entropies[rows, t] = sample(batch.logits_BV, uniforms[rows, t], self.temperature)
+            token, logprobs[rows, t], entropies[rows, t] = sample(
+                batch.logits_BV, uniforms[rows, t], self.setup.temperature
+            )
             tokens[rows, t] = token
             running &= ~torch.isin(token, ends_E) & (limits[rows] > t + 1)
             share = float(running.float().mean())

@@ -19,14 +19,7 @@ class Transformers(EnginePart):
     def build(self, setup: EngineSetup) -> Engine:
         from halfway.trainers.engines.transformers.engine import TransformersEngine
 
-        return TransformersEngine(
-            setup.policy,
-            setup.eos_token_ids,
-            setup.pad_token_id,
-            setup.temperature,
-            setup.max_sequences,
-            setup.policy_version,
-        )
+        return TransformersEngine(setup)
 
     @property
     def goes_apart(self) -> bool:
@@ -35,15 +28,7 @@ class Transformers(EnginePart):
     def apart(self, setup: EngineSetup) -> Apart:
         from halfway.trainers.engines.transformers.replica import ElsewhereEngine, ReplicaEngine
 
-        there = ReplicaEngine(
-            setup.policy,
-            setup.eos_token_ids,
-            setup.pad_token_id,
-            setup.temperature,
-            setup.max_sequences,
-            setup.policy_version,
-        )
-        return Apart(there, partial(ElsewhereEngine, setup.policy, setup.policy_version))
+        return Apart(ReplicaEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
         """A cache of keys and values for full responses, whose memory stays reserved during the update."""

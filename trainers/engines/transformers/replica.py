@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.weights import copy_weights
 
@@ -19,14 +19,13 @@ class ReplicaEngine(TransformersEngine):
     On a GPU it samples from a copy of them: on the last one, since the learner has the first.
     """
 
-    def __init__(self, shared: nn.Module, *options: Any):
+    def __init__(self, setup: EngineSetup):
         """
         Args:
-            shared: a copy of the policy, in main memory.
-            options: see `TransformersEngine`.
+            setup: its policy is a copy, in main memory.
         """
-        super().__init__(shared.share_memory(), *options)
-        self._shared = shared
+        super().__init__(setup)
+        self._shared = setup.policy.share_memory()
 
     def refresh(self, version: int) -> None:
         """Use what is now in shared memory, the weights of this version."""

@@ -61,15 +61,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
             disable_log_stats=True,
             worker_extension_cls=f"{WeightLoader.__module__}.{WeightLoader.__qualname__}",
         )
-        engine = VllmEngine(
-            llm,
-            vllm.SamplingParams,
-            setup.eos_token_ids,
-            setup.temperature,
-            setup.policy,
-            entropies,
-            setup.policy_version,
-        )
+        engine = VllmEngine(llm, vllm.SamplingParams, setup, entropies)
         # What the kernels cannot do shows only at the first forward pass, which also compiles a little.
         engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
     except (ValueError, RuntimeError, OSError) as error:
@@ -87,29 +79,19 @@ class VllmEngine:
     serves_all = False
     replicas = 1
 
-    def __init__(
-        self,
-        llm: Any,
-        sampling_params: Any,
-        eos_token_ids: Sequence[int],
-        temperature: float,
-        policy: nn.Module,
-        entropies: bool = False,
-        policy_version: int = 0,
-    ):
+    def __init__(self, llm: Any, sampling_params: Any, setup: EngineSetup, entropies: bool = False):
         """
         Args:
             llm: with processed log-probabilities and `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
-            policy: the learner's policy or a copy of it, which computes the entropies if they are wanted.
-            policy_version: version of the weights that `llm` holds now.
+            entropies: whether the setup's policy computes them, after sampling.
         """
         self._llm = llm
         self._sampling_params = sampling_params
-        self._eos_token_ids = list(eos_token_ids)
-        self._temperature = temperature
-        self._policy = policy if entropies else None
-        self.policy_version = policy_version
+        self._eos_token_ids = list(setup.eos_token_ids)
+        self._temperature = setup.temperature
+        self._policy = setup.policy if entropies else None
+        self.policy_version = setup.policy_version
         self.max_length = int(llm.model_config.max_model_len)
 
     def generate(
