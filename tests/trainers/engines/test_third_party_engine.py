@@ -122,7 +122,7 @@ def test_it_runs_from_yaml_and_is_told_the_versions(installed: Path) -> None:
 
 def test_it_is_listed_with_its_options(installed: Path) -> None:
     listed = halfway("list", "engines").stdout
-    assert "noting: Writes down every weight sync." in listed and "table_gib=1.5" in listed
+    assert "noting: Writes down every weight sync." in listed
     assert "table_gib=1.5: memory for a table of its own, GiB." in halfway("list", "noting").stdout
 
 

@@ -126,7 +126,6 @@ class TransformersEngine:
         def show(left: Tensor) -> tuple[Any, ...]:
             return tuple(part.cpu().numpy() for part in (left, tokens[left], logprobs[left], entropies[left]))
 
-        temperature = self.setup.temperature
         rows = torch.arange(num_rows, device=device)  # the rows still in the batch
         running = torch.ones_like(rows, dtype=torch.bool)
         for t in range(num_tokens):
